@@ -24,7 +24,7 @@ REFUSALS = {
     "spread": "a domain that already has more such pods than its spread allows",
     "port": "a host port that is taken",
     "claim": "a volume claim that another pod uses, which only one may",
-    "volume_limit": "as many volumes attached as its driver allows",
+    "volume_limit": "as many volumes as its driver allows, or no volume left for a claim",
 }
 """What a node has where a rule of this kind refuses a pod."""
 

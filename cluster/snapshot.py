@@ -146,6 +146,10 @@ class Snapshot:
     """Instant since which a gang runs with too few members while others wait, by gang; seconds since the epoch."""
     released_at_s: Mapping[str, float] = field(default_factory=dict)
     """Instant at which a pod's gate was removed, for pods that kube-scheduler has not bound yet; likewise."""
+    scheduler_says: Mapping[str, str] = field(default_factory=dict)
+    """Words of kube-scheduler for pods of `released_at_s` that it refuses to bind."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Words in which a node refused pods like these, by workload (`Pod/namespace/name`, `Gang/namespace/name`)."""
     recreated: tuple[str, ...] = ()
     """Pods of `released_at_s` whose owner creates a new one when they are stopped."""
     held_back: tuple[HeldBack, ...] = ()

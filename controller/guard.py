@@ -138,10 +138,11 @@ class Guarded:
         rows = [pods.names.row(change.pod) for step in kept for change in step.action.seat_changes]
         for gang in {int(pods.gang[row]) for row in rows if row is not None} - {-1}:
             wanted = self.snapshot.gangs[gang]
-            running = int((self.seats.node[pods.gang == gang] != PENDING).sum())
-            if 0 < running < wanted.min_members:
-                words = f"{wanted.name} would run with {running} members, but needs at least {wanted.min_members}"
-                yield Reason("GangNotWhole", words, {"running": running, "min_members": wanted.min_members})
+            runs = ((pods.gang == gang) & (self.seats.node != PENDING)).nonzero()[0].tolist()
+            lacks = wanted.lacks([pods.names[row] for row in runs]) if runs else 0
+            if lacks > 0:
+                words = f"{wanted.name} would run with {len(runs)} members, but needs at least {len(runs) + lacks}"
+                yield Reason("GangNotWhole", words, {"running": len(runs), "min_members": wanted.min_members})
 
     def _put(self, row: int, node: int, devices: int) -> None:
         """Put a pod on a node (or on none) and count it there, not where it was."""

@@ -1,9 +1,9 @@
 """Placement modes: how pods get onto nodes, by scheduling gate, Binding or ResourceClaim, and which pools use which.
 
 `gate`: Tonnage chooses the node and kube-scheduler binds, for pods with the scheduling gate `tonnage.dev/placement`.
-One patch removes the gate and restricts the pod to one node. kube-scheduler still checks all that it knows of (ports,
-volumes, capacity). If it finds the node unfit, the pod stays pending and must be recreated, because a node selector
-cannot be changed once the gates are gone.
+One patch removes the gate and restricts the pod to one node, by its name. kube-scheduler still checks all that it knows
+of (ports, volumes, capacity). If it finds the node unfit, the pod stays pending and must be recreated, because its node
+affinity cannot be changed once the gates are gone.
 
 `bind`: Tonnage binds the pod itself, for pods with `schedulerName: tonnage`. The Binding carries the devices as
 annotations. They reach the pod in the same write as its node, so no reader sees the pod without its devices. Only for
@@ -16,14 +16,15 @@ a device is in one claim only, so no other component may allocate devices of the
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 
 from cluster import workloads
 from cluster.actions import Bind
 from cluster.errors import ActionError
-from cluster.nodes import HOSTNAME_LABEL, NodeTable, meets_terms
+from cluster.nodes import NODE_NAME_FIELD, NodeTable, meets_terms
 from cluster.snapshot import Snapshot
 from controller.api.labels import CHOSEN_NODE_ANNOTATION, DEVICES_ANNOTATION, PLACEMENT_GATE, SCHEDULER_NAME
 from controller.kube import cluster_view, request, sender
@@ -118,8 +119,7 @@ def placing_writes(
     """The writes that place a pod, in order: those of its claims first, since on a node it would wait for them.
 
     labels: of the node. Preconditions of the last write: the same pod (uid) in the version observed (resourceVersion);
-    the server answers 409 otherwise. Raises ActionError when the placement modes of pod and pool differ, or the node
-    has no hostname label, which `gate` selects by.
+    the server answers 409 otherwise. Raises ActionError when the placement modes of pod and pool differ.
     """
     requested, offered = requested_mode(pod), pool_mode(pools, labels)
     what = f"placing {pod.name} on {action.node}"
@@ -145,11 +145,23 @@ def placing_writes(
             "target": {"apiVersion": "v1", "kind": "Node", "name": action.node},
         }
         return [*writes, sender.Write("POST", f"{path}/binding", binding)]
-    hostname = labels.get(HOSTNAME_LABEL)
-    if hostname is None:
-        raise ActionError(f"releasing {pod.name} to {action.node}: the node has no label {HOSTNAME_LABEL}")
-    released = {"metadata": seen, "spec": {"schedulingGates": [], "nodeSelector": {HOSTNAME_LABEL: hostname}}}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": pinned(pod, action.node)}}
+    released = {"metadata": seen, "spec": {"schedulingGates": [], "affinity": {"nodeAffinity": required}}}
     return [*writes, sender.Write("PATCH", path, released, request.MERGE_PATCH)]
+
+
+def pinned(pod: cluster_view.SeenPod, node: str) -> list[dict[str, Any]]:
+    """The pod's required node affinity, restricted to one node.
+
+    By the node's name, which is unique: two nodes may have one hostname label, and a node may have none. Of a gated pod
+    the API server lets every term be tightened, in its order, except one without requirements, which no node meets.
+    """
+    pin = {"key": NODE_NAME_FIELD, "operator": "In", "values": [node]}
+    terms: list[dict[str, Any]] = msgspec.json.decode(msgspec.json.encode(pod.required_terms))
+    return [
+        {**term, "matchFields": [*term.get("matchFields", ()), pin]} if term else term
+        for term in terms or [{"matchFields": []}]
+    ]
 
 
 class PlacementModes:

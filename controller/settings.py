@@ -275,7 +275,8 @@ class OperatorSettings(BaseSettings):
     """Minimum time between two changes of a service that can still serve its demand. Chosen: starting an instance takes
     minutes, and demand is measured over a similar time."""
     interval_s: float = Field(default=1.0, ge=0.05, le=60)
-    """Minimum time between the starts of two cycles. Chosen so that the pods of a gang arrive within it."""
+    """Minimum time between the starts of two cycles that take a tenth of it or more; shorter ones follow sooner. Chosen
+    so that the pods of a gang arrive within it."""
     resync_s: float = Field(default=30.0, ge=1, le=600)
     """Maximum time between two cycles: one runs even if nothing changed."""
     plan_deadline_s: float = Field(default=2.0, gt=0, le=60)

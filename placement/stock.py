@@ -89,6 +89,8 @@ class Stock:
     """Footprints that `rooms` are asked to hold, sorted."""
     gpu_type: str = ""
     """GPU type of the nodes; empty where the stock's own name is it."""
+    is_quota: bool = False
+    """Whether it is a quota of a namespace: `gpus` are then units of its resource, and what uses it also has a seat."""
     is_exact: bool = True
     """Whether `rooms` hold everything that the nodes do, and not only all that is counted with larger footprints."""
 
@@ -215,10 +217,21 @@ class InstanceGroup:
     stocks: tuple[str, ...]
     """Stocks that they may use, the least wanted by others first."""
     footprint: Footprint
+    quotas: tuple[tuple[str, int], ...] = ()
+    """Quotas that they use besides, with the units of each instance."""
 
 
 Seats = Mapping[tuple[InstanceGroup, str], Count]
 """Instances by group and stock."""
+
+
+def within_quotas(stock: Mapping[str, Stock], wanted: Mapping[InstanceGroup, int]) -> bool:
+    """Whether these instances together are within all their quotas."""
+    used = Counter[str]()
+    for group, count in wanted.items():
+        for name, units in group.quotas:
+            used[name] += units * count
+    return all(name not in stock or spent <= stock[name].gpus for name, spent in used.items() if spent)
 
 
 def add_seats(
@@ -236,6 +249,7 @@ def add_seats(
         p ∈ patterns of the nodes of m, in kinds of equal patterns
     Data
         gpus_i    devices of an instance;  stock_m  devices;  slots_mw  instances w devices wide that m's nodes hold
+        units_iq  what an instance uses of quota q;  quota_q  what all may use of it
         hold_ip   instances of footprint i in pattern p;  nodes_k  nodes of a kind
     Variables
         x_im ∈ ℕ  instances of group i in stock m;  z_kp ∈ ℕ  nodes of kind k that are filled by pattern p
@@ -245,7 +259,12 @@ def add_seats(
         Σ gpus_i·x_im ≤ stock_m (+ short_m),   Σ w·⌊gpus_i/w⌋·x_im ≤ w·slots_mw (+ short_m)
         or, where CPU or memory can bind,
         Σ x_im ≤ Σ hold_ip·z_kp (+ extra_i),   Σ_p z_kp ≤ nodes_k,   Σ gpus_i·extra_i ≤ short_m
+        Σ units_iq·(instances of i) ≤ quota_q (+ short_q)
     """
+    for name, quota in stock.items():
+        using = [units * count for group, count in wanted.items() for own, units in group.quotas if own == name]
+        if quota.is_quota and using:
+            problem += pulp.lpSum(using) <= quota.gpus + short.get(name, 0)
     limited = {group: count for group, count in wanted.items() if all(name in stock for name in group.stocks)}
     seats: dict[tuple[InstanceGroup, str], Count] = {}
     for number, (group, count) in enumerate(limited.items()):

@@ -41,6 +41,7 @@ class PodAnnotations(Slim, rename=None, frozen=True):
     kueue_count: str | None = msgspec.field(default=None, name="kueue.x-k8s.io/pod-group-total-count")
     lws_size: str | None = msgspec.field(default=None, name="leaderworkerset.sigs.k8s.io/size")
     volcano_group: str | None = msgspec.field(default=None, name="scheduling.k8s.io/group-name")
+    volcano_task: str | None = msgspec.field(default=None, name="volcano.sh/task-spec")
     kai_group: str | None = msgspec.field(default=None, name="pod-group-name")
     kai_fraction: str | None = msgspec.field(default=None, name="gpu-fraction")
     kai_memory: str | None = msgspec.field(default=None, name="gpu-memory")
@@ -240,6 +241,7 @@ class PodSpec(NodeConstraints, frozen=True):
     priority: int | None = None
     priority_class_name: str = ""
     preemption_policy: str = ""
+    active_deadline_seconds: int | None = None
     node_name: str = ""
     scheduler_name: str = "default-scheduler"
     scheduling_gates: tuple[SchedulingGate, ...] = ()

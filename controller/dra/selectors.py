@@ -9,13 +9,13 @@ import re
 import time
 from collections.abc import Collection, Mapping
 from functools import cache, lru_cache
-from typing import Any
-
-from cel_expr_python import cel
-from cel_expr_python.ext import ext_bindings, ext_optional, ext_strings
+from typing import TYPE_CHECKING, Any
 
 from controller.api.notation import quantity
 from controller.dra.objects import Attribute, Device
+
+if TYPE_CHECKING:
+    from cel_expr_python import cel
 
 LONGEST = 10_240
 """Most characters of a selector. Source: resource/v1 types.go, `CELSelectorExpressionMaxLength`."""
@@ -57,7 +57,7 @@ class Selector:
         """Whether it selects the device. Raises SelectorError when it cannot be evaluated."""
         return self.selects(facts_of(driver, device, self.domains))
 
-    def selects(self, facts: cel.Activation) -> bool:
+    def selects(self, facts: "cel.Activation") -> bool:
         """Whether it selects the device with these facts, likewise."""
         if self._spent_s > ALLOWED_S + ALLOWED_EACH_S * self._evaluations:
             raise SelectorError(f"{self.text!r} takes too long to evaluate")
@@ -79,7 +79,7 @@ selector = lru_cache(maxsize=1024)(Selector)
 """Selector of a CEL expression, compiled once. Raises UnsupportedSelectorError."""
 
 
-def facts_of(driver: str, device: Device, domains: Collection[str]) -> cel.Activation:
+def facts_of(driver: str, device: Device, domains: Collection[str]) -> "cel.Activation":
     """What selectors that name these domains may ask of a device.
 
     Raises SelectorError where it has what is not supported.
@@ -115,8 +115,12 @@ def value_of(attribute: Attribute) -> Any:
 
 
 @cache
-def _environment() -> cel.Env:
+def _environment() -> "cel.Env":
     """CEL of kube-scheduler. Quantities and versions, of which the library has no types, are maps with one key."""
+    # 11 MB, which only operators that read ResourceClaims need.
+    from cel_expr_python import cel
+    from cel_expr_python.ext import ext_bindings, ext_optional, ext_strings
+
     text, values, boolean = cel.Type.STRING, cel.Type.MAP, cel.Type.BOOL
     two = [values, values]
     functions = [

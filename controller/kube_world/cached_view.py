@@ -5,62 +5,46 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
+import structlog
 
-from cluster import nodes, plans, workloads
+from cluster import plans, workloads
 from cluster.clock import Clock
+from cluster.quotas import NamespaceQuota
 from cluster.snapshot import Snapshot
 from controller.api.core_v1 import POD
 from controller.api.foreign_kinds import FOREIGN_KINDS, ForeignKind
 from controller.api.gang import KIND as GANG
 from controller.api.gpu_type import KIND as GPU_TYPE, NodeLabel
-from controller.api.labels import GPU_MILLI_ANNOTATION, SCHEDULER_NAME, SERVICE_LABEL, is_device_number
+from controller.api.labels import SCHEDULER_NAME, SERVICE_LABEL, is_device_number
 from controller.api.model_service import KIND as SERVICE
-from controller.api.notation import instant_or_none, quantity
-from controller.api.structs import Amount, Meta, OwnObject, Pod, Slim, plain
+from controller.api.notation import instant_or_none
+from controller.api.structs import Meta, OwnObject, Pod, Slim, plain
 from controller.api.validation import without_nulls
 from controller.dra.translation import ClaimTranslation
 from controller.kube.cache import Cache, Resource
-from controller.kube.cluster_view import SeenClaim, SeenDeployment, SeenGpuType, SeenNode, SeenPod, SeenService
+from controller.kube.cluster_view import (
+    SeenClaim,
+    SeenDeployment,
+    SeenGpuType,
+    SeenNode,
+    SeenPod,
+    SeenRefusal,
+    SeenService,
+)
 from controller.kube_world.deployments import CAPACITY_LABEL, CONTENT_ANNOTATION, GPU_TYPE_LABEL, GPUS_LABEL
 from controller.kube_world.observer import Caches, Observer
-from controller.kube_world.refusals import FailedPod, Refusals
+from controller.kube_world.refusals import FailedPod, refusal_of
 from controller.kube_world.reservations import Reservations
 from controller.placers import NodePool, pool_mode, requested_mode
 from controller.settings import OperatorSettings
 from controller.snapshot.builder import FACTS
+from controller.snapshot.quotas import ResourceQuota, quota_from
 from controller.snapshot.scalers import Fact
 
-MOST_MILLI = 10**12
-"""Largest quota that is told from none."""
-
-
-class _Spec(Slim, frozen=True):
-    hard: dict[str, Amount] = msgspec.field(default_factory=dict)
-
-
-class ResourceQuota(Slim, frozen=True):
-    """ResourceQuota (v1). Its scopes are not read: a quota of GPUs holds for all pods of its namespace."""
-
-    metadata: Meta
-    spec: _Spec = _Spec()
-
+log = structlog.get_logger(__name__)
 
 QUOTAS = Resource("quotas", "/api/v1/resourcequotas", ResourceQuota, is_optional=True)
 """Read where that is granted, so that an operator of a newer version works with the rights of an older chart."""
-
-
-def most_gpu_milli(quotas: Iterable[ResourceQuota]) -> dict[str, int]:
-    """Thousandths of GPUs that the pods of a namespace may hold, by namespace; of several quotas the smallest."""
-    found: dict[str, int] = {}
-    for each in quotas:
-        if (written := each.spec.hard.get(GPU_MILLI_ANNOTATION)) is not None:
-            namespace = each.metadata.namespace
-            try:
-                milli = min(int(quantity(written)), MOST_MILLI)
-            except ValueError:  # more than any fleet has is as good as no quota
-                milli = MOST_MILLI
-            found[namespace] = min(found.get(namespace, MOST_MILLI), milli)
-    return found
 
 
 class _DeploymentLabels(Slim, frozen=True, rename=None):
@@ -101,6 +85,9 @@ RECREATORS = frozenset({"DaemonSet", "Job", "LeaderWorkerSet", "RayCluster", "Re
                         "StatefulSet"})  # fmt: skip
 """Kinds of controllers that create a new pod for one that was deleted. Of others it is not known."""
 
+UNSCHEDULABLE = ("PodScheduled", "False", "Unschedulable")
+"""Type, status and reason of the condition with which kube-scheduler says that no node takes a pod now."""
+
 DEPLOYMENTS = Resource(
     "deployments",
     "/apis/apps/v1/deployments",
@@ -123,8 +110,8 @@ class CachedView:
         reservations: Reservations | None = None,
         allocates_claims: bool = False,
     ) -> None:
-        """completed: adds data from other sources than objects, such as power. failed: failed pods, by which nodes are
-        held back. quotas: ResourceQuotas, which may bound shares of GPUs.
+        """completed: adds data from other sources than objects, such as power. failed: failed pods, among them
+        those that kubelets refused. quotas: ResourceQuotas, which bound instances and shares of GPUs.
 
         reservations: which pods Tonnage placed: where anybody can write its annotations, anybody could close nodes with
         pods that say so. allocates_claims: whether the ResourceClaims of pods are Tonnage's to allocate; where they are
@@ -133,12 +120,13 @@ class CachedView:
         self._observer, self._caches = observer, observer.caches
         self._deployments, self._failed, self._quotas = deployments, failed, quotas
         self._completed = completed
-        self._refusals, self._reservations = Refusals(), reservations or Reservations()
+        self._reservations = reservations or Reservations()
         self._allocates_claims = allocates_claims
         self._services, self._gangs = self._caches.own[SERVICE], self._caches.own[GANG]
         self._gpu_types = self._caches.own[GPU_TYPE]
         self._seen_services: dict[str, tuple[OwnObject, SeenService]] = {}
         """Services with the objects that they were read from, which may have 1 MB each."""
+        self._seen_quotas: dict[str, tuple[ResourceQuota, NamespaceQuota]] = {}
         self._by_kind: Mapping[str, Cache[Any]] = {
             **{kind.called: each for kind, each in self._caches.groups.items()},
             POD.name: self._caches.pods,
@@ -155,14 +143,23 @@ class CachedView:
     def unallocated(self) -> Mapping[str, plans.Reason]:
         return self._observer.unallocated
 
-    def held_back(self, at_s: float) -> tuple[nodes.HeldBack, ...]:
-        if self._failed is None:
-            return ()
-        self._refusals.take(self._failed.drain(), self._reservations)
-        return self._refusals.held_back(at_s)
+    def refused_by_kubelets(self) -> Iterable[SeenRefusal]:
+        for pod in (self._failed.drain() if self._failed is not None else {}).values():
+            if pod is not None and self._reservations.is_placed_here(pod.metadata.uid):
+                refusal = refusal_of(pod, self._observer.shape_of)
+                if refusal is not None:
+                    yield refusal
 
-    def most_gpu_milli(self) -> Mapping[str, int]:
-        return most_gpu_milli(self._quotas.all().values()) if self._quotas is not None else {}
+    def quotas(self) -> Iterable[NamespaceQuota]:
+        there = self._quotas.all() if self._quotas is not None else {}
+        before, self._seen_quotas = self._seen_quotas, {}
+        for name, each in there.items():
+            known = before.get(name)
+            made = known[1] if known and known[0] is each else quota_from(each)
+            if made.unread and known is None:
+                log.warning("scope of a ResourceQuota is not understood: it bounds nothing", quota=name, of=made.unread)
+            self._seen_quotas[name] = each, made
+        return tuple(quota for _, quota in self._seen_quotas.values())
 
     def half_started_since_s(self, gang: str) -> float | None:
         found = self._gangs.get(gang)
@@ -241,6 +238,8 @@ def seen_pod(name: str, pod: Pod, *, allocates_claims: bool = False) -> SeenPod:
     has_claims = bool(spec.resource_claims) and (allocates_claims or spec.scheduler_name == SCHEDULER_NAME)
     gates = tuple(gate.name for gate in spec.scheduling_gates)
     is_released = not spec.node_name and not gates
+    chosen_node = (meta.annotations.node or "") if is_released else ""
+    waits = (c for c in pod.status.conditions if (c.type, c.status, c.reason) == UNSCHEDULABLE) if chosen_node else ()
     devices = (meta.annotations.devices or "").split(",")
     placed_s, created_s = instant_or_none(meta.annotations.placed_at), instant_or_none(meta.creation_timestamp)
     if placed_s is not None and created_s is not None and placed_s < created_s:
@@ -254,12 +253,15 @@ def seen_pod(name: str, pod: Pod, *, allocates_claims: bool = False) -> SeenPod:
         gates=gates,
         is_ending=meta.deletion_timestamp is not None,
         is_running=pod.status.phase == "Running",
-        chosen_node=(meta.annotations.node or "") if is_released else "",
+        chosen_node=chosen_node,
         devices=tuple(map(int, devices)) if all(map(is_device_number, devices)) else (),
         placed_at_s=placed_s,
         has_claims=has_claims,
         is_recreated=any(each.controller and each.kind in RECREATORS for each in meta.owner_references),
         has_share=meta.annotations.gpu_milli is not None,
+        required_terms=required.node_selector_terms if (required := spec.affinity.node_affinity.required) else (),
+        scheduler_says=next((each.message or each.reason for each in waits), ""),
+        nominated_node=pod.status.nominated_node_name,
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 from msgspec.structs import replace as replace_struct
 
-from cluster import actions, errors, plans
+from cluster import actions, errors, plans, workloads
 from cluster.clock import Clock
 from cluster.snapshot import Snapshot
 from controller.api import core_v1, foreign_kinds, notation, storage, structs, validation
@@ -250,6 +250,11 @@ class Observer:
             unreadable = (m for _, mistakes in sorted(self._unreadable.items()) for m in mistakes)
             self._last = replace(seen, mistakes=(*unreadable, *of_devices, *seen.mistakes))
             return self._last
+
+    def shape_of(self, pod: structs.Pod) -> workloads.PodShape:
+        """Shape of a pod that need not be in the snapshot."""
+        with self._lock:
+            return self._builder.shape_of(pod)
 
     def notes(self, snapshot: Snapshot) -> tuple[Note, ...]:
         """Notes for users about the last snapshot. Reads every pod, so it is not for every cycle."""

@@ -167,6 +167,7 @@ class ClusterWriter:
             clock=time.monotonic,
             device_classes=cached_view.device_classes_from(settings),
             reservations=cluster.reservations,
+            release_deadline_s=settings.release_deadline_s,
         )
         self.world = world.KubernetesWorld(
             planning,

@@ -14,13 +14,13 @@ from cluster.demand import ThroughputProfile
 from cluster.errors import Mistake
 from cluster.nodes import NodeTable
 from cluster.snapshot import PENDING, PodTable, Snapshot
-from cluster.workloads import SPOT_LABELS, Gang, LeftOut, ModelService as Service, is_spot, on_capacity
-from controller.api import foreign_kinds, gang, gpu_type, labels, model_profile, model_service, structs
+from cluster.workloads import SPOT_LABELS, Gang, LeftOut, ModelService as Service, PodShape, is_spot, on_capacity
+from controller.api import core_v1, foreign_kinds, gang, gpu_type, labels, model_profile, model_service, structs
 from controller.api.gang import Gang as GangObject
 from controller.api.kind import Kind
 from controller.objects.read import Findings, Read
 from controller.snapshot.nodes import NodeRow, TypeIndex, matches_node_names, node_row, node_table, types_from
-from controller.snapshot.pod_groups import GroupOwner, Groups, KnownGroups
+from controller.snapshot.pod_groups import GroupOwner, Groups, KnownGroups, group_of, life_of, still_needed
 from controller.snapshot.pod_table import NO_NAMESPACES, Dangling, PodColumns
 from controller.snapshot.pods import PodRow, pod_row, with_needs
 from controller.snapshot.scalers import Fact, with_scalers
@@ -96,11 +96,14 @@ class SnapshotBuilder:
         self._read_pod(read)
 
     def _read_pod(self, read: Read[structs.Pod]) -> None:
-        pod, name = read.object, read.name
-        if pod.holds_nothing:
+        pod, name, life = read.object, read.name, life_of(read.object)
+        if life in ("done", "gone"):
             self.remove_pod(name)
+            self.put_done(name, pod)
             return
         row = pod_row(read, self._types)
+        if life == "ending":  # it holds what it has until it is gone, and no member may start beside it for one
+            row = replace(row, gang="", group=None)
         if row.group is None:
             self._groups.remove_pod(name)
         else:
@@ -113,6 +116,26 @@ class SnapshotBuilder:
         if row.volumes:
             row = self._placed_by_volumes(read, row)
         self._pods.put(read, row, is_ours=self._is_ours(pod))
+
+    def put_done(self, name: str, pod: structs.Pod) -> None:
+        """A pod that has ended. If it is done, it is a member of its gang that does not have to start any more."""
+        self._groups.remove_done(name)
+        if life_of(pod) == "done":
+            if pod.metadata.gang is not None:
+                self._groups.put_done(name, gang.KIND.name, f"{pod.metadata.namespace}/{pod.metadata.gang}")
+            elif (group := group_of(pod)) is not None:
+                self._groups.put_done(name, group.word, group.name, group.part)
+
+    def remove_done(self, name: str) -> None:
+        self._groups.remove_done(name)
+
+    def shape_of(self, pod: structs.Pod) -> PodShape:
+        """Shape of a pod that need not be among those that were put."""
+        self._current_own_kinds()
+        row, meta = pod_row(Read(pod, core_v1.POD), self._types), pod.metadata
+        if row.volumes:
+            row = with_needs(row, self.volumes.needs(meta.namespace, meta.name, row.volumes, uid=meta.uid, binds=False))
+        return row.shape
 
     def _placed_by_volumes(self, read: Read[structs.Pod], row: PodRow) -> PodRow:
         """The row with what the pod's volumes ask of its node and of other pods."""
@@ -200,7 +223,7 @@ class SnapshotBuilder:
             gpu_types=own.types.types,
             nodes=nodes,
             pods=view.table,
-            gangs=gangs_from(own.gangs, view.table, groups),
+            gangs=gangs_from(own.gangs, view.table, groups, lambda name: self._groups.done(gang.KIND.name, name)),
             services=with_instances_counted(own.services, view.table) if own.services else (),
             profiles=own.profiles,
             observed_at_s=observed_at_s or {},
@@ -271,11 +294,17 @@ class SnapshotBuilder:
             findings.note_many("Pod", "GroupNotRead", pods, words)
 
 
-def gangs_from(read: Iterable[Read[GangObject]], pods: PodTable, groups: KnownGroups) -> tuple[Gang, ...]:
+def gangs_from(
+    read: Iterable[Read[GangObject]],
+    pods: PodTable,
+    groups: KnownGroups,
+    done_of: Callable[[str], int] = lambda _: 0,
+) -> tuple[Gang, ...]:
     """Gangs of these objects, then those of other projects, with the highest priority of their members, or their own
     where that is lower.
 
-    Whoever may create a Gang may not use every PriorityClass, so a gang raises no pod above its own class.
+    Whoever may create a Gang may not use every PriorityClass, so a gang raises no pod above its own class. done_of: how
+    many members of one of these are done.
     """
     reads, others = tuple(read), groups.gangs
     count = len(reads) + len(others)
@@ -288,13 +317,14 @@ def gangs_from(read: Iterable[Read[GangObject]], pods: PodTable, groups: KnownGr
     members = np.bincount(pods.gang[member], minlength=count).tolist()
     own = []
     for row, each in enumerate(reads):
-        spec = each.object.spec
+        spec, done = each.object.spec, done_of(each.name)
         made = Gang(
             name=each.name,
-            min_members=spec.min_members,
+            min_members=max(1, still_needed(spec.min_members, done, members[row])),
             within=spec.topology.within,
             prefer_within=spec.topology.prefer_within,
             priority=top[row] if spec.priority is None else min(spec.priority, top[row]),
+            done=done,
         )
         own.append(after_loss(made, each.object, members[row], running[row]))
     own += [replace(each, priority=priority) for each, priority in zip(others, top[len(reads) :], strict=True)]

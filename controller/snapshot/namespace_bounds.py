@@ -1,7 +1,6 @@
 """What the waiting pods of one namespace may ask for together: pods past a bound or a quota wait, with the reason.
 
-Each shape and each requirement costs every plan, and whoever may create pods decides how many there are. A
-ResourceQuota of Kubernetes counts extended resources, of which a share of a GPU requests none.
+Each shape and each requirement costs every plan, and whoever may create pods decides how many there are.
 """
 
 from collections import Counter, defaultdict
@@ -11,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from cluster import arrays, changes, workloads
-from cluster.snapshot import PENDING, PodTable, Snapshot
+from cluster.snapshot import PodTable, Snapshot
 
 EXCEEDED = "NamespaceBoundExceeded"
 QUOTA_EXCEEDED = "QuotaExceeded"
@@ -103,38 +102,50 @@ class NamespaceBounds:
         return int(weights[shapes].sum()) <= self.most_constraints and len(np.unique(shapes)) <= self.most_shapes
 
 
-def within_quotas(snapshot: Snapshot, most_milli: Mapping[str, int]) -> Snapshot:
-    """The snapshot without pending pods past the quota of their namespace, which are left out with the reason.
+@dataclass(frozen=True, slots=True)
+class PodQuota:
+    """What the pods of a namespace may hold together of one resource."""
 
-    What runs counts first, then what waits, in turn. Those that do not fit beside what comes before them are left out.
-    A whole GPU counts 1000.
-    most_milli: quota by namespace, thousandths of GPUs.
+    name: str
+    """`namespace/name` of the ResourceQuota."""
+    resource: str
+    """As the quota names it."""
+    most: int
+    held: int
+    """What pods hold that are not asked about."""
+    asked: Mapping[int, int]
+    """What waiting pods ask for, by their row."""
+
+
+UNITS = {"tonnage.dev/gpu-milli": "thousandths of a GPU", "cpu": "thousandths of a core", "memory": "bytes of memory"}
+"""Words for amounts of a resource, by the end of its name."""
+
+
+def within_quotas(snapshot: Snapshot, quotas: Sequence[PodQuota]) -> Snapshot:
+    """The snapshot without pending pods past a quota of their namespace, which are left out with the reason.
+
+    What is held counts first, then what waits, in turn. Those that do not fit beside what comes before them are left
+    out.
     """
-    if not most_milli:
-        return snapshot
-    pods = snapshot.pods
-    asked = np.array([shape.total_gpu_milli for shape in pods.shapes], dtype=np.int64)[pods.shape]
-    held = dict.fromkeys(most_milli, 0)
-    waiting = list[int]()
-    for row in np.flatnonzero(asked).tolist():
-        namespace = pods.names[row].partition("/")[0]
-        if namespace not in held:
-            continue
-        if pods.node[row] == PENDING:
-            waiting.append(row)
-        else:
-            held[namespace] += int(asked[row])
+    pods, held = snapshot.pods, [quota.held for quota in quotas]
+    of_namespace: defaultdict[str, list[int]] = defaultdict(list)
+    for number, quota in enumerate(quotas):
+        of_namespace[quota.name.partition("/")[0]].append(number)
     left_out = list[tuple[int, str, str]]()
-    for members in in_turn(pods, waiting):
-        namespace, more = pods.names[members[0]].partition("/")[0], sum(asked[members].tolist())
-        if held[namespace] + more <= most_milli[namespace]:
-            held[namespace] += more
+    for members in in_turn(pods, sorted({row for quota in quotas for row in quota.asked})):
+        own = of_namespace[pods.names[members[0]].partition("/")[0]]
+        more = {n: sum(quotas[n].asked.get(row, 0) for row in members) for n in own}
+        full = next((n for n, amount in more.items() if amount and held[n] + amount > quotas[n].most), None)
+        if full is None:
+            for n, amount in more.items():
+                held[n] += amount
             continue
+        quota = quotas[full]
         together = f"with the {len(members) - 1} others of its gang " if len(members) > 1 else ""
+        unit = next((words for end, words in UNITS.items() if quota.resource.endswith(end)), quota.resource)
         words = (
-            f"asks for {together}{more} thousandths of a GPU where the quota of its namespace is "
-            f"{most_milli[namespace]} and {held[namespace]} are held or asked for before it; see tonnage.dev/gpu-milli "
-            "in its ResourceQuotas"
+            f"asks for {together}{more[full]} {unit} where the quota of its namespace is {quota.most} and {held[full]} "
+            f"are held or asked for before it; see {quota.resource} in ResourceQuota {quota.name}"
         )
         left_out += [(row, QUOTA_EXCEEDED, words) for row in members]
     return _without(snapshot, left_out)

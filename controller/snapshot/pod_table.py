@@ -39,15 +39,17 @@ class DevicesOfNode:
 def devices_held(running: Iterable[tuple[Read[Pod], PodShape]], gpus_of_node: int) -> DevicesOfNode:
     """Devices of the pods with GPUs that are bound to one node: their objects and shapes.
 
-    An annotation gives them. The other pods choose in order of size, whole devices before fractions, then by name; each
-    takes the devices on which it leaves least, or where it fits on too few, the freest. The choice depends only on the
-    pods of that node.
+    An annotation gives them, except whole devices that another pod names, too. The other pods choose in order of size,
+    whole devices before fractions, then by name; each takes the devices on which it leaves least, or where it fits on
+    too few, the freest. The choice depends only on the pods of that node.
     """
     held: dict[str, tuple[int, ...]] = {}
     unnamed, mistakes = [], []
     left = [WHOLE_GPU_MILLI] * gpus_of_node
     for read, shape in sorted(running, key=lambda each: each[0].name):
         named = _named_devices(read, shape, gpus_of_node)
+        if isinstance(named, tuple) and shape.is_whole_gpu and any(left[each] < WHOLE_GPU_MILLI for each in named):
+            named = None  # bound long after it was released, when they were no longer kept for it
         if isinstance(named, tuple):
             held[read.name] = named
             for device in named:
@@ -190,7 +192,7 @@ class PodColumns:
         """Pods with GPUs, by node."""
         self._held: dict[str, tuple[int, DevicesOfNode]] = {}
         """(number of GPUs, devices of its pods) by node, while up to date."""
-        self._marks: Numbers[Marks] = Numbers(("", (), False))
+        self._marks: Numbers[Marks] = Numbers(("", (), ""))
         self._membership: Membership | None = None
         self._completed: dict[tuple[int, tuple[Crowd, ...]], PodShape] = {}
         """Shapes of the last table by number and crowds: an unchanged pod keeps the same object."""
@@ -368,7 +370,7 @@ class PodColumns:
             done = before.get(key) or (replace(shape, beside=replace(shape.beside, crowds=crowds)) if crowds else shape)
             self._completed[key] = done
         shapes = tuple(self._completed[number, members[group]] for number, group in pairs)
-        is_ending = np.array([ending for _, _, ending in self._marks.known], dtype=np.bool_)[cells[MARKS]]
+        is_ending = np.array([state == "ending" for _, _, state in self._marks.known], dtype=np.bool_)[cells[MARKS]]
         every_name = len(kept) == len(self._names)
         return PodTable(
             names=Names(self._names if every_name else [self._names[row] for row in kept.tolist()]),

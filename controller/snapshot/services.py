@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,6 +11,7 @@ from msgspec import ValidationError
 from autoscaler.demand.lengths import demand_from
 from cluster import arrays, changes, errors, plans
 from cluster.demand import Demand, LengthGrid, Slo, ThroughputProfile
+from cluster.quotas import QuotaAsk
 from cluster.snapshot import PodTable, Snapshot
 from cluster.workloads import InstanceType, ModelService as Service, Terms, Toleration, instance_type_named
 from controller.api import notation
@@ -18,6 +20,7 @@ from controller.api.model_service import ModelService
 from controller.api.structs import NodeConstraints, PodSpec, object_from
 from controller.objects.read import Findings, Read
 from controller.snapshot.nodes import TypeIndex, terms_of, tolerations_of
+from controller.snapshot.quotas import ask_of_instance
 from placement.mix.problem_builder import need_of, usable_profiles
 
 
@@ -108,11 +111,15 @@ def _service(
     here = ("spec", "template", "spec")
     terms: Terms = ()
     tolerations: tuple[Toleration, ...] = ()
+    quota_ask: QuotaAsk | None = None
     try:
         # The parts of a template that are read here have the form of a Pod's; the API server checks the rest.
         constraints: NodeConstraints = PodSpec()
         if template is not None:
-            constraints = object_from(template.spec.model_dump(by_alias=True), PodSpec)
+            constraints = made = object_from(template.spec.model_dump(by_alias=True), PodSpec)
+            cpu_milli, memory_bytes = notation.milli(spec.instance.cpu), notation.whole(spec.instance.memory)
+            with suppress(ValueError):  # a quantity that the API server refuses in the pod, which then never is
+                quota_ask = ask_of_instance(made, cpu_milli, memory_bytes)
         terms, wrong_terms = terms_of(constraints)
         tolerations, wrong_tolerations = tolerations_of(constraints)
         for field, problems in (("affinity", wrong_terms), ("tolerations", wrong_tolerations)):
@@ -157,6 +164,7 @@ def _service(
         node_terms=terms,
         tolerations=tolerations,
         is_planned_only=template is None,
+        quota_ask=quota_ask,
     )
 
 

@@ -4,32 +4,21 @@ The filters are VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimi
 looked at yet, as in files that are to be applied, is read as it will be bound. CSIStorageCapacity is not counted.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from decimal import Decimal
-from typing import get_args
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cluster.arrays import IntArray
-from cluster.nodes import NODE_NAME_FIELD, LabelMatches, Labels, meets
+from cluster.nodes import NODE_NAME_FIELD, LabelMatches, Labels
 from cluster.plans import Reason
-from cluster.workloads import Operator, Requirement, Terms
-from controller.api import notation, storage
-from controller.api.structs import (
-    Affinity,
-    Amount,
-    LabelSelector,
-    NodeAffinity,
-    NodeConstraints,
-    NodeSelector,
-    SelectorTerm,
-    Volume,
-)
+from cluster.workloads import Requirement, Terms
+from controller.api import storage
+from controller.api.structs import Volume
 from controller.objects.documents import dotted
 from controller.snapshot.node_terms import MOST_ALTERNATIVES, NOWHERE, either, joined
-from controller.snapshot.nodes import terms_of
+from controller.snapshot.waiting_claims import ClassOfVolumes, Want, nodes_of, want_of
 
 _STABLE = {
     "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
@@ -54,8 +43,6 @@ _INLINE = {
 }
 """Volumes in a pod itself that kube-scheduler compares with those of other pods; no cluster of today needs them."""
 
-MOST_OFFERS = 2_048
-"""Available volumes that are looked at for one claim, the smallest first. Chosen: a volume on each of 2,048 nodes."""
 NO_LIMIT = np.iinfo(np.int64).max
 """Volumes on a node whose driver has no limit there."""
 
@@ -77,35 +64,6 @@ class VolumeNeeds:
 NO_NEEDS = VolumeNeeds()
 Why = tuple[str, str]
 """(code, words) of a problem with a claim."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Want:
-    """What a claim asks of a volume: the claims that ask for the same may have each other's."""
-
-    storage_class: str
-    size: Decimal
-    mode: str
-    access_modes: tuple[str, ...]
-    labels: tuple[Requirement, ...]
-
-    @property
-    def driver(self) -> str:
-        """Stands for a driver: the available volumes on a node limit the claims that can be served there."""
-        return f"available volumes: {self}"
-
-    def is_met_by(self, volume: storage.VolumeObject) -> bool:
-        return (
-            self.may_keep(volume)
-            and set(self.access_modes) <= set(volume.spec.access_modes)
-            and all(meets(volume.metadata.labels, each) for each in self.labels)
-        )
-
-    def may_keep(self, volume: storage.VolumeObject) -> bool:
-        """Whether a volume that names the claim may serve it."""
-        spec = volume.spec
-        is_alike = volume.storage_class == self.storage_class and spec.volume_mode == self.mode
-        return is_alike and _size(spec.capacity) >= self.size and volume.metadata.deletion_timestamp is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,33 +91,6 @@ class _Known:
     """Needs of a pod without other claims."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Offers:
-    """Available volumes that meet a want, the smallest first."""
-
-    volumes: tuple[storage.VolumeObject, ...]
-    terms: Terms
-    """Nodes on which one can be used."""
-
-
-@dataclass(slots=True, eq=False)
-class _Class:
-    """What is there of one storage class, also where there is no such object."""
-
-    free: set[str] = field(default_factory=set)
-    """Available volumes that are kept for no claim."""
-    waiting: defaultdict[_Want, set[str]] = field(default_factory=lambda: defaultdict(set))
-    """Claims without a volume, by what they want."""
-    epoch: int = 0
-    """Rises with each change."""
-    offers: dict[_Want, _Offers] = field(default_factory=dict)
-    """By want, of this epoch."""
-
-    def change(self) -> None:
-        self.epoch += 1
-        self.offers.clear()
-
-
 class VolumeIndex:
     """Claims, volumes, storage classes and CSI nodes of a cluster, and what they ask of pods that use them."""
 
@@ -167,14 +98,14 @@ class VolumeIndex:
         self.version = 0
         """Rises with each change, after which `needs` and `limits` may answer anew."""
         self._claims: dict[str, storage.VolumeClaimObject] = {}
-        self._wants: dict[str, _Want] = {}
-        """What each claim without a volume wants."""
+        self._wants: dict[str, tuple[ClassOfVolumes, Want]] = {}
+        """What each claim without a volume wants, and of which class."""
         self._volumes: dict[str, storage.VolumeObject] = {}
         self._nodes: dict[str, Terms | None] = {}
-        """Nodes on which a volume can be used, as far as asked for."""
+        """Nodes on which a volume can be used; None: not understood."""
         self._objects: dict[str, storage.StorageClass] = {}
         self._csi_nodes: dict[str, storage.CsiNode] = {}
-        self._classes: defaultdict[str, _Class] = defaultdict(_Class)
+        self._classes: dict[str, ClassOfVolumes] = {}
         self._kept: defaultdict[str, set[str]] = defaultdict(set)
         """Volumes that name a claim, by it."""
         self._default_class = ""
@@ -189,48 +120,43 @@ class VolumeIndex:
         self.remove_claim(claim.name)
         self._claims[claim.name] = claim
         if not claim.spec.volume_name and claim.metadata.deletion_timestamp is None:
-            want = self._wants[claim.name] = self._want(claim)
-            of = self._classes[want.storage_class]
-            of.waiting[want].add(claim.name)
-            of.change()
+            of, want = self._wants[claim.name] = self._class(self._class_of(claim)), want_of(claim)
+            of.put_claim(claim.name, want)
 
     def remove_claim(self, name: str) -> None:
         self.version += 1
         self._claims.pop(name, None)
         self._known.pop(name, None)
-        want = self._wants.pop(name, None)
-        if want is not None:
-            of = self._classes[want.storage_class]
-            of.waiting[want].discard(name)
-            if not of.waiting[want]:
-                del of.waiting[want]
-            of.change()
+        if (waited := self._wants.pop(name, None)) is not None:
+            of, want = waited
+            of.remove_claim(name, want)
 
     def put_volume(self, volume: storage.VolumeObject) -> None:
         name, reference = volume.metadata.name, volume.spec.claim_ref
         self.remove_volume(name)
         self._volumes[name] = volume
-        of = self._classes[volume.storage_class]
+        nodes = self._nodes[name] = nodes_of(volume)
+        of = self._class(volume.storage_class)
         if reference is not None:
             self._kept[f"{reference.namespace}/{reference.name}"].add(name)
+            of.change()
         elif volume.status.phase in ("", "Available"):
-            of.free.add(name)
-        of.change()
+            of.put_volume(volume, nodes)
 
     def remove_volume(self, name: str) -> None:
         self.version += 1
         before = self._volumes.pop(name, None)
         if before is None:
             return
-        self._nodes.pop(name, None)
-        of, reference = self._classes[before.storage_class], before.spec.claim_ref
-        of.free.discard(name)
+        del self._nodes[name]
+        of, reference = self._class(before.storage_class), before.spec.claim_ref
+        of.remove_volume(name)
         if reference is not None:
             claim = f"{reference.namespace}/{reference.name}"
             self._kept[claim].discard(name)
             if not self._kept[claim]:
                 del self._kept[claim]
-        of.change()
+            of.change()
 
     def put_storage_class(self, storage_class: storage.StorageClass) -> None:
         self._objects[storage_class.metadata.name] = storage_class
@@ -242,7 +168,7 @@ class VolumeIndex:
 
     def _class_changed(self, name: str) -> None:
         self.version += 1
-        self._classes[name].change()
+        self._class(name).change()
         marked = [n for n, each in self._objects.items() if each.metadata.annotations.is_default_class == "true"]
         default = min(marked, default="")
         if default != self._default_class:
@@ -283,15 +209,12 @@ class VolumeIndex:
                     found[driver.name][row] = driver.allocatable.count
         matches = LabelMatches(labels)
         for name in self._static_classes():
-            for want in self._classes[name].waiting:
-                each = (self._usable_on(volume) for volume in self._offers(want).volumes)
-                usable = Counter(terms for terms in each if terms is not None)
-                found[want.driver] = _reachable(usable, labels, matches)
+            found |= self._classes[name].limits(labels, matches)
         return found
 
     def _static_classes(self) -> list[str]:
         """Classes with claims that only wait for an available volume."""
-        there = (name for name, of in self._classes.items() if of.waiting and (name in self._objects or not name))
+        there = (name for name, of in self._classes.items() if of.is_waited_for and (name in self._objects or not name))
         return sorted(name for name in there if not self._provisions(name))
 
     def needs(
@@ -345,7 +268,7 @@ class VolumeIndex:
             return _unknown("ClaimMissing", f"there is no PersistentVolumeClaim {name}")
         volume = self._volumes.get(claim.spec.volume_name)
         want = self._wants.get(name)
-        epochs = (self._epoch, -1 if want is None else self._classes[want.storage_class].epoch)
+        epochs = (self._epoch, -1 if want is None else want[0].epoch)
         known = self._known.get(name)
         if known is None or known.volume is not volume or known.epochs != epochs:
             found = self._found(claim, volume, want)
@@ -353,7 +276,10 @@ class VolumeIndex:
         return known
 
     def _found(
-        self, claim: storage.VolumeClaimObject, volume: storage.VolumeObject | None, want: _Want | None
+        self,
+        claim: storage.VolumeClaimObject,
+        volume: storage.VolumeObject | None,
+        waited: tuple[ClassOfVolumes, Want] | None,
     ) -> _OfClaim:
         spec, phase, name = claim.spec, claim.status.phase, claim.name
         of = _OfClaim(
@@ -363,23 +289,23 @@ class VolumeIndex:
             return _refused("ClaimDeleted", f"PersistentVolumeClaim {name} is being deleted", of)
         if phase == "Lost":
             return _refused("ClaimLost", f"PersistentVolumeClaim {name} has lost its volume", of)
-        if want is not None:
-            return self._unbound(claim, want, of)
+        if waited is not None:
+            return self._unbound(claim, *waited, of)
         if claim.metadata.annotations.bind_completed is None and phase not in ("", "Bound"):
             words = f"PersistentVolumeClaim {name} is not bound to PersistentVolume {spec.volume_name} yet"
             return _refused("ClaimNotBound", words, of)
         if volume is None:
             words = f"PersistentVolumeClaim {name} has PersistentVolume {spec.volume_name}, which does not exist"
             return _refused("VolumeMissing", words, of)
-        terms = self._usable_on(volume)
+        terms = self._nodes[spec.volume_name]
         if terms is None:
             words = f"spec.nodeAffinity of PersistentVolume {spec.volume_name} is not understood"
             return _refused("NotUnderstood", words, of)
         return replace(of, terms=terms, zones=tuple(_zones_of(volume)))
 
-    def _unbound(self, claim: storage.VolumeClaimObject, want: _Want, of: _OfClaim) -> _OfClaim:
+    def _unbound(self, claim: storage.VolumeClaimObject, there: ClassOfVolumes, want: Want, of: _OfClaim) -> _OfClaim:
         """Nodes where an available volume could serve the claim, or one could be made for it."""
-        name, class_name = claim.name, want.storage_class
+        name, class_name = claim.name, self._class_of(claim)
         storage_class = self._objects.get(class_name)
         if class_name and storage_class is None:
             words = f"there is no StorageClass {class_name}, which PersistentVolumeClaim {name} names"
@@ -389,26 +315,23 @@ class VolumeIndex:
             why = f"StorageClass {class_name} binds at once" if class_name else "it has no StorageClass"
             return _refused("ClaimNotBound", f"PersistentVolumeClaim {name} is not bound yet, and {why}", of)
         provisions, selected = self._provisions(class_name), claim.metadata.annotations.selected_node
-        kept = tuple(each for each in self._kept_for(claim) if want.may_keep(each))[:1]
-        offers = _Offers(kept, self._on_any(kept)) if kept or selected is not None else self._offers(want)
-        if not (offers.volumes and selected is None) and not provisions:
+        kept = self._kept_for(claim, want)
+        terms: Terms | None = kept if kept is not None else there.offers(want).terms
+        if selected is not None or (kept is None and not there.offers(want).names):
+            terms = None
+        if terms is None and not provisions:
             words = f"no available PersistentVolume fits PersistentVolumeClaim {name}, and its class provisions none"
             return _refused("NoVolumeFits", words, of)
-        terms = offers.terms
         if provisions and storage_class is not None:
-            terms = either((terms, _topologies(storage_class)))
+            made = _topologies(storage_class)
+            terms = made if terms is None else either((terms, made))
         if selected is not None:
-            terms = joined(terms, ((Requirement(NODE_NAME_FIELD, "In", (selected,)),),)) or NOWHERE
-        of = replace(of, terms=terms, waits=waits)
-        if provisions or kept:
+            terms = joined(terms or (), ((Requirement(NODE_NAME_FIELD, "In", (selected,)),),)) or NOWHERE
+        of = replace(of, terms=terms or (), waits=waits)
+        if provisions or kept is not None:
             return of
-        # A volume serves one claim: on each node as many as are available there, and of one in all, one.
-        others = self._classes[class_name].waiting.items()
-        is_wanted = len(offers.volumes) == 1 and any(
-            claims != {name} and each.is_met_by(offers.volumes[0]) for each, claims in others
-        )
-        only = (f"pv/{offers.volumes[0].metadata.name}",) if is_wanted else ()
-        return replace(of, claims=(*of.claims, *only), volumes=(*of.volumes, (want.driver, name)))
+        volumes, turns = there.counted(name, want)
+        return replace(of, claims=(*of.claims, *turns), volumes=(*of.volumes, *volumes))
 
     def _attached(
         self, claim: storage.VolumeClaimObject, volume: storage.VolumeObject | None
@@ -428,47 +351,30 @@ class VolumeIndex:
             self._limited = self._epoch, frozenset(d.name for d in drivers if d.allocatable.count is not None)
         return self._limited[1]
 
-    def _kept_for(self, claim: storage.VolumeClaimObject) -> Iterator[storage.VolumeObject]:
-        """Volumes that name the claim."""
+    def _kept_for(self, claim: storage.VolumeClaimObject, want: Want) -> Terms | None:
+        """Nodes on which a volume that names the claim can be used; None where there is none."""
         for name in sorted(self._kept.get(claim.name, ())):
-            reference = self._volumes[name].spec.claim_ref
-            if reference is not None and reference.uid in ("", claim.metadata.uid):
-                yield self._volumes[name]
-
-    def _offers(self, want: _Want) -> _Offers:
-        of = self._classes[want.storage_class]
-        if want not in of.offers:
-            fitting = [each for name in of.free if want.is_met_by(each := self._volumes[name])]
-            fitting.sort(key=lambda each: (_size(each.spec.capacity), each.metadata.name))
-            of.offers[want] = _Offers(tuple(fitting), self._on_any(fitting[:MOST_OFFERS]))
-        return of.offers[want]
-
-    def _on_any(self, volumes: Iterable[storage.VolumeObject]) -> Terms:
-        """Nodes on which one of these volumes can be used."""
-        return either(terms for each in volumes if (terms := self._usable_on(each)) is not None)
-
-    def _usable_on(self, volume: storage.VolumeObject) -> Terms | None:
-        """Nodes on which a volume can be used; None: not understood."""
-        name = volume.metadata.name
-        if name not in self._nodes:
-            self._nodes[name] = _nodes_of(volume)
-        return self._nodes[name]
+            volume, reference = self._volumes[name], self._volumes[name].spec.claim_ref
+            is_its = reference is not None and reference.uid in ("", claim.metadata.uid)
+            if is_its and volume.storage_class == self._class_of(claim) and want.may_keep(volume):
+                terms = self._nodes[name]
+                return NOWHERE if terms is None else terms
+        return None
 
     def _provisions(self, class_name: str) -> bool:
         """Whether volumes of a class are made when a claim asks for one."""
         of = self._objects.get(class_name)
         return of is not None and of.provisioner not in ("", storage.NO_PROVISIONER)
 
-    def _want(self, claim: storage.VolumeClaimObject) -> _Want:
+    def _class_of(self, claim: storage.VolumeClaimObject) -> str:
+        """Name of a claim's class; one that Kubernetes has not looked at yet will have the default."""
         named = claim.storage_class
-        default = "" if claim.status.phase else self._default_class
-        return _Want(
-            storage_class=default if named is None else named,
-            size=_size(claim.spec.resources.requests),
-            mode=claim.spec.volume_mode,
-            access_modes=tuple(sorted(claim.spec.access_modes)),
-            labels=_requirements(claim.spec.selector),
-        )
+        return named if named is not None else "" if claim.status.phase else self._default_class
+
+    def _class(self, name: str) -> ClassOfVolumes:
+        if name not in self._classes:
+            self._classes[name] = ClassOfVolumes(name)
+        return self._classes[name]
 
 
 def _zones_of(volume: storage.VolumeObject) -> Iterator[tuple[str, frozenset[str]]]:
@@ -496,40 +402,11 @@ def _in_zones(found: Iterable[_OfClaim]) -> Terms:
     return (*inside, tuple(Requirement(key, "DoesNotExist") for key in ZONE_LABELS))
 
 
-def _nodes_of(volume: storage.VolumeObject) -> Terms | None:
-    """Nodes that a volume can be used on; None: not understood. Fields are not looked at, as by kube-scheduler."""
-    required = volume.spec.node_affinity.required
-    if required is None:
-        return ()
-    written = [term for term in required.node_selector_terms if term.match_expressions or term.match_fields]
-    if any(not term.match_expressions for term in written):
-        return ()
-    selector = NodeSelector(tuple(SelectorTerm(term.match_expressions) for term in written))
-    terms, problems = terms_of(NodeConstraints(affinity=Affinity(node_affinity=NodeAffinity(selector))))
-    return None if problems else terms
-
-
 def _topologies(storage_class: storage.StorageClass) -> Terms:
     """Nodes for which a class makes volumes."""
     written = storage_class.allowed_topologies
     terms = (tuple(Requirement(r.key, "In", r.values) for r in term.match_label_expressions) for term in written)
     return tuple(filter(None, terms)) or (NOWHERE if written else ())
-
-
-def _reachable(usable: Mapping[Terms, int], labels: tuple[Labels, ...], matches: LabelMatches) -> IntArray:
-    """Number of volumes that each node can use. usable: volumes by the nodes on which they can be used."""
-    found = np.zeros(len(labels), dtype=np.int64)
-    by_value: defaultdict[str, Counter[str | None]] = defaultdict(Counter)
-    for terms, count in usable.items():
-        only = terms[0][0] if len(terms) == 1 and len(terms[0]) == 1 else None
-        if only is not None and only.operator == "In":
-            # Local volumes, of which each node has its own.
-            by_value[only.key].update(dict.fromkeys(only.values, count))
-        else:
-            found += count * matches.meets_terms(terms)
-    for key, counts in by_value.items():
-        found += np.array([counts[each.get(key)] for each in labels], dtype=np.int64)
-    return found
 
 
 def _csi_of(volume: storage.VolumeObject) -> tuple[str, str]:
@@ -546,25 +423,6 @@ def _csi_of(volume: storage.VolumeObject) -> tuple[str, str]:
         if disk:
             return _MIGRATED[f"kubernetes.io/{kind}"], disk
     return "", ""
-
-
-def _requirements(selector: LabelSelector | None) -> tuple[Requirement, ...]:
-    """What a selector of volumes requires of their labels."""
-    if selector is None:
-        return ()
-    listed = [Requirement(key, "In", (value,)) for key, value in sorted(selector.match_labels.items())]
-    known: dict[str, Operator] = {name: name for name in get_args(Operator)}
-    # One of an unknown operator selects nothing.
-    written = (Requirement(e.key, known.get(e.operator, "In"), e.values) for e in selector.match_expressions)
-    return (*listed, *written)
-
-
-def _size(amounts: Mapping[str, Amount]) -> Decimal:
-    """Bytes of storage; more than any other where they are too many to be read."""
-    try:
-        return notation.quantity(amounts.get("storage", 0))
-    except ValueError:
-        return Decimal("Infinity")
 
 
 def _refused(code: str, words: str, of: _OfClaim) -> _OfClaim:

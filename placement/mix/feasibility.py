@@ -9,7 +9,7 @@ import pulp
 
 from placement.mix.problem import Mix, MixQuestion, Need, pool_load, room_needed, serves_any
 from placement.mix.pulp_solver import solve
-from placement.stock import InstanceGroup, Stock, add_seats
+from placement.stock import InstanceGroup, Stock, add_seats, within_quotas
 
 Seating = Mapping[tuple[InstanceGroup, str], int]
 """Instances by group and stock."""
@@ -34,6 +34,8 @@ def seats_of(question: MixQuestion, mixes: tuple[Mix, ...]) -> Seating | None:
 
 def seating(stock: Mapping[str, Stock], wanted: Mapping[InstanceGroup, int]) -> Seating | None:
     """Seats for all these instances; None where there are not enough. Tried without a solver first."""
+    if not within_quotas(stock, wanted):
+        return None
     limited = _limited(stock, wanted)
     found = _simple(stock, limited)
     if found is not None or all(len(g.stocks) == 1 and not stock[g.stocks[0]].rooms for g in limited):
@@ -44,7 +46,7 @@ def seating(stock: Mapping[str, Stock], wanted: Mapping[InstanceGroup, int]) -> 
 
 def seats_at_once(stock: Mapping[str, Stock], wanted: Mapping[InstanceGroup, int]) -> Seating | None:
     """Seats for all these instances, found without a solver; None where they are not found so."""
-    return _simple(stock, _limited(stock, wanted))
+    return _simple(stock, _limited(stock, wanted)) if within_quotas(stock, wanted) else None
 
 
 def _limited(stock: Mapping[str, Stock], wanted: Mapping[InstanceGroup, int]) -> dict[InstanceGroup, int]:
@@ -102,7 +104,7 @@ def _most_seats(
 
 
 @dataclass(frozen=True, slots=True)
-class Crowd:
+class SharedStocks:
     """Stocks whose instances could make room for each other, because some may use several of them."""
 
     name: str
@@ -112,7 +114,7 @@ class Crowd:
     stocks: frozenset[str]
 
 
-def crowd_at(question: MixQuestion, seats: Mapping[tuple[InstanceGroup, str], float], at: str) -> Crowd:
+def crowd_at(question: MixQuestion, seats: Mapping[tuple[InstanceGroup, str], float], at: str) -> SharedStocks:
     """The crowd of a stock, given who sits where: one more device for any of them makes room for all of them."""
     stocks, before = {at}, set[str]()
     while stocks != before:
@@ -125,7 +127,9 @@ def crowd_at(question: MixQuestion, seats: Mapping[tuple[InstanceGroup, str], fl
     label = ", ".join(sorted(types)) or at
     order = dict.fromkeys(need.service for need in question.needs if need.service in kept)
     name = label if stocks >= others or not kept else f"{label} on nodes for {', '.join(order)}"
-    return Crowd(name, sum(question.stock[each].gpus for each in stocks if each in question.stock), frozenset(stocks))
+    return SharedStocks(
+        name, sum(question.stock[each].gpus for each in stocks if each in question.stock), frozenset(stocks)
+    )
 
 
 TOLERANCE = 1e-6
@@ -154,6 +158,10 @@ def violations(question: MixQuestion, mixes: tuple[Mix, ...]) -> tuple[str, ...]
     if seats_of(question, mixes) is None:
         groups, full = groups_of(question.needs, mixes), False
         for name, stock in question.stock.items():
+            spent = sum(count * units for group, count in groups.items() for own, units in group.quotas if own == name)
+            if spent > stock.gpus:
+                wrong.append(f"{spent} {stock.gpu_type} are used, but only {stock.gpus} may be")
+                full = True
             users = {group: count for group, count in groups.items() if name in group.stocks}
             spent = sum(count * group.footprint.gpus for group, count in users.items())
             if spent > stock.gpus and all(group.stocks == (name,) for group in users):

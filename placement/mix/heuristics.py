@@ -1,6 +1,7 @@
 """Mixes without a solver: the best single type, a greedy mix, and whole slices packed into single instances."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -9,7 +10,7 @@ import numpy as np
 from cluster.arrays import FloatArray, IntArray
 from placement.mix import problem
 from placement.mix.feasibility import TOLERANCE
-from placement.stock import Stock
+from placement.stock import InstanceGroup, Stock
 
 
 def start_mixes(question: problem.MixQuestion) -> tuple[problem.Mix, ...] | None:
@@ -128,6 +129,23 @@ def instances_for(need: problem.Need, share: FloatArray) -> IntArray:
     return np.maximum([math.ceil(room - TOLERANCE) for room in rooms], fewest, dtype=np.int64)
 
 
+MARGIN = 2
+"""Factor on the instances that a mix may use. Chosen: solvers and heuristics round up by an instance here and there."""
+
+
+def most_of(need: problem.Need) -> Mapping[InstanceGroup, int]:
+    """Instances by group of which no mix has more, with a margin: an offer serves all that it can, or what runs stays.
+
+    The room of a pool grows with its load, so no part of the demand needs more than all of it.
+    """
+    found = Counter[InstanceGroup]()
+    for g, offer in enumerate(need.offers):
+        share = np.zeros((len(need.cells), len(need.offers)))
+        share[np.isfinite(offer.load), g] = 1.0
+        found[offer.group] += MARGIN * max(int(instances_for(need, share)[g]), need.running_count(offer))
+    return found
+
+
 def in_stock(need: problem.Need, instances: IntArray, stock: Mapping[str, Stock]) -> bool:
     """Whether each offer's instances would fit the stock without the others'."""
     return all(int(count) <= seats_left(offer, stock) for count, offer in zip(instances, need.offers, strict=True))
@@ -135,9 +153,10 @@ def in_stock(need: problem.Need, instances: IntArray, stock: Mapping[str, Stock]
 
 def seats_left(offer: problem.Offer, stock: Mapping[str, Stock]) -> float:
     """Instances of an offer that the stock would hold without others; infinite where it has no limit."""
-    if any(name not in stock for name in offer.stocks):
-        return math.inf
-    return sum(stock[name].holds(offer.footprint) for name in offer.stocks)
+    limits: list[float] = [stock[name].gpus // units for name, units in offer.quotas if units and name in stock]
+    if all(name in stock for name in offer.stocks):
+        limits.append(sum(stock[name].holds(offer.footprint) for name in offer.stocks))
+    return max(0.0, min(limits, default=math.inf))
 
 
 def stock_after(stock: Mapping[str, Stock], need: problem.Need, mix: problem.Mix) -> dict[str, Stock]:
@@ -146,6 +165,9 @@ def stock_after(stock: Mapping[str, Stock], need: problem.Need, mix: problem.Mix
     for count, offer in zip(mix.instances.tolist(), need.offers, strict=True):
         if not count:
             continue
+        for name, units in offer.quotas:
+            if name in left:
+                left[name] = replace(left[name], gpus=left[name].gpus - units * count)
         limited = [name for name in offer.stocks if name in left]
         for name in limited:
             is_last = name == limited[-1]

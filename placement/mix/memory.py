@@ -1,12 +1,9 @@
 """Memory of the mix between plans: searches to go on from, variants that were solved, and mixes that may stand."""
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import NamedTuple
-
-import numpy as np
 
 from cluster.arrays import FloatArray
 from cluster.demand import ThroughputProfile
@@ -14,14 +11,11 @@ from cluster.plans import Certificate, Reason, ServicePlan
 from placement.budget import Budget
 from placement.mix.columns import ColumnPool
 from placement.mix.feasibility import is_feasible, seats_at_once
-from placement.mix.heuristics import instances_for
+from placement.mix.heuristics import most_of
 from placement.mix.optimizer import SearchState, answer_mix, begun
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, objective_of
 from placement.mix.problem_builder import Claimant
-from placement.stock import InstanceGroup, Stock
-
-MARGIN = 2
-"""Factor on the instances that a mix may use. Chosen: solvers and heuristics round up by an instance here and there."""
+from placement.stock import Stock
 
 
 def stock_that_counts(question: MixQuestion, need: Need) -> dict[str, Stock]:
@@ -31,25 +25,17 @@ def stock_that_counts(question: MixQuestion, need: Need) -> dict[str, Stock]:
     them, then hold for each other stock that does so, too: a device that another pod takes or gives back changes
     nothing.
     """
-    own = {name: question.stock[name] for o in need.offers for name in o.stocks if name in question.stock}
+    names = (name for o in need.offers for name in (*o.stocks, *(quota for quota, _ in o.quotas)))
+    own = {name: question.stock[name] for name in names if name in question.stock}
     if question.per_instance:  # slices are packed into instances, and may need more of them than their load
         return own
     bare = {name: stock for name, stock in own.items() if not stock.gpus}
-    wanted = {group: count for group, count in most_of(need).items() if not bare.keys() >= set(group.stocks)}
+    wanted = {
+        group: count
+        for group, count in most_of(need).items()
+        if not bare.keys() >= set(group.stocks) and not any(name in bare for name, units in group.quotas if units)
+    }
     return own if seats_at_once(own, wanted) is None else bare
-
-
-def most_of(need: Need) -> Mapping[InstanceGroup, int]:
-    """Instances by group of which no mix has more, with a margin: an offer serves all that it can, or what runs stays.
-
-    The room of a pool grows with its load, so no part of the demand needs more than all of it.
-    """
-    found = Counter[InstanceGroup]()
-    for g, offer in enumerate(need.offers):
-        share = np.zeros((len(need.cells), len(need.offers)))
-        share[np.isfinite(offer.load), g] = 1.0
-        found[offer.group] += MARGIN * max(int(instances_for(need, share)[g]), need.running_count(offer))
-    return found
 
 
 class Digest(NamedTuple):
@@ -87,7 +73,7 @@ def needs_digest(question: MixQuestion) -> bytes:
             need.start_share,
             question.change_price_per_hour,
             question.per_instance,
-            [(o.instance_type, o.price_per_hour, o.cpu_milli, o.memory_bytes, o.places) for o in need.offers],
+            [(o.instance_type, o.price_per_hour, o.cpu_milli, o.memory_bytes, o.places, o.quotas) for o in need.offers],
         )
         columns = (need.rate_per_s, *(each for o in need.offers for each in (o.load, o.variance)))
         found.append(_digest(repr(plain), *columns))

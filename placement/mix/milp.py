@@ -79,11 +79,11 @@ def build_model(question: MixQuestion, *, whole_slices: bool, ask_what_is_short:
                 n[k, b, g] = problem.add_variable(f"n_{k}_{b}_{g}", 0, slices(need), cat=kind)
     short = {name: problem.add_variable(f"short_{m}", 0, cat=pulp.LpInteger) for m, name in enumerate(question.stock)}
     if ask_what_is_short:
-        offers = [offer for need in question.needs for offer in need.offers]
-        dearest = {
-            name: max((o.price_per_hour / o.gpus for o in offers if name in o.stocks), default=0.0)
-            for name in question.stock
-        }
+        dearest = dict.fromkeys(question.stock, 0.0)
+        for offer in (offer for need in question.needs for offer in need.offers):
+            for name, units in (*((name, offer.gpus) for name in offer.stocks), *offer.quotas):
+                if units and name in dearest:
+                    dearest[name] = max(dearest[name], offer.price_per_hour / units)
         problem += pulp.lpSum(dearest[name] * short[name] for name in question.stock)
     else:
         problem += pulp.LpAffineExpression(

@@ -34,6 +34,8 @@ class Offer:
     """Main memory of one instance on its node."""
     places: tuple[str, ...] = ()
     """Stocks that its instances may use, the least wanted by others first; empty: that of its GPU type."""
+    quotas: tuple[tuple[str, int], ...] = ()
+    """Quotas that each of its instances uses besides, with the units of it."""
 
     @property
     def gpu_type(self) -> str:
@@ -56,7 +58,7 @@ class Offer:
     @property
     def group(self) -> InstanceGroup:
         """Instances that are interchangeable where seats are counted."""
-        return InstanceGroup(self.stocks, self.footprint)
+        return InstanceGroup(self.stocks, self.footprint, self.quotas)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,7 +96,7 @@ class Need:
 class MixQuestion:
     needs: tuple[Need, ...]
     stock: Mapping[str, Stock] = field(default_factory=dict)
-    """Devices by the names in `Offer.stocks`; unlimited where missing."""
+    """Devices by the names in `Offer.stocks`, and units by those in `Offer.quotas`; unlimited where missing."""
     change_price_per_hour: float = 0.0
     """Dollars per hour that starting or stopping one instance must save to pay off, besides the `start_share` of its
     need."""

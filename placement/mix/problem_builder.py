@@ -11,6 +11,7 @@ import numpy as np
 from cluster import arrays, changes, errors, nodes, plans, workloads
 from cluster.demand import Demand, LengthGrid, ThroughputProfile
 from cluster.snapshot import PENDING, Snapshot, device_numbers
+from placement.mix.heuristics import most_of
 from placement.mix.problem import Need, Offer, in_flight_at_slo
 from placement.stock import Footprint, Stock, footprint_of, stock_of_nodes
 
@@ -208,10 +209,12 @@ def stocked(
 
     stay: instances that stay where they run; others may start where they stop.
     """
+    services = {service.name: service for service in snapshot.services}
+    needs, quotas = _within_quotas(needs, services)
     if not len(snapshot.nodes):
         used = {offer.gpu_type for need in needs for offer in need.offers}
         types = (each for each in snapshot.gpu_types if each.inventory is not None and each.name in used)
-        return tuple(needs), {each.name: Stock(each.inventory or 0) for each in types}
+        return tuple(needs), {each.name: Stock(each.inventory or 0) for each in types} | quotas
     offers = {(need.service, offer.instance_type): offer for need in needs for offer in need.offers}
     by_claimants = _rooms(snapshot, offers, stay)
     stock: dict[str, Stock] = {}
@@ -226,7 +229,33 @@ def stocked(
     for need in needs:
         own_offers = (replace(each, places=places[need.service, each.instance_type]) for each in need.offers)
         placed.append(replace(need, offers=tuple(own_offers)))
-    return tuple(placed), stock
+    return tuple(placed), stock | quotas
+
+
+def _within_quotas(
+    needs: Sequence[Need], services: Mapping[str, workloads.ModelService]
+) -> tuple[Sequence[Need], dict[str, Stock]]:
+    """The needs, whose offers name the quotas that they use, and these quotas as stocks.
+
+    A quota that holds all that its services could use binds nothing, and is left out: what others take of it, pod by
+    pod, would make each question a new one.
+    """
+    most: dict[str, int] = {}
+    bounded, used = [], Counter[str]()
+    for need in needs:
+        own = services[need.service].quotas
+        most |= {each.name: each.most for each in own}
+        offers = (
+            replace(offer, quotas=tuple((each.name, each.units_of(offer.gpu_type, offer.gpus)) for each in own))
+            for offer in need.offers
+        )
+        bounded.append(replace(need, offers=tuple(offers)) if own else need)
+        for group, count in most_of(bounded[-1]).items() if own else ():
+            for name, units in group.quotas:
+                used[name] += units * count
+    return bounded, {
+        name: Stock(units, gpu_type=name, is_quota=True) for name, units in most.items() if units < used[name]
+    }
 
 
 def _of_type(

@@ -13,7 +13,7 @@ from cluster.workloads import WHOLE_GPU_MILLI, PodShape
 from placement.budget import Budget
 from placement.engine.ledger import copies_at_most
 from placement.mix.pulp_solver import solve
-from placement.packing.draft import Kind, PackingDraft, members_running
+from placement.packing.draft import Kind, PackingDraft, lacking, members_running
 from placement.packing.units import Unit
 from placement.stock import Footprint, footprint_of
 
@@ -131,8 +131,8 @@ def _seat_near(draft: PackingDraft, unit: Unit, seat: Seat, allowed: BoolArray |
             inside = np.where(inside == best, -1, inside)
             room[best] = most[best] = 0
         allowed = everywhere & (domain < 0)
-    left = _left_of(draft, left, seat, allowed)
-    if len(unit.rows) - len(left) >= unit.need:
+    _left_of(draft, left, seat, allowed)
+    if lacking(draft, unit.gang) <= 0:
         return True
     draft.roll_back(mark)
     return False

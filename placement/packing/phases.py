@@ -10,7 +10,7 @@ from cluster import actions, arrays, plans, workloads
 from cluster.snapshot import PENDING, device_numbers
 from placement.engine.explanation import Scope, copies_now, obstacles, shortage
 from placement.engine.ledger import Ledger
-from placement.packing.draft import PackingDraft, members_running
+from placement.packing.draft import PackingDraft, lacking, members_running
 from placement.packing.preemption import stopped_together
 from placement.packing.units import Unit, order_of_service
 
@@ -30,9 +30,8 @@ def phases_of(draft: PackingDraft) -> tuple[plans.Phase, ...]:
         if pods.gang[row] >= 0:
             members.setdefault(int(pods.gang[row]), []).append(row)
     for gang, rows in members.items():
-        stay = sum(pods.node[row] != PENDING and row not in gone for row in draft.members(gang))
-        need = draft.snapshot.gangs[gang].min_members - stay
-        units.append(Unit(int(draft.priority[rows[0]]), tuple(rows), need, gang))
+        stay = [row for row in draft.members(gang) if pods.node[row] != PENDING and row not in gone]
+        units.append(Unit(int(draft.priority[rows[0]]), tuple(rows), lacking(draft, gang, stay), gang))
     room = _Room(draft, leave) if leave else None
     if room:
         units.sort(key=lambda unit: order_of_service(draft, unit))
@@ -115,6 +114,15 @@ class _Room:
         self._ledger.take(draft.shape(row), int(draft.node[row]), device_numbers(int(draft.devices[row])))
         part.rows.append(row)
 
+    def _lacks(self, unit: Unit, part: _Part) -> bool:
+        """Whether the pods of this part are too few for the unit to start."""
+        draft = self._draft
+        if unit.gang < 0 or not draft.snapshot.gangs[unit.gang].roles:
+            return len(part.rows) < unit.need
+        runs = (row for row in draft.members(unit.gang) if draft.snapshot.pods.node[row] != PENDING)
+        stay = [row for row in runs if row not in self._group]
+        return lacking(draft, unit.gang, [*stay, *part.rows]) > 0
+
     def parts_of(self, unit: Unit) -> Iterator[_Part]:
         """First a unit's pods that start without a stop, then parts with one: what its gang needs, and single pods.
 
@@ -126,9 +134,9 @@ class _Room:
                 waiting.append(row)
             else:
                 self.begin(row, (), free)
-        if len(free.rows) < unit.need:
+        if self._lacks(unit, free):
             yield _Part()
-            while len(free.rows) < unit.need and waiting:
+            while waiting and self._lacks(unit, free):
                 row = waiting.pop(0)
                 self.begin(row, self.victims_of(row), free)
         yield free

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster import arrays, power_floors, snapshot, workloads
-from placement.packing.draft import PackingDraft, members_running
+from placement.packing.draft import PackingDraft, lacking, members_running
 
 CANDIDATES = 16
 """Nodes that are examined in detail, those that lose least first. Chosen: their order is already that of the price,
@@ -70,7 +70,7 @@ def cheapest_clearing(draft: PackingDraft, row: int, priority: int, within: arra
         # With the rest of every gang that would fall below its minimum, since the rest would only wait.
         for gang in sorted({int(draft.snapshot.pods.gang[each]) for each in victims} - {-1}):
             running = members_running(draft, gang)
-            if len([each for each in running if each not in gone]) < draft.snapshot.gangs[gang].min_members:
+            if lacking(draft, gang, (each for each in running if each not in gone)) > 0:
                 gone.update(running)
         lost: dict[int, tuple[int, int]] = {}
         for each in gone:
@@ -163,8 +163,8 @@ def stopped_together(draft: PackingDraft, leaving: Iterable[int]) -> list[tuple[
         else:
             gangs.setdefault(int(pods.gang[row]), []).append(row)
     for gang, rows in gangs.items():
-        ran = sum(bool(pods.node[row] != snapshot.PENDING) for row in draft.members(gang))
-        if ran - len(rows) >= draft.snapshot.gangs[gang].min_members:
+        ran = (row for row in draft.members(gang) if pods.node[row] != snapshot.PENDING)
+        if lacking(draft, gang, set(ran).difference(rows)) <= 0:
             alone += [(row,) for row in rows]
         else:
             alone.append(tuple(rows))

@@ -212,6 +212,7 @@ def named(found: FaultEvidence) -> tuple[Part, list[str], Origin]:
     return found.part, [key.name for key in found.nodes], found.source
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("spaces")
 def test_on_a_sound_network_nothing_is_accused(controller: Controller) -> None:
     controller.ask("a", "b")
@@ -222,6 +223,7 @@ def test_on_a_sound_network_nothing_is_accused(controller: Controller) -> None:
     assert "no fault of the network" in found.shown[0]
 
 
+@pytest.mark.slow
 def test_a_token_bucket_on_one_nodes_interface_is_its_nic(spaces: Namespaces, controller: Controller) -> None:
     spaces.slow_nic("b", "60mbit")
     controller.ask("a", "b")
@@ -229,6 +231,7 @@ def test_a_token_bucket_on_one_nodes_interface_is_its_nic(spaces: Namespaces, co
     assert named(answered(controller)) == (Part.NIC, ["b"], Origin.NODE)
 
 
+@pytest.mark.slow
 def test_a_slow_path_to_one_peer_is_the_link(spaces: Namespaces, controller: Controller) -> None:
     spaces.slow_link("a", "b", "60mbit")
     controller.ask("a", "b")
@@ -236,6 +239,7 @@ def test_a_slow_path_to_one_peer_is_the_link(spaces: Namespaces, controller: Con
     assert named(answered(controller)) == (Part.LINK, ["a", "b"], Origin.NODE)
 
 
+@pytest.mark.slow
 def test_a_black_hole_to_one_peer_is_the_link(spaces: Namespaces, controller: Controller) -> None:
     spaces.cut_link("a", "b")
     controller.ask("a", "b", syndrome=Syndrome.COMMUNICATION_HANG)

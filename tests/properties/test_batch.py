@@ -91,6 +91,7 @@ def test_the_same_snapshots_and_memory_make_the_same_plans(seen: Snapshot) -> No
     assert again[0].bound_usd == again[1].bound_usd
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(batches(), batches())
 def test_what_is_remembered_of_another_question_proves_nothing_false(before: Snapshot, seen: Snapshot) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings, strategies as st
 
 from cluster.arrays import Names
@@ -53,6 +54,7 @@ def arrivals(of: PodTable, chance: np.random.Generator, cycle: int) -> PodTable:
     )
 
 
+@pytest.mark.slow
 @FEW
 @given(st.integers(0, 1000))
 def test_two_planners_of_the_same_snapshots_make_the_same_plans_whenever_their_prices_are_ready(seed: int) -> None:

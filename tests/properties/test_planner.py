@@ -1,6 +1,7 @@
 """A planner that is sent frames plans batches as the brain in the operator's process does, warm or cold, whole or in
 shares."""
 
+import pytest
 from hypothesis import given, settings
 
 from cluster.snapshot import Snapshot
@@ -24,6 +25,7 @@ def test_a_planner_makes_the_plans_that_the_brain_makes_inline(first: Snapshot, 
         assert plan_from_frame(planner.plan(snapshot_frame(seen), 9.0)).actions == brain.plan(seen, 9.0).actions
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(batches(), batches())
 def test_planners_of_shares_make_the_plans_that_the_brain_makes_inline(first: Snapshot, second: Snapshot) -> None:

@@ -13,7 +13,12 @@ from tests.replay.record import BUNDLES, DEADLINE_S, golden
 HERE = Path(__file__).parent
 
 
-@pytest.mark.parametrize("name", sorted(BUNDLES))
+LONG = ("day", "day-in-columns")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in sorted(BUNDLES)]
+)
 def test_recorded_cycles_are_decided_as_they_were(name: str) -> None:
     bundle = bundle_in(str(HERE / f"{name}.tar.gz"))
     settings, unknown = settings_from(bundle.about.settings)

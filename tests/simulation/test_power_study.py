@@ -80,6 +80,7 @@ def test_readings_come_at_once_in_band_and_as_late_as_those_of_meters_out_of_ban
     assert {replace(SMALL, telemetry_s=4.0).telemetry_of(policy) for policy in POLICIES} == {4.0}
 
 
+@pytest.mark.slow
 def test_the_allocator_counts_on_readings_that_come_late() -> None:
     soon, late = (
         play(PolicyRun(label_of(0.4), "tonnage", 1), replace(SMALL, above_share=0.8, telemetry_s=telemetry_s)).outcome
@@ -106,6 +107,7 @@ def test_faults_are_read_and_slips_are_named() -> None:
     assert len(caught.value.mistakes) == 3
 
 
+@pytest.mark.slow
 def test_headroom_lies_between_what_is_safe_and_what_is_not() -> None:
     found = find_headroom(SMALL, "no-cap", [1], most_extra_share=2.0)
     unsafe = [probe.servers for probe in found.probes if probe.broken]
@@ -116,6 +118,7 @@ def test_headroom_lies_between_what_is_safe_and_what_is_not() -> None:
     assert found.guaranteed == int(found.budget_w // DGX_A100.floor_w)
 
 
+@pytest.mark.slow
 def test_where_the_row_as_planned_is_not_safe_headroom_says_so_and_why() -> None:
     study = replace(SMALL, budget_w=20_000.0)
     found = find_headroom(study, "no-cap", [1], most_extra_share=0.5)
@@ -166,6 +169,7 @@ def test_simulate_power_prints_json_of_every_run_and_writes_a_report(tmp_path: P
     assert html.count("<svg role") == 2
 
 
+@pytest.mark.slow
 def test_power_headroom_answers_in_a_sentence() -> None:
     done = run(
         "power", "headroom", "--days", "1", "--servers", "8", "--seeds", "1", "--policy", "polca", "--most", "0.5"

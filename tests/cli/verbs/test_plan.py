@@ -317,3 +317,19 @@ def test_settings_that_no_operator_takes_are_named_before_anything_is_planned(tm
     assert result.exit_code == 2
     assert "hold_s" in result.stderr
     assert "no_such_setting" in result.stderr
+
+
+def test_a_quota_of_nothing_keeps_a_service_out_and_costs_no_other_one_its_stock(tmp_path: Path) -> None:
+    template = {"spec": {"containers": [{"name": "c"}]}}
+    bound = having(service("bound", template=template, headroom=0.0), "metadata.namespace", "poor")
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "poor"},
+             "spec": {"hard": {"requests.nvidia.com/gpu": "0"}}}  # fmt: skip
+
+    made = planned(
+        tmp_path, gpu_type(), profile(), node(gpus=2), bound, quota, service(template=template, headroom=0.0)
+    )
+
+    refused = {each["name"]: each["refusal"] for each in made["services"]}
+    assert refused["default/chat"] is None
+    assert "requests.nvidia.com/gpu of ResourceQuota poor/q (of 0)" in refused["poor/bound"]["words"]
+    assert {each["pod"].partition("/")[0] for each in made["placements"]} == {"default"}

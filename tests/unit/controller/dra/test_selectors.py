@@ -1,5 +1,7 @@
 """Device selectors: evaluated as kube-scheduler evaluates them, or refused."""
 
+import subprocess
+import sys
 from itertools import count
 from typing import Any
 
@@ -164,3 +166,11 @@ def test_a_list_as_a_value_cannot_be_decided() -> None:
 
     with pytest.raises(SelectorError, match="list"):
         decide("device.driver == 'gpu.nvidia.com'", object_from(listing, Device))
+
+
+def test_cel_is_loaded_with_the_first_selector_and_not_by_every_operator() -> None:
+    script = "import sys, controller.process.main; print('cel_expr_python' in sys.modules)"
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)  # noqa: S603
+
+    assert done.stdout == "False\n"

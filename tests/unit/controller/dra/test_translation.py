@@ -182,7 +182,11 @@ def test_a_pod_waits_for_the_claim_of_its_template_and_takes_none_of_another_pod
     assert known.reasons["ns/p"].code == "AwaitsClaim"
 
     made = pod("p", resourceClaims=template)
-    see(known, claim("c", owner="somebody"), replace(made, status=PodStatus("Pending", (GeneratedClaim("gpus", "c"),))))
+    see(
+        known,
+        claim("c", owner="somebody"),
+        replace(made, status=PodStatus("Pending", resource_claim_statuses=(GeneratedClaim("gpus", "c"),))),
+    )
     assert gpus(pod_of(known, "p")) == 0
     assert known.reasons["ns/p"].code == "AwaitsClaim"
 

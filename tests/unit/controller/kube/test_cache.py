@@ -167,7 +167,7 @@ def test_pods_are_told_apart_by_namespace_and_known_by_the_fields_that_planning_
     assert sorted(cache.all()) == ["default/p", "far/p"]
     held = cache.get("default/p")
     assert held is not None
-    assert (held.metadata.labels.gang, held.metadata.annotations.devices) == ("g", "0")
+    assert (held.metadata.gang, held.metadata.annotations.devices) == ("g", "0")
 
 
 def test_fields_and_values_that_a_later_release_adds_do_not_blind_it() -> None:

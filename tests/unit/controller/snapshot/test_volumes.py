@@ -263,9 +263,54 @@ def test_a_claim_of_one_pod_at_a_time_is_named_by_all_that_use_it() -> None:
 
 def test_one_volume_that_several_claims_wait_for_is_for_one_of_them() -> None:
     index = index_of(waiting("one"), waiting("two"), storage_class(), local("a", "x"))
-    assert needs(index, "one").claims == needs(index, "two").claims == ("pv/a",)
+    (turn,) = needs(index, "one").claims
+    assert needs(index, "two").claims == (turn,)
     index.put_volume(local("b", "x"))
     assert needs(index, "one").claims == ()
+
+
+def test_of_more_claims_than_volumes_no_more_than_volumes_start_at_once() -> None:
+    put = [waiting(name) for name in ("one", "two", "three", "four", "five")]
+    index = index_of(
+        *put, storage_class(), volume("a", storageClassName="local"), volume("b", storageClassName="local")
+    )
+    turns = [needs(index, each.metadata.name).claims for each in put]
+    assert len(set(turns)) == 2
+    assert all(len(turn) == 1 for turn in turns)
+
+
+def limits_of(index: VolumeIndex, *hosts: str) -> dict[str, list[int]]:
+    found = index.limits(hosts, tuple({HOST: host} for host in hosts))
+    return {driver: most.tolist() for driver, most in found.items()}
+
+
+def fit_together(index: VolumeIndex, host: str, *claims: str) -> bool:
+    """Whether pods with these claims, one each, may start on a node in one plan."""
+    most = {driver: limits[0] for driver, limits in limits_of(index, host).items()}
+    used = [each for name in claims for each in needs(index, name).volumes]
+    turns = [turn for name in claims for turn in needs(index, name).claims]
+    return all(sum(d == driver for d, _ in used) <= most[driver] for driver, _ in used) and len(turns) == len(
+        set(turns)
+    )
+
+
+def test_a_larger_claim_leaves_no_volume_for_a_smaller_one_where_there_are_too_few() -> None:
+    index = index_of(
+        waiting("small", size="1Gi"), waiting("mid", size="4Gi"), waiting("large", size="20Gi"), storage_class(),
+        local("a", "x", size="5Gi"), local("b", "x", size="50Gi"), local("c", "y"), local("d", "y"), local("e", "y"),
+    )  # fmt: skip
+    assert fit_together(index, "x", "small", "large")
+    assert fit_together(index, "x", "small", "mid")
+    assert not fit_together(index, "x", "small", "mid", "large")  # the first two take both volumes
+
+
+def test_claims_that_could_take_each_others_volume_count_for_both() -> None:
+    index = index_of(
+        waiting("any", size="1Gi"), waiting("fast", selector={"matchLabels": {"kind": "nvme"}}), storage_class(),
+        local("a", "x", labels={"kind": "nvme"}), local("b", "x", size="50Gi"), local("c", "y"),
+    )  # fmt: skip
+    assert not fit_together(index, "x", "any", "fast")  # the first may be given volume a, which is the smaller
+    assert fit_together(index, "x", "fast")
 
 
 def test_pods_that_share_a_claim_share_the_only_volume_for_it() -> None:
@@ -278,8 +323,7 @@ def test_a_node_serves_as_many_waiting_claims_as_it_has_volumes() -> None:
     ((driver, handle),) = needs(index, "one").volumes
     assert needs(index, "two").volumes == ((driver, "default/two"),)
     assert handle == "default/one"
-    limits = index.limits(("n1", "n2", "n3"), ({HOST: "x"}, {HOST: "y"}, {}))
-    assert limits[driver].tolist() == [2, 1, 0]
+    assert limits_of(index, "x", "y", "z")[driver] == [2, 1, 0]
 
 
 def test_two_claims_of_one_pod_need_two_volumes() -> None:
@@ -365,7 +409,7 @@ def test_each_change_is_seen_and_raises_the_version() -> None:
 
 
 def test_an_index_is_the_same_whatever_came_first() -> None:
-    objects = [waiting("data"), waiting("two"), storage_class(), local("a", "x"), csi_node("n1", ebs=1)]
+    objects = [waiting("data"), waiting("two", size="1Gi"), storage_class(), local("a", "x"), csi_node("n1", ebs=1)]
     found = {repr(needs(index_of(*order), "data", "two")) for order in itertools.permutations(objects)}
     assert len(found) == 1
 

@@ -1,0 +1,215 @@
+"""Claims that wait for a volume of one storage class, the volumes that are available, and how many these serve."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import get_args
+
+import numpy as np
+
+from cluster.arrays import IntArray
+from cluster.nodes import LabelMatches, Labels, meets
+from cluster.workloads import Operator, Requirement, Terms
+from controller.api import notation, storage
+from controller.api.structs import Amount, LabelSelector, SelectorRequirement
+from controller.snapshot.node_terms import NOWHERE, either
+from controller.snapshot.nodes import MOST_TERMS
+
+MOST_OFFERS = 2_048
+"""Available volumes whose nodes are looked at for one claim, the smallest first. Chosen: one on each of 2,048 nodes."""
+MOST_WANTS = 16
+"""Kinds of claims of a class that are told apart where they compete for volumes, those of most claims first."""
+_OPERATORS: Mapping[str, Operator] = {name: name for name in get_args(Operator)}
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """What a claim asks of a volume: claims that ask for the same may have each other's."""
+
+    size: Decimal
+    mode: str
+    access_modes: tuple[str, ...]
+    labels: tuple[Requirement, ...]
+
+    def is_met_by(self, volume: storage.VolumeObject) -> bool:
+        """Whether an available volume of its class may serve it."""
+        is_accessible = set(self.access_modes) <= set(volume.spec.access_modes)
+        return self.may_keep(volume) and is_accessible and all(meets(volume.metadata.labels, r) for r in self.labels)
+
+    def may_keep(self, volume: storage.VolumeObject) -> bool:
+        """Whether a volume that names the claim may serve it."""
+        spec, meta = volume.spec, volume.metadata
+        return spec.volume_mode == self.mode and size_of(spec.capacity) >= self.size and meta.deletion_timestamp is None
+
+    def differs_in_size(self, other: "Want") -> bool:
+        """Whether at most their sizes differ."""
+        mine, others = (self.mode, self.access_modes, self.labels), (other.mode, other.access_modes, other.labels)
+        return mine == others
+
+
+def want_of(claim: storage.VolumeClaimObject) -> Want:
+    spec = claim.spec
+    labels = _selected(spec.selector)
+    return Want(size_of(spec.resources.requests), spec.volume_mode, tuple(sorted(spec.access_modes)), labels)
+
+
+def _selected(selector: LabelSelector | None) -> tuple[Requirement, ...]:
+    """What a selector of volumes requires of their labels; one of an unknown operator selects nothing."""
+    if selector is None:
+        return ()
+    listed = [Requirement(key, "In", (value,)) for key, value in sorted(selector.match_labels.items())]
+    return (*listed, *(_requirement(each) or Requirement(each.key, "In") for each in selector.match_expressions))
+
+
+def _requirement(written: SelectorRequirement) -> Requirement | None:
+    operator = _OPERATORS.get(written.operator)
+    return None if operator is None else Requirement(written.key, operator, written.values)
+
+
+def size_of(amounts: Mapping[str, Amount]) -> Decimal:
+    """Bytes of storage; more than any other where they are too many to be read."""
+    try:
+        return notation.quantity(amounts.get("storage", 0))
+    except ValueError:
+        return Decimal("Infinity")
+
+
+def nodes_of(volume: storage.VolumeObject) -> Terms | None:
+    """Nodes on which a volume can be used; None: not understood. Fields are not looked at, as by kube-scheduler."""
+    required = volume.spec.node_affinity.required
+    if required is None:
+        return ()
+    terms: list[tuple[Requirement, ...]] = []
+    for term in required.node_selector_terms:
+        if term.match_fields and not term.match_expressions:
+            return ()
+        known = [found for each in term.match_expressions if (found := _requirement(each)) is not None]
+        if len(known) < len(term.match_expressions):
+            return None
+        terms += [tuple(known)] if known else []
+    too_many = sum(1 + len(each.values) for term in terms for each in term) > MOST_TERMS
+    return None if too_many else tuple(terms) or NOWHERE
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Offers:
+    """Available volumes that meet a want."""
+
+    names: frozenset[str]
+    usable: Mapping[Terms, int]
+    """Number of them by the nodes on which they can be used."""
+    terms: Terms
+    """Nodes on which one can be used."""
+
+
+class ClassOfVolumes:
+    """Available volumes of a storage class, also of none, and the claims that wait for one."""
+
+    def __init__(self, name: str) -> None:
+        self.epoch = 0
+        """Rises with each change."""
+        self._name = name
+        self._free: dict[str, tuple[storage.VolumeObject, Terms | None]] = {}
+        """Volumes that are kept for no claim, and the nodes on which they can be used."""
+        self._waiting: defaultdict[Want, set[str]] = defaultdict(set)
+        # Of this epoch:
+        self._offers: dict[Want, Offers] = {}
+        self._ranks: dict[Want, Mapping[str, int]] = {}
+
+    def change(self) -> None:
+        self.epoch += 1
+        self._offers.clear()
+        self._ranks.clear()
+
+    def put_volume(self, volume: storage.VolumeObject, nodes: Terms | None) -> None:
+        self._free[volume.metadata.name] = volume, nodes
+        self.change()
+
+    def remove_volume(self, name: str) -> None:
+        if self._free.pop(name, None) is not None:
+            self.change()
+
+    def put_claim(self, name: str, want: Want) -> None:
+        self._waiting[want].add(name)
+        self.change()
+
+    def remove_claim(self, name: str, want: Want) -> None:
+        self._waiting[want].discard(name)
+        if not self._waiting[want]:
+            del self._waiting[want]
+        self.change()
+
+    @property
+    def is_waited_for(self) -> bool:
+        return bool(self._waiting)
+
+    def offers(self, want: Want) -> Offers:
+        if want not in self._offers:
+            fitting = [each for each in self._free.values() if want.is_met_by(each[0])]
+            fitting.sort(key=lambda each: (size_of(each[0].spec.capacity), each[0].metadata.name))
+            understood = [(volume.metadata.name, terms) for volume, terms in fitting if terms is not None]
+            nodes = [terms for _, terms in understood]
+            names = frozenset(name for name, _ in understood)
+            self._offers[want] = Offers(names, Counter(nodes), either(nodes[:MOST_OFFERS]))
+        return self._offers[want]
+
+    def counted(self, claim: str, want: Want) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
+        """How a waiting claim counts: as a volume of the drivers of `limits`, and by what one pod at a time may use.
+
+        It takes a volume from all claims that could have it. Those on a node are limited by the volumes there. Where
+        more wait than there are volumes in all, they take turns: no more than there are volumes start in one plan.
+        """
+        drivers, turns = [], []
+        for other in self._told_apart():
+            if self._takes_from(want, other):
+                drivers.append((self._driver(other), claim))
+                offered, ranks = len(self.offers(other).names), self._rank(other)
+                if len(ranks) > offered:
+                    turns.append(f"{self._driver(other)}, {ranks[claim] % offered}")
+        return tuple(drivers), tuple(turns)
+
+    def limits(self, labels: tuple[Labels, ...], matches: LabelMatches) -> Iterator[tuple[str, IntArray]]:
+        """Number of available volumes on each node for each kind of claims, by what stands for their driver."""
+        for want in self._told_apart():
+            yield self._driver(want), _counted_on(self.offers(want).usable, labels, matches)
+
+    def _told_apart(self) -> list[Want]:
+        """Wants of most claims."""
+        return sorted(self._waiting, key=lambda want: (-len(self._waiting[want]), repr(want)))[:MOST_WANTS]
+
+    def _takes_from(self, want: Want, other: Want) -> bool:
+        """Whether a claim may have a volume that one of another want needs.
+
+        kube-scheduler gives the smallest that fits, so a smaller claim takes none from a larger one while there are
+        enough for all; of claims that differ in more, either may come first.
+        """
+        if want.differs_in_size(other):
+            return other.size <= want.size
+        return not self.offers(want).names.isdisjoint(self.offers(other).names)
+
+    def _rank(self, want: Want) -> Mapping[str, int]:
+        """Numbers of all claims that may have a volume that one of this want needs."""
+        if want not in self._ranks:
+            counted = (claim for each, of in self._waiting.items() if self._takes_from(each, want) for claim in of)
+            self._ranks[want] = {claim: rank for rank, claim in enumerate(sorted(counted))}
+        return self._ranks[want]
+
+    def _driver(self, want: Want) -> str:
+        return f"volumes of class {self._name!r} for {want}"
+
+
+def _counted_on(usable: Mapping[Terms, int], labels: tuple[Labels, ...], matches: LabelMatches) -> IntArray:
+    """Number of volumes on each node. usable: volumes by the nodes on which they can be used."""
+    found = np.zeros(len(labels), dtype=np.int64)
+    by_value: defaultdict[str, Counter[str | None]] = defaultdict(Counter)
+    for terms, count in usable.items():
+        only = terms[0][0] if len(terms) == 1 and len(terms[0]) == 1 else None
+        if only is not None and only.operator == "In":
+            # Local volumes, of which each node has its own.
+            by_value[only.key].update(dict.fromkeys(only.values, count))
+        else:
+            found += count * matches.meets_terms(terms)
+    for key, counts in by_value.items():
+        found += np.array([counts[each.get(key)] for each in labels], dtype=np.int64)
+    return found
