@@ -126,6 +126,10 @@ def requires_spot(terms: Terms) -> bool:
     return bool(terms) and all(any((each,) in _ON_SPOT for each in term) for term in terms)
 
 
+PodState = Literal["", "ending", "nominated"]
+"""Whether a pod is being deleted, or only has a node nominated for it by kube-scheduler; mostly neither."""
+
+
 @dataclass(frozen=True, slots=True)
 class Crowd:
     """Pods that a rule between pods counts: by namespace and labels, as core/v1 PodAffinityTerm selects them."""
@@ -136,8 +140,9 @@ class Crowd:
     """Further namespaces: those whose labels meet all of these; None: no further ones."""
     labels: tuple[Requirement, ...] | None = ()
     """Requirements on the labels of its pods, sorted; None: no pod is in it."""
-    leaves_out_ending: bool = False
-    """Whether pods that are being deleted are not in it, as for a spread."""
+    leaves_out: PodState = ""
+    """Pods that are not in it whatever their labels: a spread leaves out those that end, and affinity those that only
+    have a node nominated for them, which are no company yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from controller.api import model_service, storage, structs
 from controller.api.core_v1 import NODE, POD
 from controller.api.labels import GANG_LABEL, SERVICE_LABEL
 from controller.api.rule import Path
-from controller.api.structs import object_from
+from controller.api.structs import Namespace, object_from
 from controller.objects.manifests import Manifests
 from controller.objects.read import Findings, Note, Read
 from controller.snapshot.builder import FACTS, BuiltSnapshot, SnapshotBuilder
@@ -26,7 +26,6 @@ from controller.snapshot.pod_table import Dangling
 from controller.snapshot.pods import NOT_UNDERSTOOD
 from controller.snapshot.quotas import CountedDevices, ResourceQuota, admitted, quota_from, with_shares
 from controller.snapshot.scalers import Fact
-from controller.snapshot.volumes import VolumeIndex
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ def snapshot_from(
     that come from a cluster, which have a uid.
     """
     builder, findings = builder_from(manifests, facts), Findings(manifests.notes)
-    put_storage(manifests, builder.volumes, findings)
+    put_beside(manifests, builder, findings)
     built = builder.build(at_s)
     left_out = [*built.snapshot.left_out, *manifests.unread]
     left_out += _left_out(manifests, built, findings, is_dump=is_dump)
@@ -102,9 +101,17 @@ def builder_from(manifests: Manifests, facts: tuple[Fact, ...] = FACTS) -> Snaps
     return builder
 
 
-def put_storage(manifests: Manifests, index: VolumeIndex, findings: Findings) -> None:
-    """Put the claims, volumes, storage classes and CSI nodes of files into the index."""
+def put_beside(manifests: Manifests, builder: SnapshotBuilder, findings: Findings) -> None:
+    """Put the namespaces, claims, volumes, storage classes and CSI nodes of files into the builder."""
+    index = builder.volumes
+
+    def put_namespace(namespace: Namespace) -> None:
+        # The API server gives each its name as a label.
+        name = namespace.metadata.name
+        builder.put_namespace(name, {"kubernetes.io/metadata.name": name, **namespace.metadata.labels})
+
     kinds: tuple[tuple[str, type[Any], Callable[[Any], None]], ...] = (
+        ("Namespace", Namespace, put_namespace),
         ("PersistentVolumeClaim", storage.VolumeClaimObject, index.put_claim),
         ("PersistentVolume", storage.VolumeObject, index.put_volume),
         ("StorageClass", storage.StorageClass, index.put_storage_class),
@@ -220,5 +227,5 @@ def note_snapshot(snapshot: Snapshot, findings: Findings) -> None:
         short["gpus"][node] = min(short["gpus"][node], nodes.gpus[node] - asked)
     for row in np.flatnonzero(np.any([left < 0 for left in short.values()], axis=0)):
         figures = {name: float(-left[row]) for name, left in short.items() if left[row] < 0}
-        words = f"its pods hold more than it has ({', '.join(figures)}): no pod is added there"
+        words = f"its pods hold more than it has ({', '.join(figures)}): no pod that asks for it is added there"
         findings.note(f"Node/{nodes.names[int(row)]}", "OverCommitted", words, figures)

@@ -193,7 +193,7 @@ class PodColumns:
         """Pods with GPUs, by node."""
         self._held: dict[str, tuple[int, DevicesOfNode]] = {}
         """(number of GPUs, devices of its pods) by node, while up to date."""
-        self._marks: Numbers[Marks] = Numbers(("", (), False))
+        self._marks: Numbers[Marks] = Numbers(("", (), ""))
         self._membership: Membership | None = None
         self._completed: dict[tuple[int, tuple[Crowd, ...]], PodShape] = {}
         """Shapes of the last table by number and crowds: an unchanged pod keeps the same object."""
@@ -373,7 +373,7 @@ class PodColumns:
             done = before.get(key) or (replace(shape, beside=replace(shape.beside, crowds=crowds)) if crowds else shape)
             self._completed[key] = done
         shapes = tuple(self._completed[number, members[group]] for number, group in pairs)
-        is_ending = np.array([ending for _, _, ending in self._marks.known], dtype=np.bool_)[cells[MARKS]]
+        is_ending = np.array([state == "ending" for _, _, state in self._marks.known], dtype=np.bool_)[cells[MARKS]]
         every_name = len(kept) == len(self._names)
         return PodTable(
             names=Names(self._names if every_name else [self._names[row] for row in kept.tolist()]),

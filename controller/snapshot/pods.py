@@ -13,6 +13,7 @@ from cluster.workloads import (
     MAX_GPUS_PER_NODE,
     WHOLE_GPU_MILLI,
     PodShape,
+    PodState,
     Requirement,
     Terms,
     is_pinned,
@@ -104,7 +105,7 @@ class PodRow:
     mistakes: tuple[Mistake, ...] = ()
     group: GroupRef | None = None
     """Group of another project, for a pod that does not say in its label of which gang it is."""
-    marks: Marks = ("", (), False)
+    marks: Marks = ("", (), "")
     volumes: tuple[Volume, ...] = ()
     """Volumes that may decide where it runs."""
     withheld: Reason | None = None
@@ -173,7 +174,7 @@ def _row(read: Read[Pod], types: TypeIndex) -> PodRow:
         remarks=_remarks(read, shape),
         mistakes=tuple(findings.mistakes),
         group=group,
-        marks=(namespace, tuple(sorted(meta.labels.items())), meta.deletion_timestamp is not None),
+        marks=(namespace, tuple(sorted(meta.labels.items())), _state(read.object)),
         volumes=tuple(each for each in spec.volumes if each != Volume(each.name)),
         withheld=withheld,
     )
@@ -219,6 +220,12 @@ def _nominated(pod: Pod) -> str:
     spec, is_chosen_here = pod.spec, pod.metadata.annotations.node is not None
     is_ours = spec.scheduling_gates or spec.scheduler_name == SCHEDULER_NAME or is_chosen_here
     return "" if is_ours else pod.status.nominated_node_name
+
+
+def _state(pod: Pod) -> PodState:
+    if pod.metadata.deletion_timestamp is not None:
+        return "ending"
+    return "nominated" if not pod.spec.node_name and _nominated(pod) else ""
 
 
 def _remarks(read: Read[Pod], shape: PodShape) -> tuple[tuple[str, str], ...]:

@@ -9,7 +9,7 @@ from cluster.arrays import BoolArray, IntArray
 from cluster.disruption import BudgetsLeft
 from cluster.snapshot import PENDING, Free, PodTable, Snapshot, device_numbers
 from cluster.workloads import PodShape
-from placement.engine.ledger import Ledger
+from placement.engine.ledger import Ledger, has
 from placement.engine.packer import Choice, Packer
 
 BANDS = 8
@@ -100,7 +100,7 @@ class Reclaimable:
         """Nodes where pods of that band run and a pod of this shape would fit without them. Shape (nodes,)."""
         free = self.free(band)
         fits: BoolArray = self._count[band] > 0
-        fits &= (free.cpu_milli >= shape.cpu_milli) & (free.memory_bytes >= shape.memory_bytes)
+        fits &= has(free.cpu_milli, shape.cpu_milli) & has(free.memory_bytes, shape.memory_bytes)
         if shape.gpus:
             fits &= (free.gpu_milli >= shape.gpu_milli).sum(axis=1) >= shape.gpus
         return fits
