@@ -89,7 +89,7 @@ class DumpedJob:
         at_s = max(each.created_s for each in self.calls)
         found = []
         for each in Standstill(self.calls, self.unheard).verdicts(at_s):
-            made = replace(each, evidence=(*each.evidence, *self.notes))
+            made = replace(each, evidence=(*each.evidence, *self.notes), signals="dumps")
             if each.cause is Cause.ENDED and self.lacks_sends:
                 shown = (*each.evidence, "gloo records no sends and receives", *self.notes)
                 made = replace(each, cause=None, confidence=0.5, evidence=shown, probe="stacks of all ranks")

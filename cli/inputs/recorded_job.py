@@ -63,6 +63,7 @@ class TimedVerdict:
             "cause": str(verdict.cause) if verdict.cause else None,
             "probe": verdict.probe,
             "evidence": list(verdict.evidence),
+            "signals": verdict.signals,
         }
 
 

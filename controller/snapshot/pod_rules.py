@@ -72,7 +72,8 @@ def _spread(
         "spread",
         Crowd(
             namespaces=(namespace,),
-            labels=_with_keys(selected, constraint.match_label_keys, "In", labels),
+            # kube-scheduler counts no pod for a selector without requirements.
+            labels=_with_keys(selected, constraint.match_label_keys, "In", labels) or None,
             leaves_out="ending",
         ),
         constraint.topology_key,

@@ -508,8 +508,8 @@ def _spread() -> Iterator[Situation]:
     cordoned = (node("a", zone="1"), node("x", zone="2", cordoned=True))
     yield ask("a cordoned domain counts", "", [zone], at("a"), cordoned)
     yield ask(
-        "an empty selector counts every pod of the namespace",
-        "xy",
+        "an empty selector counts no pod",
+        "abxy",
         [{**zone, "labelSelector": {}}],
         at("a", labels="app=b"),
     )

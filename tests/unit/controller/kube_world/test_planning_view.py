@@ -7,7 +7,7 @@ import pytest
 
 from cluster.actions import Bind
 from cluster.plans import Reason
-from cluster.quotas import NamespaceQuota
+from cluster.quotas import NamespaceQuota, QuotaAsk
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang, LeftOut, PodShape
 from controller.kube.cluster_view import SeenPod, SeenRefusal
@@ -16,6 +16,7 @@ from controller.kube_world.reservations import Reservations
 from controller.placers import DEFAULT_POOLS
 from controller.snapshot.namespace_bounds import EXCEEDED, MOST_SHAPES
 from tests.builders.fleet import node, pod, world
+from tests.builders.mix import service
 from tests.clock import HandClock
 from tests.unit.controller.kube.fake_cluster_view import FakeClusterView, fake_view
 
@@ -241,3 +242,24 @@ def test_a_flood_of_shapes_of_one_namespace_is_not_planned_past_its_bound() -> N
 
     assert [(each.pod, each.code) for each in snapshot.left_out] == [(f"flood/p{MOST_SHAPES}", EXCEEDED)]
     assert "ns/p" in snapshot.pods.names
+
+
+def test_a_service_of_a_cluster_is_planned_within_what_its_namespace_may_still_hold() -> None:
+    """Four devices less two that another pod holds, of which the quota's status tells; its own instance is its own."""
+    pods = [
+        pod("ns/other", gpus=2, on="a", devices=(0, 1)),
+        pod("ns/own", gpus=1, gpu_types=["A100"], on="a", devices=(2,), owner="ns/chat"),
+    ]
+    chat = service("ns/chat", quota_ask=QuotaAsk({"pods": 1}))
+    seen = fake_view(world([node("a", gpus=8, gpu_type="A100")], pods, services=[chat]))
+    hard = {"requests.nvidia.com/gpu": 4, "pods": 3}
+    used = {"requests.nvidia.com/gpu": 3, "pods": 2}
+    seen.bounds = (NamespaceQuota("ns", "q", hard, used), NamespaceQuota("elsewhere", "q", {"pods": 0}, {}))
+
+    (bounded,) = view_of(seen).snapshot().services
+
+    assert {each.name.partition(" ")[0]: each.most for each in bounded.quotas} == {
+        "requests.nvidia.com/gpu": 2,
+        "pods": 2,
+    }
+    assert {each.units_of("A100", 2) for each in bounded.quotas} == {2, 1}
