@@ -201,8 +201,14 @@ def _stated_size(_: GroupOwner | None, ref: GroupRef, done: Done) -> Share | Non
     return Share(ref.size, done=done) if ref.size else None
 
 
+def _with_stated(owner: GroupOwner, done: Done) -> Done:
+    """Members that are done: as many as the object's status says where it says more than the pods that are left."""
+    more = _count(owner.status.get("succeeded")) - sum(done.values())
+    return {**done, "": done.get("", 0) + max(0, more)}
+
+
 def _min_member(owner: GroupOwner | None, _: GroupRef, done: Done) -> Share | None:
-    return Share(_count(owner.spec.get("minMember"), 1), done=done) if owner else None
+    return Share(_count(owner.spec.get("minMember"), 1), done=_with_stated(owner, done)) if owner else None
 
 
 def _of_volcano(owner: GroupOwner | None, _: GroupRef, done: Done) -> Share | None:
@@ -210,7 +216,9 @@ def _of_volcano(owner: GroupOwner | None, _: GroupRef, done: Done) -> Share | No
     if owner is None:
         return None
     tasks = {str(task): _count(least) for task, least in _map(owner.spec.get("minTaskMember")).items()}
-    return Share(max(_count(owner.spec.get("minMember"), 1), sum(tasks.values())), done=done, roles=tasks)
+    return Share(
+        max(_count(owner.spec.get("minMember"), 1), sum(tasks.values())), done=_with_stated(owner, done), roles=tasks
+    )
 
 
 def _of_kai(owner: GroupOwner | None, _: GroupRef, done: Done) -> Share | None:
@@ -220,7 +228,9 @@ def _of_kai(owner: GroupOwner | None, _: GroupRef, done: Done) -> Share | None:
     groups = list(_maps(owner.spec.get("subGroups")))
     inner = {each.get("parent") for each in groups}
     least = {str(e.get("name")): _count(e.get("minMember"), 1) for e in groups if e.get("name") not in inner}
-    return Share(max(_count(owner.spec.get("minMember"), 1), sum(least.values())), done=done, roles=least)
+    return Share(
+        max(_count(owner.spec.get("minMember"), 1), sum(least.values())), done=_with_stated(owner, done), roles=least
+    )
 
 
 def _min_count(owner: GroupOwner | None, _: GroupRef, done: Done) -> Share | None:

@@ -88,6 +88,15 @@ def test_a_member_that_is_done_does_not_have_to_start_again(tmp_path: Path, kind
     assert [each.min_members for each in found] == [1]
 
 
+def test_a_pod_group_says_itself_how_many_are_done(tmp_path: Path) -> None:
+    """A cluster forgets pods that succeeded."""
+    group = having(pod_group(COSCHEDULING), "status", {"succeeded": 3})
+
+    (found,) = gangs_of(tmp_path, group, member(4, "", {"scheduling.x-k8s.io/pod-group": "train"}))
+
+    assert found.min_members == 1
+
+
 @pytest.mark.parametrize("owner", sorted(REPLACED))
 def test_a_member_that_its_kind_makes_anew_is_never_done(tmp_path: Path, owner: str) -> None:
     labels = {"tonnage.dev/gang": "train"}
