@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import Field, dataclass, fields
+from dataclasses import Field, dataclass, field, fields
 from typing import Any, ClassVar
 
 from cluster import autoscaling, changes, snapshot, workloads
@@ -111,6 +111,8 @@ class Evict(Action):
 
     pod: str
     node: str
+    beneficiary: str = field(default="", compare=False)
+    """Unit that it makes room for, `Kind/namespace/name`; empty for none."""
 
     attempt: ClassVar[str] = "Evicting"
     done: ClassVar[str] = "Evicted"
@@ -124,6 +126,9 @@ class Evict(Action):
     @property
     def sentence(self) -> str:
         return f"from {self.node}"
+
+    def values(self) -> dict[str, Any]:
+        return {"pod": self.pod, "node": self.node}
 
     def verb(self, code: str) -> str:
         return PREEMPTED if code == PREEMPTED else self.done
@@ -194,6 +199,40 @@ class Bind(Action):
     @property
     def sentence(self) -> str:
         return f"on {_seat(self.node, self.devices)}"
+
+    def after(self, draft: snapshot.Draft) -> None:
+        draft.place(self.pod, self.node, self.devices)
+
+    @property
+    def seat_changes(self) -> tuple[SeatChange, ...]:
+        return (SeatChange(self.pod, None, self.node, self.devices),)
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        return self.pod, self.node, ",".join(map(str, self.devices)) or "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Release(Action):
+    """Leaves a pending pod to kube-scheduler, which stops pods of its own for it on this node and binds it there."""
+
+    pod: str
+    node: str
+    devices: tuple[int, ...] = ()
+    """Devices that count as its own once they are free."""
+
+    attempt: ClassVar[str] = "Releasing"
+    done: ClassVar[str] = "Released"
+    section: ClassVar[str] = "released"
+    columns: ClassVar[tuple[str, ...]] = ("RELEASED", "NODE", "DEVICES")
+
+    @property
+    def subject(self) -> str:
+        return f"Pod/{self.pod}"
+
+    @property
+    def sentence(self) -> str:
+        return f"to kube-scheduler on {_seat(self.node, self.devices)}"
 
     def after(self, draft: snapshot.Draft) -> None:
         draft.place(self.pod, self.node, self.devices)
@@ -377,6 +416,7 @@ ACTIONS: tuple[type[Action], ...] = (
     Evict,
     Move,
     Bind,
+    Release,
     ReleaseClaim,
 )
 """All actions, in the order in which `tonnage plan` prints them."""

@@ -3,9 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from cluster import arrays, changes, nodes, plans, workloads
+from cluster.disruption import BudgetsLeft
 from cluster.neighbours import REFUSALS, Neighbours
-from cluster.snapshot import PENDING, Snapshot, device_mask, device_numbers
+from cluster.snapshot import PENDING, PodTable, Snapshot, device_mask, device_numbers
 
 
 class Occupancy:
@@ -20,6 +23,8 @@ class Occupancy:
         """Shape (pods,): device masks."""
         self._filter = nodes.NodeFilter(snapshot.nodes, snapshot.gpu_type_names)
         self._eligible: dict[workloads.PodShape, arrays.BoolArray] = {}
+        self._stoppable = snapshot.pods.may_be_stopped
+        self._budgets = BudgetsLeft(snapshot.budgets, snapshot.pods.names)
         self._neighbours = Neighbours.of(snapshot, self._filter)
 
     def now(self) -> Snapshot:
@@ -67,6 +72,22 @@ class Occupancy:
                 return plans.Reason("OverCapacity", words)
         return None
 
+    def objection_to_leave(self, pod: str, node: str, devices: Sequence[int]) -> plans.Reason | None:
+        """Reason why kube-scheduler cannot make room for this pending pod on the node, by a stop of its own pods; None
+        if it can."""
+        row, where = self.snapshot.pods.names.row(pod), self.snapshot.nodes.names.row(node)
+        if row is None or where is None:
+            return self.objection_to_bind(pod, node, devices)
+        pods = self.snapshot.pods
+        others = kube_schedulers(pods, self._budgets, self.node, where, int(pods.priority[row]))
+        held = [int(self.devices[other]) for other in others]
+        for other in others:
+            self.put(other, PENDING, 0)
+        why = self.objection_to_bind(pod, node, devices)
+        for other, mask in zip(others, held, strict=True):
+            self.put(other, where, mask)
+        return why
+
     def objection_to_stop(self, pod: str, node: str) -> plans.Reason | None:
         """Reason why this pod cannot be stopped on the node; None if it runs there."""
         row = self.snapshot.pods.names.row(pod)
@@ -75,6 +96,27 @@ class Occupancy:
         runs_on = None if self.node[row] == PENDING else self.snapshot.nodes.names[int(self.node[row])]
         if runs_on != node:
             return plans.Reason("NotThere", f"{pod} does not run on {node}, but on {runs_on or 'no node'}")
+        pods = self.snapshot.pods
+        if pods.ending is not None and pods.ending[row]:
+            return None
+        if budget := self._budgets.forbidding((row,)):
+            return plans.Reason("BudgetForbids", f"the disruption budget {budget.name} does not allow to stop {pod}")
+        if self._stoppable[row]:
+            return None
+        if pods.settled is None or not pods.settled[row]:
+            words = f"{pod} runs by another scheduler's decision on a node that Tonnage does not own"
+            return plans.Reason("NotOursToStop", words)
+        words = f"{pod} stays: it asks not to be disrupted, its node is its own, or a stop was refused lately"
+        return plans.Reason("NotToBeStopped", words)
+
+    def objection_to_stops(self, seats: Sequence[tuple[str, str]]) -> plans.Reason | None:
+        """Reason why not all of these pods can be stopped on their nodes; None if they run there and may be."""
+        for pod, node in seats:
+            if why := self.objection_to_stop(pod, node):
+                return why
+        if budget := self._budgets.forbidding(self.row(pod) for pod, _ in seats):
+            words = f"the disruption budget {budget.name} does not allow to stop all of its {len(seats)} pods"
+            return plans.Reason("BudgetForbids", words)
         return None
 
     def objection_to_scale(self, service: str) -> plans.Reason | None:
@@ -101,6 +143,8 @@ class Occupancy:
     def put(self, row: int, node: int, devices: int) -> None:
         """Count the pod of a table row on a node, or on none (PENDING), with a mask of devices."""
         self._count(row, -1)
+        if self._budgets.covers(row):
+            self._budgets.count(row, stopped=node != int(self.snapshot.pods.node[row]))
         self.node[row], self.devices[row] = node, devices
         self._count(row, 1)
 
@@ -126,3 +170,14 @@ class Occupancy:
             self.free.others[name][where] -= sign * shape.asks(name)
         if self._neighbours is not None:
             (self._neighbours.started if sign > 0 else self._neighbours.stopped)(shape, where)
+
+
+def kube_schedulers(pods: PodTable, budgets: BudgetsLeft, node: arrays.IntArray, where: int, below: int) -> list[int]:
+    """Rows of the pods on a node that kube-scheduler stops for one of a higher priority, and that nobody asks it to
+    spare; without those of a disruption budget, which it may violate. node: shape (pods,), node of each.
+    """
+    if pods.strangers is None:
+        return []
+    there = (node == where) & pods.strangers & (pods.priority < below)
+    rows = np.flatnonzero(there if pods.settled is None else there & ~pods.settled)
+    return [row for row in rows.tolist() if not budgets.covers(row)]

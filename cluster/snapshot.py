@@ -9,6 +9,7 @@ import numpy as np
 from cluster.arrays import BoolArray, IntArray, Names
 from cluster.autoscaling import LoadHistory, Scaler
 from cluster.demand import ThroughputProfile
+from cluster.disruption import DisruptionBudget
 from cluster.errors import ActionError
 from cluster.nodes import HeldBack, NodeTable
 from cluster.power import PowerTable
@@ -43,6 +44,11 @@ class PodTable:
     """Whether no pod may be stopped for this one, whatever their priorities; None: for none of them."""
     ending: BoolArray | None = None
     """Whether the pod is being deleted and holds its node until it is gone; None: none of them."""
+    strangers: BoolArray | None = None
+    """Whether the pod runs by another scheduler's decision, on a node that Tonnage does not own; None: none of them."""
+    settled: BoolArray | None = None
+    """Whether the pod runs and stays where it is: it asks not to be disrupted, its replacement would come back to the
+    same node, or a stop of it was refused lately; None: none of them."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -51,6 +57,15 @@ class PodTable:
     def pending(self) -> IntArray:
         """Rows of the pods that are not bound, in table order."""
         return np.flatnonzero(self.node == PENDING)
+
+    @property
+    def may_be_stopped(self) -> BoolArray:
+        """Whether Tonnage may stop a pod, whatever for; one that ends already costs nothing. Shape (pods,)."""
+        may = np.ones(len(self), dtype=np.bool_)
+        for column in (self.strangers, self.settled):
+            if column is not None:
+                may &= ~column
+        return may if self.ending is None else may | self.ending
 
     def plus(self, more: "PodTable") -> "PodTable":
         """Pods of both tables, this one's first. Gang indices must mean the same gangs in both."""
@@ -85,7 +100,7 @@ class PodTable:
         )
 
 
-SPARSE = ("never_preempts", "ending")
+SPARSE = ("never_preempts", "ending", "strangers", "settled")
 """Columns of a table of pods that are None where they are false for all."""
 
 
@@ -146,6 +161,10 @@ class Snapshot:
     """Instant since which a gang runs with too few members while others wait, by gang; seconds since the epoch."""
     released_at_s: Mapping[str, float] = field(default_factory=dict)
     """Instant at which a pod's gate was removed, for pods that kube-scheduler has not bound yet; likewise."""
+    scheduler_says: Mapping[str, str] = field(default_factory=dict)
+    """Words of kube-scheduler for pods of `released_at_s` that it refuses to bind."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Words in which a node refused pods like these, by workload (`Pod/namespace/name`, `Gang/namespace/name`)."""
     recreated: tuple[str, ...] = ()
     """Pods of `released_at_s` whose owner creates a new one when they are stopped."""
     held_back: tuple[HeldBack, ...] = ()
@@ -156,6 +175,12 @@ class Snapshot:
     """State of each ScalingPolicy."""
     load_histories: tuple[LoadHistory, ...] = ()
     """Histories whose forecasts should be fitted again; a few at a time, and none where nothing is due."""
+    budgets: tuple[DisruptionBudget, ...] = ()
+    """PodDisruptionBudgets that cover running pods."""
+    refused_stops: Mapping[str, str] = field(default_factory=dict)
+    """Why the stop of a pod was refused lately, in the server's words, by pod; `settled` has them."""
+    out_of_stops: tuple[str, ...] = ()
+    """Units (`Pod/namespace/name`) for which so many pods were stopped within the hour that no more may be."""
     left_out: tuple[LeftOut, ...] = ()
     """Pending pods that are not in `pods` because they cannot be planned, with the reasons."""
 

@@ -104,7 +104,8 @@ SPOT_LABELS = {
 """Label → its value on spot nodes, which the provider may take away: our own, for fleets with other labels, then those
 of Karpenter, GKE, EKS and AKS (their documentation of node labels)."""
 _ON_SPOT: Terms = tuple((Requirement(key, "In", (value,)),) for key, value in SPOT_LABELS.items())
-_OFF_SPOT: Terms = (tuple(Requirement(key, "NotIn", (value,)) for key, value in SPOT_LABELS.items()),)
+OFF_SPOT = tuple(Requirement(key, "NotIn", (value,)) for key, value in SPOT_LABELS.items())
+"""Requirements that keep a pod off spot nodes."""
 
 
 def is_spot(labels: Mapping[str, str]) -> bool:
@@ -117,12 +118,16 @@ def is_spot(labels: Mapping[str, str]) -> bool:
 
 def on_capacity(terms: Terms, *, spot: bool) -> Terms:
     """The same alternatives, on spot nodes only, or on all other nodes only."""
-    return tuple((*term, *more) for term in terms or ((),) for more in (_ON_SPOT if spot else _OFF_SPOT))
+    return tuple((*term, *more) for term in terms or ((),) for more in (_ON_SPOT if spot else (OFF_SPOT,)))
 
 
 def requires_spot(terms: Terms) -> bool:
     """Whether every alternative is restricted to spot nodes."""
     return bool(terms) and all(any((each,) in _ON_SPOT for each in term) for term in terms)
+
+
+PodState = Literal["", "ending", "nominated"]
+"""Whether a pod is being deleted, or only has a node nominated for it by kube-scheduler; mostly neither."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +140,9 @@ class Crowd:
     """Further namespaces: those whose labels meet all of these; None: no further ones."""
     labels: tuple[Requirement, ...] | None = ()
     """Requirements on the labels of its pods, sorted; None: no pod is in it."""
-    leaves_out_ending: bool = False
-    """Whether pods that are being deleted are not in it, as for a spread."""
+    leaves_out: PodState = ""
+    """Pods that are not in it whatever their labels: a spread leaves out those that end, and affinity those that only
+    have a node nominated for them, which are no company yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +260,16 @@ class IdleClaim:
 
 
 @dataclass(frozen=True, slots=True)
+class GangRole:
+    """Members of a gang that do one kind of work, such as the workers of a group, and how few of them will do."""
+
+    name: str
+    least: int
+    members: tuple[str, ...]
+    """Pods, `namespace/name`, sorted."""
+
+
+@dataclass(frozen=True, slots=True)
 class Gang:
     """Pods that are only useful together: at least `min_members` of them start, or none does."""
 
@@ -268,6 +284,19 @@ class Gang:
     """Members that were asked for, where `min_members` differs because the gang lost one; 0: `min_members`."""
     must_restart: bool = False
     """Whether it lost a member and is stopped whole as soon as another is there to take its place."""
+    roles: tuple[GangRole, ...] = ()
+    """Roles of which each has a least number of its own, since members of one cannot stand in for another's; empty: any
+    `min_members` will do."""
+    done: int = 0
+    """Members that finished, where they are known to."""
+
+    def lacks(self, running: Collection[str]) -> int:
+        """Members that must still start, so that the gang is whole, beside these that run."""
+        missing = self.min_members - len(running)
+        if not self.roles:
+            return missing
+        there = frozenset(running)
+        return max(missing, sum(max(0, role.least - len(there.intersection(role.members))) for role in self.roles))
 
 
 @dataclass(frozen=True, slots=True, order=True)

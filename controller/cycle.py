@@ -21,9 +21,10 @@ def carry_out(world: World, plan: Plan) -> Outcome:
     with a skipped step is not started. One that fails halfway is left to the next cycle, which completes it, or rolls
     it back after a deadline (gang_rollback.py): one lost write race is no reason to stop a hundred other pods.
 
-    Where a whole phase stops pods for those that it starts, the stops come first, then the starts on their nodes, and
-    then the others, each only if those before it succeeded. Where stopped pods hold their devices until they are gone,
-    a gang then waits whole for the cycle after that.
+    Where a whole phase stops pods, they are asked for first, and none is stopped where one stop would be refused: the
+    others would be stopped for nothing. Where it stops pods for those that it starts, the stops come first, then the
+    starts on their nodes, and then the others, each only if those before it succeeded. Where stopped pods hold their
+    devices until they are gone, a gang then waits whole for the cycle after that.
     """
     done: list[Step] = []
     undone: list[Undone] = []
@@ -44,6 +45,15 @@ def carry_out(world: World, plan: Plan) -> Outcome:
             words = f"{phase.name} is all or nothing, and one of its steps was skipped"
             undone += lost + [Undone(step, Reason("NotWhole", words)) for step in sound]
             continue
+        stops = [step for step in sound if phase.whole and _stops(step)]
+        for step, error in zip(stops, world.rehearse([step.action for step in stops]) if stops else (), strict=True):
+            if error is not None:
+                lost.append(Undone(step, Reason("StopRefused", str(error))))
+        if lost:
+            words = f"{phase.name} is all or nothing: {lost[0].reason.words}"
+            refused = {id(each.step) for each in lost}
+            undone += lost + [Undone(step, Reason("NotWhole", words)) for step in sound if id(step) not in refused]
+            continue
         for number, steps in enumerate(_stages(sound) if phase.whole else [sound]):
             if number and lost:
                 words = f"{phase.name} is all or nothing, and one of the steps before it failed"
@@ -56,6 +66,10 @@ def carry_out(world: World, plan: Plan) -> Outcome:
                     lost.append(Undone(step, Reason("ActionFailed", str(error))))
         undone += lost
     return Outcome(tuple(done), tuple(undone))
+
+
+def _stops(step: Step) -> bool:
+    return any(change.node_before is not None for change in step.action.seat_changes)
 
 
 def _stages(steps: Sequence[Step]) -> Iterator[list[Step]]:

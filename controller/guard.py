@@ -5,7 +5,19 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from cluster.actions import Action, Bind, Evict, Move, ReleaseClaim, RestartGang, Scale, SetReplicas, Taint, Untaint
+from cluster.actions import (
+    Action,
+    Bind,
+    Evict,
+    Move,
+    Release,
+    ReleaseClaim,
+    RestartGang,
+    Scale,
+    SetReplicas,
+    Taint,
+    Untaint,
+)
 from cluster.autoscaling import Scaler
 from cluster.changes import OUR_TAINTS, taint_on, with_expected
 from cluster.demand import ExpectedDemand
@@ -19,6 +31,7 @@ REASONS = (
     "AlreadyBound",
     "AlreadyTainted",
     "AnotherAutoscaler",
+    "BudgetForbids",
     "ClaimInUse",
     "GangNotWhole",
     "MetricsStale",
@@ -30,7 +43,9 @@ REASONS = (
     "NotEligible",
     "NotFound",
     "NotOurs",
+    "NotOursToStop",
     "NotThere",
+    "NotToBeStopped",
     "NotWhole",
     "OutOfBounds",
     "OverCapacity",
@@ -41,6 +56,7 @@ REASONS = (
     "TooManyInstancesStopped",
     "TooManyNodesOut",
     "TooManyRestarts",
+    "TooManyStopsForSeat",
     "UnknownAction",
     "WrongDevices",
 )
@@ -58,6 +74,7 @@ class Guarded:
         self.limits = limits
         running = int((snapshot.pods.node != PENDING).sum())
         self.evictions_left = max(limits.max_evictions_floor, int(limits.max_evictions_share * running))
+        self._evictions_most = self.evictions_left
         self.restarts_left = limits.max_restarts
         instances = sum(sum((service.replicas or {}).values()) for service in snapshot.services)
         self.stops_left = max(limits.max_evictions_floor, limits.max_stopped_share * instances)
@@ -69,6 +86,7 @@ class Guarded:
         """State before the first rewrite of the snapshot in this phase; None: the phase did not rewrite it."""
         self.seats = Occupancy(snapshot)
         self.watts = PowerFloors.of(snapshot) if snapshot.power else None
+        self._is_taken_back, self._evictions_before = False, self.evictions_left
         self._journal: list[tuple[int, int, int]] = []
         """(row, node, devices) of pods before each change of this phase, since the last rewrite."""
 
@@ -92,8 +110,10 @@ class Guarded:
         self._rewritten = self._rewritten or (self.seats, self.watts, self._journal)
         self.seats, self.watts, self._journal = Occupancy(snapshot), PowerFloors.of(snapshot), []
 
-    def begin_phase(self) -> None:
+    def begin_phase(self, *, is_taken_back: bool) -> None:
+        """is_taken_back: whether the phase only stops pods, all or none."""
         self._journal, self._evictions_before, self._rewritten = [], self.evictions_left, None
+        self._is_taken_back = is_taken_back
 
     def take_phase_back(self) -> None:
         """Restore the snapshot, and the node and devices that every pod had, when the phase began."""
@@ -118,7 +138,9 @@ class Guarded:
     def objection_to_stop(self, pod: str, node: str) -> Reason | None:
         if why := self.seats.objection_to_stop(pod, node):
             return why
-        if self.evictions_left <= 0:
+        # A gang that is taken back may end beyond the limit, or a larger one would hold its devices for nothing.
+        is_first = self._is_taken_back and self._evictions_before == self._evictions_most > 0
+        if self.evictions_left <= 0 and not is_first:
             return Reason("TooManyEvictions", "this plan already stops the maximum number of pods")
         return None
 
@@ -138,10 +160,11 @@ class Guarded:
         rows = [pods.names.row(change.pod) for step in kept for change in step.action.seat_changes]
         for gang in {int(pods.gang[row]) for row in rows if row is not None} - {-1}:
             wanted = self.snapshot.gangs[gang]
-            running = int((self.seats.node[pods.gang == gang] != PENDING).sum())
-            if 0 < running < wanted.min_members:
-                words = f"{wanted.name} would run with {running} members, but needs at least {wanted.min_members}"
-                yield Reason("GangNotWhole", words, {"running": running, "min_members": wanted.min_members})
+            runs = ((pods.gang == gang) & (self.seats.node != PENDING)).nonzero()[0].tolist()
+            lacks = wanted.lacks([pods.names[row] for row in runs]) if runs else 0
+            if lacks > 0:
+                words = f"{wanted.name} would run with {len(runs)} members, but needs at least {len(runs) + lacks}"
+                yield Reason("GangNotWhole", words, {"running": len(runs), "min_members": wanted.min_members})
 
     def _put(self, row: int, node: int, devices: int) -> None:
         """Put a pod on a node (or on none) and count it there, not where it was."""
@@ -199,6 +222,13 @@ def _objection_to_untaint(guarded: Guarded, action: Untaint) -> Reason | None:
     return None
 
 
+def _objection_to_evict(guarded: Guarded, action: Evict) -> Reason | None:
+    if action.beneficiary in guarded.snapshot.out_of_stops:
+        words = f"as many pods as may be were stopped for {action.beneficiary} within the hour, in vain"
+        return Reason("TooManyStopsForSeat", words)
+    return guarded.objection_to_stop(action.pod, action.node)
+
+
 def _objection_to_restart(guarded: Guarded, action: RestartGang) -> Reason | None:
     pods, gangs = guarded.snapshot.pods, [gang.name for gang in guarded.snapshot.gangs]
     if action.gang not in gangs:
@@ -208,9 +238,8 @@ def _objection_to_restart(guarded: Guarded, action: RestartGang) -> Reason | Non
     if running != {pod for pod, _, _ in action.pods} or not running or len(running) != len(action.pods):
         words = f"{len(action.pods)} pods are named, and {len(running)} members of {action.gang} run: all or none"
         return Reason("NotAllMembers", words)
-    for pod, _, node in action.pods:
-        if why := guarded.seats.objection_to_stop(pod, node):
-            return why
+    if why := guarded.seats.objection_to_stops([(pod, node) for pod, _, node in action.pods]):
+        return why
     if guarded.restarts_left <= 0:
         return Reason("TooManyRestarts", "this plan already restarts the maximum number of gangs")
     guarded.restarts_left -= 1
@@ -302,8 +331,9 @@ Objection = Callable[[Guarded, Any], Reason | None]
 
 OBJECTIONS: Mapping[type[Action], Objection] = {
     Bind: lambda guarded, bind: guarded.objection_to_bind(bind.pod, bind.node, bind.devices),
-    Evict: lambda guarded, evict: guarded.objection_to_stop(evict.pod, evict.node),
+    Evict: _objection_to_evict,
     Move: Guarded.objection_to_move,
+    Release: lambda guarded, release: guarded.seats.objection_to_leave(release.pod, release.node, release.devices),
     ReleaseClaim: lambda guarded, release: guarded.seats.objection_to_release(release.claim),
     RestartGang: _objection_to_restart,
     Scale: _objection_to_scale,
@@ -332,7 +362,7 @@ def guard(
     phases: list[Phase] = []
     refused: list[Refused] = []
     for phase in plan.phases:
-        guarded.begin_phase()
+        guarded.begin_phase(is_taken_back=phase.whole and all(isinstance(step.action, Evict) for step in phase.steps))
         kept: list[Step] = []
         struck: list[Refused] = []
         for step in phase.steps:

@@ -1,9 +1,9 @@
 """Placement modes: how pods get onto nodes, by scheduling gate, Binding or ResourceClaim, and which pools use which.
 
 `gate`: Tonnage chooses the node and kube-scheduler binds, for pods with the scheduling gate `tonnage.dev/placement`.
-One patch removes the gate and restricts the pod to one node. kube-scheduler still checks all that it knows of (ports,
-volumes, capacity). If it finds the node unfit, the pod stays pending and must be recreated, because a node selector
-cannot be changed once the gates are gone.
+One patch removes the gate and restricts the pod to one node, by its name. kube-scheduler still checks all that it knows
+of (ports, volumes, capacity). If it finds the node unfit, the pod stays pending and must be recreated, because its node
+affinity cannot be changed once the gates are gone.
 
 `bind`: Tonnage binds the pod itself, for pods with `schedulerName: tonnage`. The Binding carries the devices as
 annotations. They reach the pod in the same write as its node, so no reader sees the pod without its devices. Only for
@@ -16,14 +16,15 @@ a device is in one claim only, so no other component may allocate devices of the
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 
 from cluster import workloads
 from cluster.actions import Bind
 from cluster.errors import ActionError
-from cluster.nodes import HOSTNAME_LABEL, NodeTable, meets_terms
+from cluster.nodes import NODE_NAME_FIELD, NodeTable, meets_terms
 from cluster.snapshot import Snapshot
 from controller.api.labels import CHOSEN_NODE_ANNOTATION, DEVICES_ANNOTATION, PLACEMENT_GATE, SCHEDULER_NAME
 from controller.kube import cluster_view, request, sender
@@ -46,6 +47,8 @@ class NodePool:
     """Labels that its nodes carry; empty: every node."""
     shares: bool = False
     """For mode gate: whether shares of a device may be placed there."""
+    is_owned: bool = False
+    """Whether Tonnage may stop every pod there, by whomever it was placed; in mode bind it always may."""
 
     def has(self, labels: Mapping[str, str]) -> bool:
         return all(labels.get(key) == value for key, value in self.selector.items())
@@ -118,8 +121,7 @@ def placing_writes(
     """The writes that place a pod, in order: those of its claims first, since on a node it would wait for them.
 
     labels: of the node. Preconditions of the last write: the same pod (uid) in the version observed (resourceVersion);
-    the server answers 409 otherwise. Raises ActionError when the placement modes of pod and pool differ, or the node
-    has no hostname label, which `gate` selects by.
+    the server answers 409 otherwise. Raises ActionError when the placement modes of pod and pool differ.
     """
     requested, offered = requested_mode(pod), pool_mode(pools, labels)
     what = f"placing {pod.name} on {action.node}"
@@ -145,11 +147,23 @@ def placing_writes(
             "target": {"apiVersion": "v1", "kind": "Node", "name": action.node},
         }
         return [*writes, sender.Write("POST", f"{path}/binding", binding)]
-    hostname = labels.get(HOSTNAME_LABEL)
-    if hostname is None:
-        raise ActionError(f"releasing {pod.name} to {action.node}: the node has no label {HOSTNAME_LABEL}")
-    released = {"metadata": seen, "spec": {"schedulingGates": [], "nodeSelector": {HOSTNAME_LABEL: hostname}}}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": pinned(pod, action.node)}}
+    released = {"metadata": seen, "spec": {"schedulingGates": [], "affinity": {"nodeAffinity": required}}}
     return [*writes, sender.Write("PATCH", path, released, request.MERGE_PATCH)]
+
+
+def pinned(pod: cluster_view.SeenPod, node: str) -> list[dict[str, Any]]:
+    """The pod's required node affinity, restricted to one node.
+
+    By the node's name, which is unique: two nodes may have one hostname label, and a node may have none. Of a gated pod
+    the API server lets every term be tightened, in its order, except one without requirements, which no node meets.
+    """
+    pin = {"key": NODE_NAME_FIELD, "operator": "In", "values": [node]}
+    terms: list[dict[str, Any]] = msgspec.json.decode(msgspec.json.encode(pod.required_terms))
+    return [
+        {**term, "matchFields": [*term.get("matchFields", ()), pin]} if term else term
+        for term in terms or [{"matchFields": []}]
+    ]
 
 
 class PlacementModes:
@@ -161,8 +175,8 @@ class PlacementModes:
     def __init__(self, pools: Sequence[NodePool]) -> None:
         """pools: at least one; a node belongs to the first pool whose selector matches it."""
         self._pools = tuple(pools)
-        self._cached: tuple[NodeTable, tuple[str | None, ...], NodeTable] | None = None
-        """Nodes, the placement mode of each, and the same nodes with the mode as a label."""
+        self._cached: tuple[NodeTable, tuple[str | None, ...], NodeTable, list[bool]] | None = None
+        """Nodes, the placement mode of each, the same nodes with the mode as a label, and which of them are owned."""
         self._shapes: dict[tuple[int, str, bool], tuple[workloads.PodShape, workloads.PodShape]] = {}
         """Shapes of the last snapshot's pending pods with their restricted ones, by id of the shape and restriction.
 
@@ -213,6 +227,24 @@ class PlacementModes:
         services = tuple(replace(service, placement_modes=of_services[service.name]) for service in snapshot.services)
         restricted = replace(pods, shape=shape, shapes=tuple(shapes))
         return replace(snapshot, nodes=labelled, pods=restricted, services=services)
+
+    def with_strangers(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot in which no pod on a node that Tonnage owns is a stranger.
+
+        Where Tonnage allocates devices (`dra`), kube-scheduler cannot tell which pods are in the way: strangers stay.
+        """
+        pods = snapshot.pods
+        if pods.strangers is None:
+            return snapshot
+        self._of_nodes(snapshot.nodes)
+        assert self._cached is not None  # noqa: S101 - set by the line before
+        strangers = pods.strangers & ~np.append(self._cached[3], False)[pods.node]
+        stay = strangers & np.append([mode == "dra" for mode in self._cached[1]], False)[pods.node]
+        settled = stay if pods.settled is None else stay | pods.settled
+        for column in (strangers, settled):
+            column.setflags(write=False)
+        left = strangers if strangers.any() else None
+        return replace(snapshot, pods=replace(pods, strangers=left, settled=settled if settled.any() else None))
 
     def of_services(self, snapshot: Snapshot, deployed: DeployedInstances) -> dict[str, Mapping[str, str]]:
         """One placement mode per service and GPU type; two modes would take two Deployments.
@@ -267,15 +299,16 @@ class PlacementModes:
     def _of_nodes(self, nodes: NodeTable) -> tuple[tuple[str | None, ...], NodeTable]:
         """Placement mode of each node, and the nodes with it as a label."""
         if self._cached is None or self._cached[0] is not nodes:
-            modes, labelled = [], []
+            modes, labelled, owned = [], [], list[bool]()
             for own in nodes.labels:
                 pool = next((pool for pool in self._pools if pool.has(own)), None)
                 modes.append(pool.placer if pool else None)
+                owned.append(pool is not None and (pool.is_owned or pool.placer == "bind"))
                 if pool is None:
                     labelled.append(own)
                     continue
                 # kube-scheduler does not see shares, so where it binds they are placed only if the pool allows them.
                 shares = {workloads.SHARES_LABEL: "true"} if pool.shares or pool.placer != "gate" else {}
                 labelled.append({**own, **shares, workloads.PLACEMENT_MODE_LABEL: pool.placer})
-            self._cached = nodes, tuple(modes), replace(nodes, labels=tuple(labelled))
-        return self._cached[1:]
+            self._cached = nodes, tuple(modes), replace(nodes, labels=tuple(labelled)), owned
+        return self._cached[1:3]

@@ -41,6 +41,10 @@ class World(Protocol):
         """
         ...
 
+    def rehearse(self, actions: Sequence[Action]) -> Sequence[ActionError | None]:
+        """Whether each of these actions, which stop pods, would be accepted; changes nothing. Results as of `apply`."""
+        ...
+
     def report(self, plan: Plan, outcome: Outcome) -> None:
         """Report to users what was done and what was not, with the reasons."""
         ...

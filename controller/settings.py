@@ -44,6 +44,10 @@ class PoolSettings(Part):
     """For gate: whether pods with shares of a GPU (`tonnage.dev/gpu-milli`) are placed there. kube-scheduler does not
     see that they hold a device, and gives it to the next pod that asks for a whole one: only for nodes on which all
     pods with GPUs wait for Tonnage. In mode bind they always are."""
+    owned: bool = False
+    """For gate and dra: whether Tonnage owns these nodes, so that it may stop every pod there for one of higher
+    priority, also those that another scheduler placed. Elsewhere it stops pods that it placed itself, and leaves the
+    others to kube-scheduler's own preemption. In mode bind the nodes are always its own."""
 
 
 class LeaseSettings(Part):
@@ -211,6 +215,10 @@ class LimitSettings(Part):
     """Fraction of the running pods that one plan may stop. Chosen: a wrong plan disturbs 1 pod in 20."""
     max_evictions_floor: int = Field(default=SHIPPED.max_evictions_floor, ge=0)
     """Number of pods that one plan may always stop; otherwise small fleets could never preempt."""
+    max_stops_per_seat: int = Field(default=SHIPPED.max_stops_per_seat, ge=1, le=100_000)
+    """Number of pods that may be stopped in an hour for one pod that waits, and as many for each member of a gang. What
+    was begun is ended. Chosen: the devices of two nodes, for two tries; a pod that others robbed of its room twice
+    would be robbed again, and waits for an hour with that as its reason."""
     max_nodes_out_share: float = Field(default=SHIPPED.max_nodes_out_share, ge=0, le=1)
     """Fraction of the nodes that may carry a taint of Tonnage's; one node always may. HealthPolicies limit it more."""
     max_restarts: int = Field(default=SHIPPED.max_restarts, ge=0)
@@ -275,7 +283,8 @@ class OperatorSettings(BaseSettings):
     """Minimum time between two changes of a service that can still serve its demand. Chosen: starting an instance takes
     minutes, and demand is measured over a similar time."""
     interval_s: float = Field(default=1.0, ge=0.05, le=60)
-    """Minimum time between the starts of two cycles. Chosen so that the pods of a gang arrive within it."""
+    """Minimum time between the starts of two cycles that take a tenth of it or more; shorter ones follow sooner. Chosen
+    so that the pods of a gang arrive within it."""
     resync_s: float = Field(default=30.0, ge=1, le=600)
     """Maximum time between two cycles: one runs even if nothing changed."""
     plan_deadline_s: float = Field(default=2.0, gt=0, le=60)

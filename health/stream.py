@@ -1,7 +1,7 @@
 """Analyser: frames of one job in, verdicts out, as they come."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -62,6 +62,20 @@ def bytes_for(layout: Layout) -> int:
     """Memory that the analysis of a job takes, without records that wait: that of its ranks, spans and places."""
     sums, places = layout.ranks + len(layout.span_path), len(layout.members)
     return _SUM_BYTES * sums + _PLACE_BYTES * places + layout.group_of.nbytes + layout.index_of.nbytes
+
+
+FROM_TIMES = (Cause.DATA_IMBALANCE, Cause.STAGE_IMBALANCE, Cause.ALL_SLOW, Cause.NETWORK_SLOW)
+"""Explanations that rest on when operations ran."""
+_NEEDS_DEVICE_TIME = JobVerdict(
+    0.0,
+    Syndrome.NONE,
+    Part.NOTHING,
+    (),
+    0.0,
+    0.5,
+    ("slower by the clocks of hosts, which queue ahead of their devices: hangs and deaths alone are told",),
+    Cause.NO_DEVICE_TIME,
+)
 
 
 class Analyser:
@@ -282,6 +296,12 @@ class Analyser:
         first = max(self._sums.oldest(), complete - longest + 1)
         compute_s, transfer_s = self._sums.compute_s(first, complete), self._sums.transfer_s(first, complete)
         verdicts = list(self._slow(compute_s, transfer_s, baseline, now_s, facts))
+        if self.layout.is_queued:
+            slow = [verdict for verdict in verdicts if verdict.syndrome in SLOW or verdict.cause in FROM_TIMES]
+            verdicts = [each for each in verdicts if each not in slow]
+            if slow:
+                verdicts.append(replace(_NEEDS_DEVICE_TIME, at_s=now_s, since_s=slow[0].since_s))
+        verdicts = [replace(verdict, signals="times on the host") for verdict in verdicts]
         quiet = all(verdict.syndrome is Syndrome.NONE for verdict in verdicts)
         if quiet and complete - self._renewed_step >= longest and self._first_step is not None:
             # The baseline widens, without the newest steps: they may hide a beginning.

@@ -26,6 +26,7 @@ from nodeagent.health.prober import Prober
 from nodeagent.health.processes import ProcessTable, Ranks, Senders
 from nodeagent.local_backends import BackendArguments, PretendArguments, RedfishArguments
 from nodeagent.logs import configure_logs
+from nodeagent.loops import kept_up
 from nodeagent.metrics import Scraped, agent_metrics, dcgm_metrics, feed_metrics, probe_metrics, probes, serve
 from nodeagent.out_of_band import BmcPacing
 from nodeagent.recovery import RESTORE_S, AgentRules, Session
@@ -200,7 +201,7 @@ async def _run(settings: AgentSettings, address: str) -> None:
         meter = NodeMeter(chassis.read_w, clock, chance, settings.redfish.look_s)
     agent = _agent(settings, backend, keys, link, meter)
     closes = [backend.close, agent.close]
-    registry, tasks = CollectorRegistry(), [link.keep_up()]
+    registry, tasks = CollectorRegistry(), [kept_up("link", link.keep_up)]
     about_agent = partial(agent_metrics, agent, node, clock, lambda: link.is_up, as_dcgm=settings.as_dcgm)
     registry.register(Scraped(about_agent))
     try:
@@ -219,7 +220,7 @@ async def _run(settings: AgentSettings, address: str) -> None:
             prober = _prober(settings, feed, keys, link) if health.probes.enabled else None
             feed.start()
             closes.append(feed.close)
-            tasks.append(forward(feed, agent, link, keys, node))
+            tasks.append(kept_up("forwarding", partial(forward, feed, agent, link, keys, node)))
             if dcgm is not None:
                 registry.register(Scraped(partial(dcgm_metrics, dcgm)))
                 dcgm.start()
@@ -235,7 +236,7 @@ async def _run(settings: AgentSettings, address: str) -> None:
             process = ProcessSettings(node, *paths, about.memory_share, about.cgroup_root.strip("/"))
             isolation = SandboxSupervisor(process, keys, link.send)
             receivers.append(isolation.receive)
-            tasks.append(isolation.keep_up())
+            tasks.append(kept_up("isolation", isolation.keep_up))
         server = serve(settings.metrics_host, settings.metrics_port, registry, probes(agent, clock))
         running = [asyncio.create_task(each) for each in tasks]
         log.info("agent is up", node=node, devices=len(agent.facts), metrics_port=server.server_port)

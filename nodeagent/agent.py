@@ -17,6 +17,7 @@ import structlog
 
 from cluster.clock import Clock
 from nodeagent.bmc import MeterReading
+from nodeagent.loops import PAUSE_S, Turns
 from nodeagent.recovery import AgentRules, Session, record_at_start
 from nodeagent.state_file import Record, RecordWriter, read_record
 from power.devices import backend as devices_backend
@@ -227,11 +228,14 @@ class NodeAgent:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Reads, acts and reports until `stop` is set: once in a period, and acts whenever a lease arrives or ends."""
-        next_look_s = self._clock()
+        turns, next_look_s = Turns("devices"), self._clock()
         while not stop.is_set():
             self._wake.clear()
             looks = self._clock() >= next_look_s
-            await self.turn(looks=looks)
+            with turns.turn():
+                await self.turn(looks=looks)
+            if turns.is_failing and not looks:
+                await asyncio.sleep(PAUSE_S)
             if looks:
                 next_look_s = max(next_look_s + self._rules.period_s, self._clock())
             end_s = self.holder.ends_s if self.has_lease else float("inf")

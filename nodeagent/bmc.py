@@ -14,6 +14,7 @@ from typing import Any
 
 import structlog
 
+from nodeagent.loops import Turns
 from power.devices.backend import DeviceError
 
 log = structlog.get_logger(__name__)
@@ -126,7 +127,10 @@ class NodeMeter:
         return True
 
     def _read_on(self) -> None:
+        turns, has_read = Turns("meter"), False
         while True:
-            rest_s = self._look_s if self.look() else max(self._look_s, REST_S)
+            with turns.turn():
+                has_read = self.look()
+            rest_s = self._look_s if has_read and not turns.is_failing else max(self._look_s, REST_S)
             if self._stop.wait(rest_s * (1 + self._chance.uniform(0.0, JITTER_SHARE))):
                 return

@@ -237,10 +237,12 @@ class DeviceProcess:
 
 
 def _read_lines(stream: IO[bytes], lines: "SimpleQueue[bytes]") -> None:
-    with stream:
-        for line in stream:
-            lines.put(line)
-    lines.put(b"")
+    try:
+        with stream:
+            for line in stream:
+                lines.put(line)
+    finally:
+        lines.put(b"")  # whatever ended it: the caller waits
 
 
 def guarded_backend(name: str, clock: Callable[[], float], arguments: BackendArguments = None) -> DeviceProcess:

@@ -15,6 +15,7 @@ from nodeagent.agent import NodeAgent
 from nodeagent.health.dcgm_exporter import DcgmExporter
 from nodeagent.health.feed import HealthFeed
 from nodeagent.health.prober import Prober
+from nodeagent.loops import FAILED
 from power.devices.backend import THROTTLES, DeviceReading
 
 DCGM: tuple[tuple[str, str, Callable[[DeviceReading], float | None]], ...] = (
@@ -75,6 +76,7 @@ def agent_metrics(
     yield _counter("floors", "Times a lease ended without renewal.", counts.floors)
     yield _counter("leases_refused", "Power leases that were refused.", _sorted(counts.refused), "code")
     yield _counter("device_errors", "Calls to devices that failed.", _sorted(counts.failed), "code")
+    yield _counter("loop_failures", "Turns of the agent's own loops that failed by a bug.", _sorted(FAILED), "loop")
     for name, help_text, value in DCGM if as_dcgm else ():
         kind = UntypedMetricFamily if name in UNTYPED else GaugeMetricFamily
         family = kind(name, help_text, labels=["gpu", "UUID", "device", "modelName", "Hostname"])

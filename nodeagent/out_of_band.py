@@ -12,7 +12,8 @@ from random import Random
 
 import structlog
 
-from power.devices.backend import SILENT, Backend, DeviceError, DeviceFacts, DeviceReading
+from nodeagent.loops import Turns
+from power.devices.backend import BROKEN, SILENT, Backend, DeviceError, DeviceFacts, DeviceReading
 
 log = structlog.get_logger(__name__)
 SAME_W = 0.6
@@ -174,6 +175,8 @@ class OutOfBand:
             taken_w = self._behind.set_limit(uuid, limit_w)
         except DeviceError as error:
             refusal = error
+        except Exception as error:  # noqa: BLE001 - an odd answer is the BMC's, and may come after the limit was taken
+            refusal = DeviceError(BROKEN, f"{type(error).__name__}: {error}")
         now_s = self._clock()
         settled_s = now_s + self._pacing.settles_s
         with self._lock:
@@ -194,12 +197,18 @@ class OutOfBand:
         return replace(reading, limit_w=device.held_w(now_s))
 
     def _polling(self) -> None:
+        turns = Turns("readings of the BMC")
         while not self._stop.wait(self._longer(self._pacing.look_s)):
-            self.poll()
+            with turns.turn():
+                self.poll()
 
     def _sending(self) -> None:
+        turns = Turns("limits of the BMC")
         while not self._stop.is_set():
-            self._news.wait(self.send_due())
+            rest_s = self._pacing.rest_s
+            with turns.turn():
+                rest_s = self.send_due()
+            self._news.wait(rest_s)
             # Requests arrive once a period and are mostly the same: new ones are collected for a moment.
             self._stop.wait(self._longer(0.2))
             self._news.clear()

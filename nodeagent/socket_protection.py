@@ -14,6 +14,8 @@ from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
 
+from nodeagent.loops import Turns
+
 MOST_PASSED = 253
 """Descriptors that one packet may carry: SCM_MAX_FD of net/scm.h."""
 MOST_UNCLOSED = 256
@@ -50,8 +52,9 @@ class Closer:
         self._waiting.put(None)
 
     def _run(self) -> None:
+        turns = Turns("closer")
         while (close := self._waiting.get()) is not None:
-            with suppress(OSError):
+            with turns.turn(), suppress(OSError):
                 close()
             self._done += 1
 

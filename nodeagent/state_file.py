@@ -174,7 +174,7 @@ class RecordWriter:
         why = ""
         try:
             write_record(self._path, record, known)
-        except OSError as error:
-            why = str(error)
+        except Exception as error:  # noqa: BLE001 - whatever it was, the writer waits for an answer
+            why = f"{type(error).__name__}: {error}"
         with suppress(RuntimeError):  # the loop was closed while the disk hung
             running.get_loop().call_soon_threadsafe(running.set_result, why)

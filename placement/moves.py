@@ -191,7 +191,9 @@ def running_pods_of(snapshot: Snapshot) -> RunningPods:
 def movable_rows(snapshot: Snapshot) -> tuple[int, ...]:
     """Rows of the bound pods that may be moved one by one. Excludes members of gangs, which stay together."""
     pods = snapshot.pods
-    rows: list[int] = np.flatnonzero((pods.node != PENDING) & pods.movable & (pods.gang < 0)).tolist()
+    rows: list[int] = np.flatnonzero(
+        (pods.node != PENDING) & pods.movable & pods.may_be_stopped & (pods.gang < 0)
+    ).tolist()
     return tuple(rows)
 
 

@@ -34,6 +34,9 @@ class SimulatedWorld:
     def apply(self, actions: Sequence[Action]) -> list[errors.ActionError | None]:
         return [self._error_of(action) for action in actions]
 
+    def rehearse(self, actions: Sequence[Action]) -> list[errors.ActionError | None]:
+        return [errors.ActionError(f"{each}: {why}") if (why := self._fault(each)) else None for each in actions]
+
     def _error_of(self, action: Action) -> errors.ActionError | None:
         try:
             if why := self._fault(action):

@@ -14,13 +14,17 @@ ELSEWHERE = (RAY, CONTROL_PLANE, GUEST, EMULATED, TORCH)
 
 
 def cases_that_need(*what: str) -> list[object]:
-    """Parameters for a test of each case that needs one of these, or nothing of the kind where none is named."""
-    chosen = [
-        each for each in all_cases().values() if (each.needs & set(what) if what else not each.needs & set(ELSEWHERE))
-    ]
-    return [
-        pytest.param(each, id=each.name, marks=[pytest.mark.slow] if MINUTES in each.needs else []) for each in chosen
-    ]
+    """Parameters for a test of each case that needs one of these, or nothing of the kind where none is named.
+
+    Of the latter, those that differ from an earlier one in their inputs alone are slow tests.
+    """
+    chosen, seen = [], set()
+    for each in all_cases().values():
+        if each.needs & set(what) if what else not each.needs & set(ELSEWHERE):
+            is_slow = MINUTES in each.needs or (not what and each.run in seen)
+            chosen.append(pytest.param(each, id=each.name, marks=[pytest.mark.slow] if is_slow else []))
+            seen.add(each.run)
+    return chosen
 
 
 def runs_at_its_smallest(case: Case, data: Path) -> None:

@@ -112,6 +112,7 @@ class Recorder:
         self._phase = int(Phase.COMPUTE)
         self._stage, self._replica, self._ranks = 0, 0, 0
         self._is_introduced = False
+        self._is_queued = False
         self._last_exit_ns = clock()
         self._stack = main_stack if stack is None else stack
         self._samples, self._sampled_ns = 0, clock() - int(STACK_EVERY_S * 1e9)
@@ -133,6 +134,11 @@ class Recorder:
         """States the pipeline stage and data-parallel replica: ranks are compared within a stage only."""
         self._stage, self._replica, self._ranks = stage, replica, ranks
         self._is_introduced = False
+
+    def queues_ahead(self) -> None:
+        """States that the host queues operations on a device: their times here are not when they ran there."""
+        if not self._is_queued:
+            self._is_queued, self._is_introduced = True, False
 
     def join(self, name: str, ranks: Sequence[int], role: Role = Role.OTHER) -> int:
         """Number of a process group of this rank; `ranks` in the group's order."""
@@ -252,7 +258,7 @@ class Recorder:
         return records.text_pieces(self._stack().encode("ascii", "replace"), self._samples)
 
     def _introduction(self) -> list[bytes]:
-        place = records.packed(Kind.PLACE, seq=self._stage, at_ns=self._replica, step=self._ranks)
+        place = records.packed(Kind.PLACE, op=self._is_queued, seq=self._stage, at_ns=self._replica, step=self._ranks)
         return [
             place,
             *(

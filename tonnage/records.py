@@ -52,7 +52,7 @@ class Kind(IntEnum):
     | ERROR | `Op` | group | of the operation | when raised | since its enter | step | index in group | `Failure` | now |
     | END | - | - | - | now | - | step | - | - | now |
     | MEMBER | `Role` | group | own index | group key | - | members | - | - | - |
-    | PLACE | - | - | pipeline stage | replica | - | ranks in the job | - | - | - |
+    | PLACE | 1: queued on a device | - | pipeline stage | replica | - | ranks in the job | - | - | - |
     | STACK | number of the piece | pieces | of the sample | 24 bytes of text in place of all further fields ||||||
 
     Instants are nanoseconds of the sender's monotonic clock. A header has MAGIC, VERSION, number of records, rank, now,

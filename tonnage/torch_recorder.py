@@ -80,6 +80,8 @@ class TorchRecorder:
             self._replica = index
         replica = self._replica if self._replica >= 0 else self._rank
         self.recorder.place(stage=self._stage, replica=replica, ranks=self._ranks)
+        if torch.cuda.is_available():
+            self.recorder.queues_ahead()  # CUDA events are not recorded yet
         group.register_pre_hook(_HOOK, _harmless(lambda args: self._enter(number, args)))
         group.register_post_hook(_HOOK, _harmless(lambda args: self._issued(number, args)))
 

@@ -69,18 +69,22 @@ class Planned:
 
 def planned(files: Sequence[str], planning: Planning, stdin: TextIO | None = None) -> Planned:
     """Plan for the cluster that these files describe. Raises ConfigError with all their errors."""
-    settings, observed = planning.on_files(), read(files, stdin)
-    plan = decider(settings, planning.move_share)(observed.snapshot)
-    return Planned(observed.snapshot, plan, settings, observed.notes)
+    from controller.kube_world.cached_view import pools_from
+    from controller.placers import PlacementModes
+
+    settings, observed = planning.on_files(), read(files, stdin, with_strangers=True)
+    snapshot = PlacementModes(pools_from(settings)).with_strangers(observed.snapshot)
+    plan = decider(settings, planning.move_share)(snapshot)
+    return Planned(snapshot, plan, settings, observed.notes)
 
 
-def read(files: Sequence[str], stdin: TextIO | None = None) -> "Observed":
+def read(files: Sequence[str], stdin: TextIO | None = None, *, with_strangers: bool = False) -> "Observed":
     """Snapshot of the cluster that these files describe, with notes. Raises ConfigError with all their errors."""
     from controller.objects.manifests import read_manifests
     from controller.snapshot.from_manifests import snapshot_from
 
     with _without_collecting():
-        return snapshot_from(read_manifests(files, stdin))
+        return snapshot_from(read_manifests(files, stdin), with_strangers=with_strangers)
 
 
 def planned_on(access: ClusterAccess, planning: Planning) -> Planned:

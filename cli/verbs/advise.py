@@ -116,7 +116,8 @@ def advise(files: tuple[str, ...], prices: Path | None, report: Path | None, out
     """
     from cli.printing.advice_output import as_html, as_json, as_text
     from controller.objects.manifests import read_manifests
-    from controller.queries.advice import advise as advice_on
+    from controller.queries.advice import advise as advice_on, unusable_devices
+    from controller.queries.held_in_vain import held_in_vain
     from controller.queries.usage import of_types
     from controller.snapshot.from_manifests import snapshot_from
 
@@ -126,17 +127,27 @@ def advise(files: tuple[str, ...], prices: Path | None, report: Path | None, out
     if not manifests.nodes:
         raise ConfigError(Mistake("manifests", "hold no node", "kubectl get nodes,pods -A -o json prints a dump"))
     is_own = bool(manifests.gpu_types)
-    observed = snapshot_from(with_prices(manifests, catalogue), is_dump=True)
+    manifests = with_prices(manifests, catalogue)
+    observed = snapshot_from(manifests, is_dump=True)
     now = observed.snapshot
     settings = Planning(policy="bestfit").on_files()
     replaced = [
         each.name for each in manifests.pods if REPLACES in {o.kind for o in each.object.metadata.owner_references}
     ]
-    found = advice_on(now, of_types(now), decider(settings), replaced=replaced, limit_w=catalogue.limit_w)
+    unusable, at = tuple(unusable_devices(manifests.nodes, manifests.gpu_types)), datetime.now(UTC)
+    found = advice_on(
+        now,
+        of_types(now),
+        decider(settings),
+        replaced=replaced,
+        limit_w=catalogue.limit_w,
+        unusable=unusable,
+        also=tuple(held_in_vain(manifests, now, at.timestamp())),
+    )
     source = (
         "GPUTypes of the files" if is_own else f"{catalogue.source}; {catalogue.date} (--prices FILE replaces them)"
     )
     print_notes(note for note in observed.notes if note.reason.code == "LeftOut")
     click.echo(as_json(found, source) if output == "json" else as_text(found, source), nl=False)
     if report is not None:
-        save_report(report, as_html(found, source, datetime.now(UTC)))
+        save_report(report, as_html(found, source, at))

@@ -91,6 +91,7 @@ def features(kinds: Iterable[Kind] = KINDS) -> Mapping[str, tuple[Grant, ...]]:
             Grant("", ("namespaces", "persistentvolumeclaims", "persistentvolumes", "resourcequotas"), _READ),
             Grant("storage.k8s.io", ("csinodes", "storageclasses"), _READ),
             Grant("apps", ("deployments",), _READ),
+            Grant("policy", ("poddisruptionbudgets",), _READ),
             *(
                 Grant(group, tuple(dict.fromkeys(kind.plural for kind in FOREIGN_KINDS if kind.group == group)), _READ)
                 for group in groups

@@ -28,7 +28,10 @@ HEAD = """\
 - Kinds of `tonnage.dev/v1alpha1` are validated strictly: unknown fields, numbers in quotes, NaN and duplicate keys are
   errors.
 - Of `Node` and `Pod` of `v1`, only the fields that placement needs are read; all others are ignored.
-- Of `PriorityClass`, the value and the preemption policy are resolved into pods, as admission does.
+- Of `PriorityClass`, the value and the preemption policy are resolved into pods, as admission does. Of `ResourceQuota`,
+  hard, used and scopes: pods past one have no place, and services are planned within what it leaves. Of `Namespace`,
+  the labels.
+- Of `PodDisruptionBudget`, how many of its pods may be stopped: by its status, or else by its specification.
 - Of `PersistentVolumeClaim`, `PersistentVolume`, `StorageClass` and `CSINode`, what decides where pods with volumes may
   run. Claims of a StatefulSet's templates and of ephemeral volumes are made. A claim without `status.phase` is one that
   is yet to be applied, and is planned as it will be bound; a pod whose claim is in no file has no place.
@@ -36,7 +39,8 @@ HEAD = """\
 - Objects of other kinds are skipped with a note on standard error. One that asks for accelerators counts as a workload
   without a place: in the plan, in its JSON, and in the exit status of `--fail-on-unplaced`. So does a suspended one.
 - All errors are reported together, each with file, document, line, object and field. Nothing is planned then, and the
-  exit status is 2. A Node or Pod of a dump (it has a `uid`) that Tonnage does not understand costs itself alone.
+  exit status is 2. What a cluster has, a Node, a running Pod or a Pod with a `uid`, costs itself alone where Tonnage
+  does not understand it: a note names it, and a pod that waits counts as not placed.
 
 Quantities are written as in Kubernetes (`500m`, `1.5`, `16Gi`, `1e3`), durations with their unit (`40ms`, `30s`,
 `1m30s`). Unquoted words are text: `no`, `on`, `1:30` and dates have no special meaning. A large fleet is read several
@@ -123,6 +127,14 @@ POD = {
     f'annotation `{labels.MOVABLE_ANNOTATION}: "true"`': (
         "whether the pod may be stopped and started elsewhere to make room. Default: `true` for instances of a "
         "service, `false` for other pods"
+    ),
+    f'annotation `{labels.DO_NOT_DISRUPT_ANNOTATION}: "true"`': (
+        "the pod is not stopped while it runs, whatever for; also Karpenter's `karpenter.sh/do-not-disrupt` and, "
+        'with "false", `cluster-autoscaler.kubernetes.io/safe-to-evict`'
+    ),
+    f"annotation `{labels.CHOSEN_NODE_ANNOTATION}`, `spec.schedulerName`": (
+        "that Tonnage placed a running pod. Others are kube-scheduler's, which alone stops them, but on nodes of "
+        "pools that Tonnage owns"
     ),
 }
 FOOT = """\

@@ -41,9 +41,19 @@ class PodAnnotations(Slim, rename=None, frozen=True):
     kueue_count: str | None = msgspec.field(default=None, name="kueue.x-k8s.io/pod-group-total-count")
     lws_size: str | None = msgspec.field(default=None, name="leaderworkerset.sigs.k8s.io/size")
     volcano_group: str | None = msgspec.field(default=None, name="scheduling.k8s.io/group-name")
+    volcano_task: str | None = msgspec.field(default=None, name="volcano.sh/task-spec")
     kai_group: str | None = msgspec.field(default=None, name="pod-group-name")
     kai_fraction: str | None = msgspec.field(default=None, name="gpu-fraction")
     kai_memory: str | None = msgspec.field(default=None, name="gpu-memory")
+    do_not_disrupt: str | None = msgspec.field(default=None, name=api_labels.DO_NOT_DISRUPT_ANNOTATION)
+    karpenter_do_not_disrupt: str | None = msgspec.field(default=None, name="karpenter.sh/do-not-disrupt")
+    safe_to_evict: str | None = msgspec.field(default=None, name="cluster-autoscaler.kubernetes.io/safe-to-evict")
+    mirror: str | None = msgspec.field(default=None, name="kubernetes.io/config.mirror")
+
+    @property
+    def asks_to_stay(self) -> bool:
+        """Whether the pod is not to be disrupted while it runs, in the words of Tonnage or of a cluster autoscaler."""
+        return "true" in (self.do_not_disrupt, self.karpenter_do_not_disrupt) or self.safe_to_evict == "false"
 
 
 class OwnerReference(Slim, frozen=True):
@@ -282,6 +292,18 @@ class Pod(Slim, frozen=True):
     status: PodStatus = PodStatus()
 
     @property
+    def was_placed(self) -> bool:
+        """Whether Tonnage decided where the pod runs: its annotation says so, or no other scheduler would have."""
+        return self.metadata.annotations.node is not None or self.spec.scheduler_name == api_labels.SCHEDULER_NAME
+
+    @property
+    def belongs_to_its_node(self) -> bool:
+        """Whether its replacement comes back to the same node: a static pod's, or a DaemonSet's."""
+        owners = self.metadata.owner_references
+        is_static = self.metadata.annotations.mirror is not None
+        return is_static or any(each.controller and each.kind in ("DaemonSet", "Node") for each in owners)
+
+    @property
     def holds_nothing(self) -> bool:
         """Whether the pod holds no resources: it has ended, or was deleted before it was bound."""
         ended = self.status.phase in ("Succeeded", "Failed")
@@ -350,6 +372,26 @@ class OwnObject(Slim, frozen=True):
     metadata: Meta
     spec: msgspec.Raw = msgspec.Raw(b"{}")
     status: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class BudgetSpec(Slim, frozen=True):
+    selector: LabelSelector | None = None
+    min_available: int | str | None = None
+    max_unavailable: int | str | None = None
+
+
+class BudgetStatus(Slim, frozen=True):
+    disruptions_allowed: int = 0
+    observed_generation: int | None = None
+    """None: no controller has seen the budget."""
+
+
+class BudgetObject(Slim, frozen=True):
+    """policy/v1 PodDisruptionBudget."""
+
+    metadata: Meta
+    spec: BudgetSpec = BudgetSpec()
+    status: BudgetStatus = BudgetStatus()
 
 
 class LeaseSpec(Slim, frozen=True):

@@ -40,10 +40,13 @@ def half_started(snapshot: Snapshot) -> dict[str, tuple[int, ...]]:
     member = np.flatnonzero(pods.gang >= 0)
     runs = member[pods.node[member] != PENDING]
     members, running = np.bincount(pods.gang[member], minlength=count), np.bincount(pods.gang[runs], minlength=count)
-    needed = np.minimum([gang.min_members for gang in snapshot.gangs], members)
+    few = np.array([gang.min_members for gang in snapshot.gangs]) > running
+    for number, gang in enumerate(snapshot.gangs):
+        if gang.roles and not few[number]:
+            few[number] = gang.lacks([pods.names[row] for row in runs[pods.gang[runs] == number].tolist()]) > 0
     return {
         snapshot.gangs[number].name: tuple(runs[pods.gang[runs] == number].tolist())
-        for number in np.flatnonzero((running > 0) & (running < needed)).tolist()
+        for number in np.flatnonzero((running > 0) & few & (running < members)).tolist()
     }
 
 
@@ -73,25 +76,44 @@ def roll_back_gangs(snapshot: Snapshot, turn: Turn) -> Plan:
     phases = []
     for gang, why in stopped.items():
         steps = tuple(Step(Evict(pods.names[row], nodes[int(pods.node[row])]), why) for row in half[gang])
-        phases.append(Phase(f"take back {gang}", steps, whole=False))
+        phases.append(Phase(f"take back {gang}", steps, whole=True))
     return Plan(phases=tuple(phases))
 
 
-def end_releases(snapshot: Snapshot, turn: Turn) -> Plan:
-    """Evicts pods that are released towards a node but unbound past the deadline, where this plan leaves them.
+REFUSED_S = 5.0
+"""Seconds after which a pod that kube-scheduler refuses counts as overdue. Chosen: kube-scheduler tries again within a
+second or two of a change that may help, such as the end of the pod whose place this one gets."""
 
-    A node selector cannot be changed once the scheduling gates are gone, so such a pod never runs anywhere else. Until
+
+def overdue(
+    released_at_s: Mapping[str, float], says: Mapping[str, str], *, at_s: float, deadline_s: float
+) -> list[str]:
+    """Released pods that kube-scheduler has not bound in time. says: its words for those that it refuses."""
+    refused = late(says, released_at_s, at_s=at_s, after_s=min(REFUSED_S, deadline_s))
+    return list(dict.fromkeys((*refused, *late(released_at_s, released_at_s, at_s=at_s, after_s=deadline_s))))
+
+
+def not_bound(node: str, says: str, deadline_s: float) -> str:
+    """Why a released pod is no longer waited for, in words."""
+    return f"not bound to {node}: {says}" if says else f"kube-scheduler has not bound it to {node} for {deadline_s:g} s"
+
+
+def end_releases(snapshot: Snapshot, turn: Turn) -> Plan:
+    """Evicts pods that are released towards a node and overdue, where this plan leaves them.
+
+    Node affinity cannot be changed once the scheduling gates are gone, so such a pod never runs anywhere else. Until
     it is deleted, it holds a place in which it will not start. Only pods that their owner creates again are evicted:
     any other would be lost, and is reported instead.
     """
     pods, deadline_s, nodes = snapshot.pods, turn.decisions.release_deadline_s, snapshot.nodes.names
-    rows = {name: row for name in snapshot.released_at_s if (row := pods.names.row(name)) is not None}
-    under_way = [name for name, row in rows.items() if pods.node[row] != PENDING]
     steps, stuck = [], []
-    for name in late(under_way, snapshot.released_at_s, at_s=snapshot.at_s, after_s=deadline_s):
-        node = nodes[int(pods.node[rows[name]])]
-        words = f"kube-scheduler has not bound it to {node} for {deadline_s:g} s; see its PodScheduled condition"
-        if pods.movable[rows[name]] or name in snapshot.recreated:
+    for name in overdue(snapshot.released_at_s, snapshot.scheduler_says, at_s=snapshot.at_s, deadline_s=deadline_s):
+        row = pods.names.row(name)
+        if row is None or pods.node[row] == PENDING:
+            continue
+        node = nodes[int(pods.node[row])]
+        words = not_bound(node, snapshot.scheduler_says.get(name, ""), deadline_s)
+        if pods.movable[row] or name in snapshot.recreated:
             steps.append(Step(Evict(name, node), Reason("NotBound", words)))
         else:
             held = f"{words}. It holds its devices there until it is deleted: no owner would create it anew"

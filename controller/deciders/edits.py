@@ -133,3 +133,14 @@ def with_first_starts(snapshot: Snapshot, plan: Plan, most: int) -> Plan:
 
 def _is_start(step: Step) -> bool:
     return any(change.node_before is None and change.node_after is not None for change in step.action.seat_changes)
+
+
+def tell_refusals(snapshot: Snapshot, plan: Plan, decisions: Decisions) -> Plan:  # noqa: ARG001 - a PlanEdit
+    """The plan in which pods that wait are told what kube-scheduler or a kubelet said of others like them."""
+    told = [
+        replace(each, reason=replace(each.reason, words=f"{each.reason.words}; {snapshot.refused[each.workload]}"))
+        if each.workload in snapshot.refused
+        else each
+        for each in plan.unplaced
+    ]
+    return replace(plan, unplaced=tuple(told)) if snapshot.refused else plan

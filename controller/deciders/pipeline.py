@@ -43,6 +43,7 @@ ORDER: tuple[Entry, ...] = (
     Decider("claim_release", closing.release_claims, "cluster", needs="idle_claims"),
     Decider("unallocated_claims", closing.report_left_out, "cluster", needs="left_out"),
     Decider("held_back", closing.report_held_back, "cluster", needs="held_back"),
+    PlanEdit("refusals", edits.tell_refusals),
     PlanEdit("rank_order", edits.order_ranks),
     # Last: they take out of the plan what stands on instances that do not exist yet, and what the next plan starts.
     PlanEdit("awaiting_pods", edits.await_pods),

@@ -98,7 +98,7 @@ def decide(snapshot: Snapshot, turn: Turn) -> Plan:  # noqa: ARG001 - a Decide
             restarts.update((step.action.subject, step) for step in _restarts(snapshot, facts, due, rules))
     outcome = replace(outcome, incidents=tuple(sorted(incidents, key=attrgetter("id"))))
     phases = [Phase("quarantine", tuple(steps), whole=False)] if steps else []
-    phases += [Phase(f"restart {step.action.subject}", (step,)) for step in restarts.values()]
+    phases += [Phase(f"restart {step.action.subject}", (step,), whole=True) for step in restarts.values()]
     findings = []
     for incident in outcome.incidents:
         if incident.is_open:

@@ -120,7 +120,7 @@ class DeviceClaim(Slim, frozen=True):
     config: tuple[msgspec.Raw, ...] = ()
 
 
-class ClaimSpec(Slim, frozen=True):
+class ResourceClaimSpec(Slim, frozen=True):
     devices: DeviceClaim = DeviceClaim()
 
 
@@ -170,15 +170,15 @@ class ClaimAnnotations(Slim, rename=None, frozen=True):
     placed_at: str | None = msgspec.field(default=None, name=PLACED_AT_ANNOTATION)
 
 
-class ClaimMeta(Meta, frozen=True):
+class ResourceClaimMeta(Meta, frozen=True):
     finalizers: tuple[str, ...] = ()
     owner_references: tuple[ClaimOwner, ...] = ()
     annotations: ClaimAnnotations = ClaimAnnotations()
 
 
 class ResourceClaim(Slim, frozen=True):
-    metadata: ClaimMeta
-    spec: ClaimSpec = ClaimSpec()
+    metadata: ResourceClaimMeta
+    spec: ResourceClaimSpec = ResourceClaimSpec()
     status: ClaimStatus = ClaimStatus()
 
     @property

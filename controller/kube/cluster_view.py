@@ -4,9 +4,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from cluster import nodes, plans, workloads
+from cluster import plans, workloads
 from cluster.quotas import NamespaceQuota
 from cluster.snapshot import Snapshot
+from controller.api import structs
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,34 @@ class SeenPod:
     """Whether its owner creates a new pod when this one is deleted."""
     has_share: bool = False
     """Whether it asks for a share of a device by its annotation."""
+    required_terms: tuple[structs.SelectorTerm, ...] = ()
+    """Alternatives of its required node affinity, as they are written."""
+    scheduler_says: str = ""
+    """Words of kube-scheduler for not binding it to its chosen node; empty where it has said nothing."""
+    nominated_node: str = ""
+    """Node on which kube-scheduler is stopping other pods for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenRefusal:
+    """Refusal of a pod by kube-scheduler or a kubelet where Tonnage placed it."""
+
+    uid: str
+    """Of the pod."""
+    namespace: str
+    shape: workloads.PodShape
+    """Its shape as long as it had no node."""
+    node: str
+    words: str
+    """Who refused it, and in which words."""
+    at_s: float
+    """Seconds since the epoch."""
+    reason: str = ""
+    """The kubelet's word for it."""
+    is_of_node: bool = False
+    """Whether the node would refuse pods of anybody."""
+    stands: bool = False
+    """Whether the pod still waits for this node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +167,8 @@ class ClusterView(Protocol):
         """ResourceQuotas of all namespaces."""
         ...
 
-    def held_back(self, at_s: float) -> tuple[nodes.HeldBack, ...]:
-        """Nodes that take no new pods now, because their kubelet refused some."""
+    def refused_by_kubelets(self) -> Iterable[SeenRefusal]:
+        """Refusals of kubelets that were seen since the last call."""
         ...
 
     def half_made_claims(self) -> Iterable[SeenClaim]:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from cluster import nodes, plans, workloads
+from cluster import plans, workloads
 from cluster.clock import Clock
 from cluster.quotas import NamespaceQuota
 from cluster.snapshot import Snapshot
@@ -22,10 +22,18 @@ from controller.api.structs import Meta, OwnObject, Pod, Slim, plain
 from controller.api.validation import without_nulls
 from controller.dra.translation import ClaimTranslation
 from controller.kube.cache import Cache, Resource
-from controller.kube.cluster_view import SeenClaim, SeenDeployment, SeenGpuType, SeenNode, SeenPod, SeenService
+from controller.kube.cluster_view import (
+    SeenClaim,
+    SeenDeployment,
+    SeenGpuType,
+    SeenNode,
+    SeenPod,
+    SeenRefusal,
+    SeenService,
+)
 from controller.kube_world.deployments import CAPACITY_LABEL, CONTENT_ANNOTATION, GPU_TYPE_LABEL, GPUS_LABEL
 from controller.kube_world.observer import Caches, Observer
-from controller.kube_world.refusals import FailedPod, Refusals
+from controller.kube_world.refusals import FailedPod, refusal_of
 from controller.kube_world.reservations import Reservations
 from controller.placers import NodePool, pool_mode, requested_mode
 from controller.settings import OperatorSettings
@@ -77,6 +85,9 @@ RECREATORS = frozenset({"DaemonSet", "Job", "LeaderWorkerSet", "RayCluster", "Re
                         "StatefulSet"})  # fmt: skip
 """Kinds of controllers that create a new pod for one that was deleted. Of others it is not known."""
 
+UNSCHEDULABLE = ("PodScheduled", "False", "Unschedulable")
+"""Type, status and reason of the condition with which kube-scheduler says that no node takes a pod now."""
+
 DEPLOYMENTS = Resource(
     "deployments",
     "/apis/apps/v1/deployments",
@@ -99,8 +110,8 @@ class CachedView:
         reservations: Reservations | None = None,
         allocates_claims: bool = False,
     ) -> None:
-        """completed: adds data from other sources than objects, such as power. failed: failed pods, by which nodes are
-        held back. quotas: ResourceQuotas, which bound instances and shares of GPUs.
+        """completed: adds data from other sources than objects, such as power. failed: failed pods, among them
+        those that kubelets refused. quotas: ResourceQuotas, which bound instances and shares of GPUs.
 
         reservations: which pods Tonnage placed: where anybody can write its annotations, anybody could close nodes with
         pods that say so. allocates_claims: whether the ResourceClaims of pods are Tonnage's to allocate; where they are
@@ -109,7 +120,7 @@ class CachedView:
         self._observer, self._caches = observer, observer.caches
         self._deployments, self._failed, self._quotas = deployments, failed, quotas
         self._completed = completed
-        self._refusals, self._reservations = Refusals(), reservations or Reservations()
+        self._reservations = reservations or Reservations()
         self._allocates_claims = allocates_claims
         self._services, self._gangs = self._caches.own[SERVICE], self._caches.own[GANG]
         self._gpu_types = self._caches.own[GPU_TYPE]
@@ -132,11 +143,12 @@ class CachedView:
     def unallocated(self) -> Mapping[str, plans.Reason]:
         return self._observer.unallocated
 
-    def held_back(self, at_s: float) -> tuple[nodes.HeldBack, ...]:
-        if self._failed is None:
-            return ()
-        self._refusals.take(self._failed.drain(), self._reservations)
-        return self._refusals.held_back(at_s)
+    def refused_by_kubelets(self) -> Iterable[SeenRefusal]:
+        for pod in (self._failed.drain() if self._failed is not None else {}).values():
+            if pod is not None and self._reservations.is_placed_here(pod.metadata.uid):
+                refusal = refusal_of(pod, self._observer.shape_of)
+                if refusal is not None:
+                    yield refusal
 
     def quotas(self) -> Iterable[NamespaceQuota]:
         there = self._quotas.all() if self._quotas is not None else {}
@@ -226,6 +238,8 @@ def seen_pod(name: str, pod: Pod, *, allocates_claims: bool = False) -> SeenPod:
     has_claims = bool(spec.resource_claims) and (allocates_claims or spec.scheduler_name == SCHEDULER_NAME)
     gates = tuple(gate.name for gate in spec.scheduling_gates)
     is_released = not spec.node_name and not gates
+    chosen_node = (meta.annotations.node or "") if is_released else ""
+    waits = (c for c in pod.status.conditions if (c.type, c.status, c.reason) == UNSCHEDULABLE) if chosen_node else ()
     devices = (meta.annotations.devices or "").split(",")
     placed_s, created_s = instant_or_none(meta.annotations.placed_at), instant_or_none(meta.creation_timestamp)
     if placed_s is not None and created_s is not None and placed_s < created_s:
@@ -239,12 +253,15 @@ def seen_pod(name: str, pod: Pod, *, allocates_claims: bool = False) -> SeenPod:
         gates=gates,
         is_ending=meta.deletion_timestamp is not None,
         is_running=pod.status.phase == "Running",
-        chosen_node=(meta.annotations.node or "") if is_released else "",
+        chosen_node=chosen_node,
         devices=tuple(map(int, devices)) if all(map(is_device_number, devices)) else (),
         placed_at_s=placed_s,
         has_claims=has_claims,
         is_recreated=any(each.controller and each.kind in RECREATORS for each in meta.owner_references),
         has_share=meta.annotations.gpu_milli is not None,
+        required_terms=required.node_selector_terms if (required := spec.affinity.node_affinity.required) else (),
+        scheduler_says=next((each.message or each.reason for each in waits), ""),
+        nominated_node=pod.status.nominated_node_name,
     )
 
 
@@ -259,7 +276,7 @@ def _plain(raw: bytes) -> dict[str, Any]:
 
 
 def pools_from(settings: OperatorSettings) -> tuple[NodePool, ...]:
-    return tuple(NodePool(pool.placer, pool.selector, pool.shares) for pool in settings.pools)
+    return tuple(NodePool(pool.placer, pool.selector, pool.shares, pool.owned) for pool in settings.pools)
 
 
 def allocates_claims(settings: OperatorSettings) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 from msgspec.structs import replace as replace_struct
 
-from cluster import actions, errors, plans
+from cluster import actions, errors, plans, workloads
 from cluster.clock import Clock
 from cluster.snapshot import Snapshot
 from controller.api import core_v1, foreign_kinds, notation, storage, structs, validation
@@ -42,6 +42,7 @@ PODS = Resource(
     selectors={"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"},
 )
 """Pods except finished ones: a pod that ends leaves the watch as if deleted; a cluster keeps thousands of those."""
+BUDGETS = Resource("budgets", "/apis/policy/v1/poddisruptionbudgets", structs.BudgetObject, is_optional=True)
 NAMESPACES = Resource("namespaces", "/api/v1/namespaces", structs.Namespace, is_namespaced=False)
 SLICES = Resource("slices", f"{RESOURCE_API}/resourceslices", ResourceSlice, is_namespaced=False)
 CLAIMS = Resource("claims", f"{RESOURCE_API}/resourceclaims", ResourceClaim)
@@ -112,6 +113,7 @@ class Caches:
     storage: VolumeCaches
     own: Mapping[Kind, Cache[structs.OwnObject]]
     """Caches of Tonnage's kinds that planning reads, in the registry's order."""
+    budgets: Cache[structs.BudgetObject]
     devices: DeviceCaches | None = None
     groups: Mapping[foreign_kinds.ForeignKind, Cache[structs.OwnObject]] = field(default_factory=dict)
     """Caches of other projects' kinds that say how many pods start together."""
@@ -119,7 +121,7 @@ class Caches:
     @property
     def each(self) -> tuple[Cache[Any], ...]:
         devices = self.devices.each if self.devices else ()
-        seen: tuple[Cache[Any], ...] = (self.nodes, self.pods, self.namespaces, *self.storage.each)
+        seen: tuple[Cache[Any], ...] = (self.nodes, self.pods, self.namespaces, self.budgets, *self.storage.each)
         return (*seen, *self.own.values(), *devices, *self.groups.values())
 
 
@@ -140,6 +142,7 @@ def empty_caches(
     return Caches(
         nodes=Cache(NODES, changed),
         pods=Cache(PODS, changed),
+        budgets=Cache(BUDGETS, changed),
         namespaces=Cache(NAMESPACES, changed),
         storage=VolumeCaches(*(Cache(each, changed) for each in (VOLUME_CLAIMS, VOLUMES, STORAGE_CLASSES, CSI_NODES))),
         own={kind: Cache(own_resource(kind), changed) for kind in own_kinds(kinds) if kind.is_planned_from},
@@ -251,6 +254,11 @@ class Observer:
             self._last = replace(seen, mistakes=(*unreadable, *of_devices, *seen.mistakes))
             return self._last
 
+    def shape_of(self, pod: structs.Pod) -> workloads.PodShape:
+        """Shape of a pod that need not be in the snapshot."""
+        with self._lock:
+            return self._builder.shape_of(pod)
+
     def notes(self, snapshot: Snapshot) -> tuple[Note, ...]:
         """Notes for users about the last snapshot. Reads every pod, so it is not for every cycle."""
         findings = Findings()
@@ -325,6 +333,11 @@ class Observer:
                     builder.remove_owner(group.called, name)
                 else:
                     builder.put_owner(group.called, name, owner_of(obj))
+        for name, budget in caches.budgets.drain().items():
+            if budget is None:
+                builder.remove_budget(name)
+            else:
+                builder.put_budget(name, budget)
         builder.read_groups(group.called for group, cache in caches.groups.items() if not cache.is_absent)
         for name, namespace in caches.namespaces.drain().items():
             if namespace is None:

@@ -1,6 +1,7 @@
 """Snapshot for planning: the observed cluster, own writes since, and the start times of states with deadlines."""
 
 import math
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -8,18 +9,24 @@ from cluster.actions import Bind
 from cluster.changes import resized, without_pods
 from cluster.clock import Clock
 from cluster.nodes import HeldBack
+from cluster.plans import PlanLimits
 from cluster.snapshot import Snapshot
 from cluster.workloads import IdleClaim, InstanceType, LeftOut
 from controller.api.model_service import status_from
-from controller.deciders.closing import half_started, since
-from controller.kube.cluster_view import ClusterView, SeenDeployment, SeenPod
+from controller.deciders.closing import half_started, not_bound, overdue, since
+from controller.kube.cluster_view import ClusterView, SeenDeployment, SeenPod, SeenRefusal
 from controller.kube.sender import REQUEST_TIMEOUT_S
 from controller.kube_world.deployments import Instances
+from controller.kube_world.refusals import Refusals, said, unplaced_shape
 from controller.kube_world.reservations import AssumedBinds, Reservations
+from controller.kube_world.stops import StopMemory
 from controller.placers import ModesOfServices, NodePool, PlacementModes, requested_mode
 from controller.snapshot.namespace_bounds import NamespaceBounds, within_quotas
 from controller.snapshot.quotas import CountedDevices, milli_quotas, with_shares
 
+EVERYWHERE = re.compile(r"nodes are available: (?!\d)")
+"""kube-scheduler's words for a pod that no node can take, whatever is on it, such as one whose volume claim does not
+exist; of each other reason it says first for how many nodes it holds."""
 FORGET_S = 120.0
 """A process that has not looked for longer was not the leader meanwhile, and knows nothing any more. Chosen: four times
 the longest pause between two cycles."""
@@ -69,11 +76,14 @@ class PlanningView:
         clock: Clock,
         device_classes: Mapping[str, str] | None = None,
         reservations: Reservations | None = None,
+        most_stops_per_seat: int = PlanLimits().max_stops_per_seat,
+        release_deadline_s: float = math.inf,
     ) -> None:
         """clock: monotonic, seconds, for `assumed`.
 
         device_classes: DeviceClass that instances request in pools of mode dra, by extended resource name.
-        reservations: which released pods hold what they say; all of them where none are given.
+        reservations: which released pods hold what they say; all of them where none are given. release_deadline_s:
+        after which such a pod gives up its devices, if it cannot be evicted. most_stops_per_seat: as in the settings.
         """
         self.view = view
         self.pools = tuple(pools)
@@ -82,6 +92,9 @@ class PlanningView:
         self.instances = Instances(view, self._modes, device_classes or {})
         self.assumed = AssumedBinds()
         self.reservations = reservations or Reservations()
+        self.stops = StopMemory(clock, most_stops_per_seat)
+        self.refusals = Refusals()
+        self._release_deadline_s = release_deadline_s
         self.scaled: dict[str, float] = {}
         """When this process last scaled a service, seconds since the epoch. The service's status has this, too, but may
         arrive after the next cycle has begun, which would then change the service again."""
@@ -93,7 +106,7 @@ class PlanningView:
 
     def snapshot(self, *, anew: bool = True) -> Snapshot:
         """Present snapshot for planning; anew as in `ClusterView`. Raises ObservationError."""
-        seen = self.view.snapshot(anew=anew)
+        seen = self._modes.with_strangers(self.view.snapshot(anew=anew))
         issued = self.assumed.unconfirmed(self.view.pod, self.clock())
         names = (seen.pods.names[int(row)] for row in seen.pods.pending)
         found = {name: self.view.pod(name) for name in names}  # once each: a tenant decides how many wait
@@ -102,6 +115,11 @@ class PlanningView:
         ours = {pod.name for pod in waiting if requested[pod.name] is not None}
         self.reservations.retain(frozenset(pod.uid for pod in waiting))
         held = {pod.name: bind for pod in waiting if (bind := self.reservations.held_by(pod))}
+        released = [pod for pod in waiting if pod.name in held]
+        released_at_s = self._released.of({pod.name: pod.placed_at_s for pod in released}, seen.at_s)
+        given_up = self._heed_refusals(seen, released, released_at_s)
+        for each in given_up:
+            del held[each.pod]
         present = with_issued_binds(seen, found, issued, ours, held)
         deployments = tuple(self.view.deployments())
         modes = self.instances.observe(seen, deployments)
@@ -112,8 +130,8 @@ class PlanningView:
         shared = with_shares(deployed, quotas, self._counted_devices(deployed, modes)) if quotas else deployed
         bounded = self._bounds.applied(with_resized(shared, self.resized))
         shares = frozenset(pod.name for pod in waiting if pod.has_share)
-        restricted = self._modes.restricted(bounded, modes, requested, shares)
-        released = [pod for pod in waiting if pod.name in held]
+        restricted = self._modes.restricted(self.refusals.applied(bounded), modes, requested, shares)
+        underway = [pod for pod in released if pod.name in held and not pod.nominated_node]
         # Claims whose pods all have neither a node nor a chosen one, where kube-scheduler may bind at any moment.
         claims = {
             f"{claim.name} {claim.uid}": claim  # a claim recreated under the same name is a different one
@@ -132,15 +150,47 @@ class PlanningView:
         planned = replace(
             restricted,
             half_started_since_s=self._half_started.of(partial_since_s, seen.at_s),
-            released_at_s=self._released.of({pod.name: pod.placed_at_s for pod in released}, seen.at_s),
-            recreated=tuple(pod.name for pod in released if pod.is_recreated),
+            released_at_s={pod.name: released_at_s[pod.name] for pod in underway},
+            scheduler_says={pod.name: _words_for(pod) for pod in underway if pod.scheduler_says},
+            recreated=tuple(pod.name for pod in underway if pod.is_recreated),
             idle_claims=tuple(
                 IdleClaim(each.name, each.pods, since_s[key], each.holder) for key, each in claims.items()
             ),
-            left_out=(*restricted.left_out, *without),
+            left_out=(*restricted.left_out, *given_up, *without),
         )
         allowed = within_quotas(planned, tuple(milli_quotas(planned, quotas)))
-        return with_held_back(allowed, self.view.held_back(seen.at_s))
+        allowed = self.stops.applied(allowed)
+        return with_held_back(allowed, self.refusals.held_back(seen.at_s))
+
+    def _heed_refusals(
+        self, seen: Snapshot, released: Iterable[SeenPod], released_at_s: Mapping[str, float]
+    ) -> list[LeftOut]:
+        """Remembers what kubelets and kube-scheduler refused; returns the released pods that hold nothing any more.
+
+        A pod for which kube-scheduler makes room has its place. One that nobody creates anew would be lost by an
+        eviction, and one that kube-scheduler refuses on every node would gain nothing: both stay, give up their devices
+        and start when kube-scheduler finds room. Where kube-scheduler does not see what a pod holds (a share, a claim
+        that Tonnage allocated), it would be given twice, so that such a pod keeps it.
+        """
+        refusals, given_up, pods = list(self.view.refused_by_kubelets()), list[LeftOut](), seen.pods
+        late = {pod.name: pod for pod in released if not pod.nominated_node}
+        rows = {name: row for row in pods.pending.tolist() if (name := pods.names[row]) in late} if late else {}
+        at_s = {name: released_at_s[name] for name in late}
+        says = {pod.name: _words_for(pod) for pod in late.values() if pod.scheduler_says}
+        for name in overdue(at_s, says, at_s=seen.at_s, deadline_s=self._release_deadline_s):
+            pod, row, keeps = late[name], rows[name], late[name].has_share or late[name].has_claims
+            is_refused_everywhere = not keeps and EVERYWHERE.search(pod.scheduler_says)
+            if pod.scheduler_says and not is_refused_everywhere:
+                shape = unplaced_shape(pods.shapes[int(pods.shape[row])])
+                namespace, node = name.partition("/")[0], pod.chosen_node
+                refusals.append(SeenRefusal(pod.uid, namespace, shape, node, says[name], at_s[name], stands=True))
+            if keeps or ((pod.is_recreated or pods.movable[row]) and not is_refused_everywhere):
+                continue
+            words = not_bound(pod.chosen_node, says.get(name, ""), self._release_deadline_s)
+            remedy = "it holds no devices any more and starts there once kube-scheduler finds room"
+            given_up.append(LeftOut(name, "NotBound", f"{words}; {remedy}; delete it for another node"))
+        self.refusals.take(refusals, seen.at_s)
+        return given_up
 
     def _counted_devices(self, snapshot: Snapshot, modes: ModesOfServices) -> CountedDevices:
         known = {name: found for name in snapshot.gpu_type_names if (found := self.view.gpu_type(name))}
@@ -171,6 +221,10 @@ class PlanningView:
             scaled_at_s = own if written is None or (own is not None and own > written) else written
             services.append(replace(service, replicas=replicas, scaled_at_s=scaled_at_s))
         return replace(present, services=tuple(services))
+
+
+def _words_for(pod: SeenPod) -> str:
+    return said("kube-scheduler", pod.scheduler_says)
 
 
 def with_issued_binds(

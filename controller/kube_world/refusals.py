@@ -1,126 +1,215 @@
-"""Refusals: nodes whose kubelet refused pods that Tonnage placed there, and for how long they take no new ones.
+"""Refusals: where kube-scheduler or a kubelet refused pods that Tonnage placed, and how long such pods go elsewhere.
 
-A device that died while it is still allocatable, or a device plugin that restarts, makes the kubelet refuse every pod;
-what is lost is one pod for each placement, until somebody looks.
+A plan cannot know all that they know. Without a memory it would choose the same node again and again, and each time a
+pod is lost, or evicted for nothing.
 """
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-
-import msgspec
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from cluster.nodes import HeldBack
-from controller.api import core_v1, labels, notation, structs
+from cluster.snapshot import Snapshot
+from cluster.workloads import OFF_SPOT, OWN_NODE, Beside, PodShape, Requirement
+from controller.api import core_v1, notation, structs
 from controller.kube.cache import Resource
-from controller.kube_world.reservations import Reservations
+from controller.kube.cluster_view import SeenRefusal
 from controller.snapshot.nodes import GPU_RESOURCES
 
 FIRST_S, LONGEST_S = 60.0, 3600.0
 """Pause after a first refusal, and the longest; each further one doubles it. Chosen: a plugin restarts within a minute,
 and a node with a dead device costs a pod an hour."""
-CAUSES = frozenset({"UnexpectedAdmissionError", "OutOfcpu", "OutOfmemory", "OutOfpods",
-                    *(f"OutOf{resource}" for resource in GPU_RESOURCES)})  # fmt: skip
-"""Reasons that are the node's: its devices, or what it has free. Others are the pod's own fault, such as a forbidden
-sysctl, and would let a tenant close nodes."""
+OWN_FAULT = frozenset({"AppArmor", "DeadlineExceeded", "PodFeatureUnsupported", "SysctlForbidden"})
+"""Reasons of kubelets that are the pod's own on every node; another pod of its shape may lack what causes them."""
+DEVICE_TROUBLE = "UnexpectedAdmissionError"
+"""Reason when a device plugin does not hand out devices: a device died, or the plugin restarts."""
+PLAIN = frozenset({"cpu", "memory", "ephemeral-storage", *GPU_RESOURCES})
+"""Resources of a pod whose DEVICE_TROUBLE can only be that of the node's GPUs."""
+MOST_OF_NAMESPACE, MOST = 500, 4_000
+"""Refusals that are remembered, of one namespace and in all. A shape may have 50 kB: they take 200 MB at the very most,
+and less than 10 MB with shapes of the usual size."""
+LONGEST_WORDS = 400
+"""Characters of another's words that are repeated; kube-scheduler's have about 200, more with many kinds of reasons."""
 
 
-class _Annotations(structs.Slim, rename=None, frozen=True):
-    node: str = msgspec.field(default="", name=labels.CHOSEN_NODE_ANNOTATION)
-
-
-class _RefusedMeta(structs.Meta, frozen=True):
-    creation_timestamp: str | None = None
-    annotations: _Annotations = _Annotations()
-
-
-class _RefusedSpec(structs.Slim, frozen=True):
-    node_name: str = ""
-    containers: tuple[structs.Container, ...] = ()
-    init_containers: tuple[structs.Container, ...] = ()
-    resources: structs.Resources = structs.Resources()
-
-
-class _RefusedStatus(structs.Slim, frozen=True):
+class _FailedStatus(structs.PodStatus, frozen=True):
     reason: str = ""
+    message: str = ""
     start_time: str | None = None
 
 
-class FailedPod(structs.Slim, frozen=True):
-    """v1 Pod that failed, as far as it tells of its node."""
+class FailedPod(structs.Pod, frozen=True):
+    """v1 Pod that failed."""
 
-    metadata: _RefusedMeta
-    spec: _RefusedSpec = _RefusedSpec()
-    status: _RefusedStatus = _RefusedStatus()
+    status: _FailedStatus = _FailedStatus()
 
 
 FAILED_PODS = Resource("failed", core_v1.POD.path, FailedPod, selectors={"fieldSelector": "status.phase=Failed"})
 
 
-@dataclass(frozen=True, slots=True)
-class PodRefusal:
-    node: str
-    reason: str
-    at_s: float
-    """Seconds since the epoch."""
+def refusal_of(pod: FailedPod, shape_of: Callable[[structs.Pod], PodShape]) -> SeenRefusal | None:
+    """The refusal of a pod that Tonnage placed where its kubelet did not admit it; None for any other that failed.
 
-
-def refusal_of(pod: FailedPod) -> PodRefusal | None:
-    """The refusal of a pod that Tonnage placed where it was refused; None for any other that failed."""
-    meta, node, reason = pod.metadata, pod.spec.node_name, pod.status.reason
-    if not node or meta.annotations.node != node or reason not in CAUSES:
+    A pod that was admitted has a status of each container. Of its node for everybody is only trouble with GPUs, when it
+    asked for nothing else that might be lacking: no tenant closes a node for others with pods of his own making.
+    """
+    meta, node, status = pod.metadata, pod.spec.node_name, pod.status
+    if not node or meta.annotations.node != node or not status.reason or status.reason in OWN_FAULT:
+        return None
+    if status.container_statuses or status.init_container_statuses:
         return None
     try:
-        return PodRefusal(node, reason, notation.instant(pod.status.start_time or meta.creation_timestamp))
+        at_s = notation.instant(status.start_time or meta.creation_timestamp)
     except ValueError:
         return None
+    asked = _asked(pod.spec)
+    return SeenRefusal(
+        uid=meta.uid,
+        namespace=meta.namespace,
+        shape=unplaced_shape(shape_of(pod)),
+        node=node,
+        words=said("its kubelet", f"{status.reason}: {status.message}" if status.message else status.reason),
+        at_s=at_s,
+        reason=status.reason,
+        is_of_node=status.reason == DEVICE_TROUBLE and asked <= PLAIN and not asked.isdisjoint(GPU_RESOURCES),
+    )
+
+
+def _asked(spec: structs.PodSpec) -> set[str]:
+    asked = (spec.resources, *(each.resources for each in (*spec.containers, *spec.init_containers)))
+    return {name for each in asked for name in (*each.requests, *each.limits)}
+
+
+def said(who: str, words: str) -> str:
+    """Another's words as one line of bounded length."""
+    line = " ".join("".join(each if each.isprintable() else " " for each in words[: 4 * LONGEST_WORDS]).split())
+    return f"{who} says: {line if len(line) <= LONGEST_WORDS else line[: LONGEST_WORDS - 1] + '…'}"
+
+
+def unplaced_shape(shape: PodShape) -> PodShape:
+    """The shape as other pods of its kind have it: without the node that it was tied to, the capacity type that Tonnage
+    chose, and what changes with other objects: its volumes, and which rules of others count it."""
+
+    def is_own(requirement: Requirement) -> bool:
+        return OWN_NODE not in requirement.values and requirement not in OFF_SPOT
+
+    terms = tuple(tuple(filter(is_own, term)) for term in shape.node_terms)
+    beside = Beside(rules=shape.beside.rules, ports=shape.beside.ports)
+    return replace(shape, node_terms=terms if all(terms) else (), beside=beside, refused_on=())
+
+
+@dataclass(slots=True)
+class _Pause:
+    """Pause after refusals of one kind. A refusal begins one twice as long as the last, if it comes before the node was
+    open for as long as that lasted. Those within a pause are of pods that were on their way."""
+
+    pause_s: float = 0.0
+    until_s: float = -math.inf
+    refusals: int = 0
+    words: str = ""
+    reason: str = ""
+
+    def lengthen(self, refusal: SeenRefusal, at_s: float) -> None:
+        self.refusals, self.words, self.reason = self.refusals + 1, refusal.words, refusal.reason
+        if at_s < self.until_s:
+            return
+        goes_on = at_s < self.until_s + self.pause_s
+        self.pause_s = min(LONGEST_S, 2 * self.pause_s) if goes_on else FIRST_S
+        self.until_s = at_s + self.pause_s
+
+    def is_forgotten(self, at_s: float) -> bool:
+        return at_s >= self.until_s + self.pause_s
 
 
 @dataclass(slots=True)
 class Refusals:
-    """Refusals of the last hours: read from failed pods, so that the next leader finds most of them, and kept, because
-    some owners delete such pods at once."""
+    """Refusals of the last hours: of nodes for everybody, and of nodes for pods of one shape and namespace.
 
-    _by_pod: dict[str, PodRefusal] = field(default_factory=dict)
-    """By the pod's uid."""
+    A namespace's pods close nodes for its own pods alone. The next leader finds most of them on pods that failed or
+    still wait; of those that were evicted it learns anew.
+    """
 
-    def take(self, changed: Mapping[str, FailedPod | None], reservations: Reservations) -> None:
-        """reservations: which pods Tonnage placed, whatever their annotations say."""
-        for pod in changed.values():
-            if pod is None or (refusal := refusal_of(pod)) is None:
-                continue
-            if reservations.is_placed_here(pod.metadata.uid):
-                self._by_pod[pod.metadata.uid] = refusal
+    _of_nodes: dict[str, _Pause] = field(default_factory=dict)
+    _of_shapes: OrderedDict[tuple[str, PodShape, str], _Pause] = field(default_factory=OrderedDict)
+    """By namespace, shape and node; the one refused last is the last."""
+    _in_namespace: dict[str, dict[PodShape, dict[str, _Pause]]] = field(default_factory=dict)
+    """The same, for looking up."""
+    _counted: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    """Uids of the last pods whose refusals were counted."""
+
+    def take(self, refusals: Iterable[SeenRefusal], now_s: float) -> None:
+        """Adds refusals; one that was added before changes nothing. A clock that is ahead counts as now."""
+        for each in sorted(refusals, key=lambda refusal: refusal.at_s):
+            pause = self._of_nodes.setdefault(each.node, _Pause()) if each.is_of_node else self._of_shape(each)
+            if each.uid not in self._counted:
+                self._counted[each.uid] = None
+                pause.lengthen(each, min(each.at_s, now_s))
+            if each.stands:
+                pause.until_s, pause.words = max(pause.until_s, now_s + FIRST_S), each.words
+        while len(self._counted) > MOST:
+            self._counted.popitem(last=False)
+        for node in [node for node, pause in self._of_nodes.items() if pause.is_forgotten(now_s)]:
+            del self._of_nodes[node]
+        for key in [key for key, pause in self._of_shapes.items() if pause.is_forgotten(now_s)]:
+            self._forget(key)
+
+    def _of_shape(self, refusal: SeenRefusal) -> _Pause:
+        key = refusal.namespace, refusal.shape, refusal.node
+        if key not in self._of_shapes:
+            mine = [each for each in self._of_shapes if each[0] == refusal.namespace]
+            if len(mine) >= MOST_OF_NAMESPACE or len(self._of_shapes) >= MOST:
+                self._forget(mine[0] if len(mine) >= MOST_OF_NAMESPACE else next(iter(self._of_shapes)))
+            of_shape = self._in_namespace.setdefault(refusal.namespace, {}).setdefault(refusal.shape, {})
+            self._of_shapes[key] = of_shape[refusal.node] = _Pause()
+        self._of_shapes.move_to_end(key)
+        return self._of_shapes[key]
+
+    def _forget(self, key: tuple[str, PodShape, str]) -> None:
+        namespace, shape, node = key
+        of_namespace = self._in_namespace[namespace]
+        del self._of_shapes[key], of_namespace[shape][node]
+        if not of_namespace[shape]:
+            del of_namespace[shape]
+        if not of_namespace:
+            del self._in_namespace[namespace]
 
     def held_back(self, at_s: float) -> tuple[HeldBack, ...]:
-        """Nodes that take no new pods at this instant."""
-        # Twice the longest pause: that long a node must take pods again for its refusals to be forgotten.
-        recent = {uid: each for uid, each in self._by_pod.items() if at_s - each.at_s < 2 * LONGEST_S}
-        self._by_pod = recent
-        return held_back(recent.values(), at_s)
+        """Nodes that take no new pods of anybody at this instant."""
+        return tuple(
+            HeldBack(node, pause.until_s, pause.refusals, pause.reason)
+            for node, pause in sorted(self._of_nodes.items())
+            if at_s < pause.until_s
+        )
 
-
-def held_back(refusals: Iterable[PodRefusal], at_s: float) -> tuple[HeldBack, ...]:
-    """Nodes held back at an instant after these refusals.
-
-    A refusal begins a pause twice as long as the last, if it comes before the node took pods for as long as that
-    lasted. Those within a pause are of pods that were on their way.
-    """
-    by_node: defaultdict[str, list[PodRefusal]] = defaultdict(list)
-    for each in refusals:
-        if each.at_s <= at_s:
-            by_node[each.node].append(each)
-    found = []
-    for node, mine in sorted(by_node.items()):
-        pause_s, until_s = 0.0, -math.inf
-        ordered = sorted(mine, key=lambda refusal: refusal.at_s)
-        for refusal in ordered:
-            if refusal.at_s < until_s:
+    def applied(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot in which pending pods of refused shapes know the nodes that refused them, and in which words."""
+        if not self._in_namespace:
+            return snapshot
+        pods, refused = snapshot.pods, dict[str, str]()
+        shape, shapes = pods.shape.copy(), list(pods.shapes)
+        known: dict[tuple[str, int], tuple[int, str]] = {}
+        for row in pods.pending.tolist():
+            name, own = pods.names[row], int(pods.shape[row])
+            namespace = name.partition("/")[0]
+            if namespace not in self._in_namespace:
                 continue
-            goes_on = refusal.at_s < until_s + pause_s
-            pause_s = min(LONGEST_S, 2 * pause_s) if goes_on else FIRST_S
-            until_s = refusal.at_s + pause_s
-        if at_s < until_s:
-            found.append(HeldBack(node, until_s, len(ordered), ordered[-1].reason))
-    return tuple(found)
+            if (namespace, own) not in known:
+                pauses = self._in_namespace[namespace].get(unplaced_shape(shapes[own]), {})
+                nodes = {node: pause for node, pause in pauses.items() if snapshot.at_s < pause.until_s}
+                known[namespace, own] = (len(shapes), _told(nodes)) if nodes else (own, "")
+                if nodes:
+                    shapes.append(replace(shapes[own], refused_on=tuple(sorted(nodes))))
+            shape[row], words = known[namespace, own]
+            if words:
+                gang = int(pods.gang[row])
+                refused[f"Gang/{snapshot.gangs[gang].name}" if gang >= 0 else f"Pod/{name}"] = words
+        shape.setflags(write=False)
+        return replace(snapshot, pods=replace(pods, shape=shape, shapes=tuple(shapes)), refused=refused)
+
+
+def _told(pauses: Mapping[str, _Pause]) -> str:
+    """The last refusal in its words, and the number of others."""
+    node = max(pauses, key=lambda node: (pauses[node].until_s, node))
+    more = f", and {len(pauses) - 1} other nodes refused it" if len(pauses) > 1 else ""
+    return f"of {node} {pauses[node].words}{more}"

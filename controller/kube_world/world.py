@@ -1,14 +1,26 @@
 """Kubernetes as a World: snapshots from watches, and actions as writes to the API server."""
 
 from collections import OrderedDict
-from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 import structlog
 
 from cluster import changes, occupancy, plans
-from cluster.actions import Action, Bind, Evict, Move, ReleaseClaim, RestartGang, Scale, SetReplicas, Taint, Untaint
+from cluster.actions import (
+    Action,
+    Bind,
+    Evict,
+    Move,
+    Release,
+    ReleaseClaim,
+    RestartGang,
+    Scale,
+    SetReplicas,
+    Taint,
+    Untaint,
+)
 from cluster.errors import ActionError
 from cluster.snapshot import Snapshot
 from controller.api.labels import EPOCH_ANNOTATION, EPOCH_MANAGER
@@ -18,6 +30,7 @@ from controller.kube.request import JSON_PATCH, MERGE_PATCH, KubeWriteError
 from controller.kube.sender import Applier, Stamp, Write, WriteJob, may_have_happened
 from controller.kube_world.deployments import deployment_writes
 from controller.kube_world.planning_view import PlanningView
+from controller.kube_world.stops import words_of
 from controller.placers import NO_CLAIMS, ClaimAllocator, placing_writes
 from controller.ports import Outcome
 
@@ -123,6 +136,12 @@ class WriteContext:
     def view(self) -> ClusterView:
         return self.planning.view
 
+    def note_refused(self, pods: Iterable[str], error: ActionError) -> None:
+        """Notes that a stop of these pods was refused, so that the next plans choose others."""
+        for name in pods:
+            if pod := self.view.pod(name):
+                self.planning.stops.note_refused(name, pod.uid, error)
+
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
@@ -176,6 +195,30 @@ class _BindHandler(Handler):
             context.planning.assumed.drop([action.pod])
 
 
+class _ReleaseHandler(Handler):
+    """Releases a pod as a bind does; the pods in its way are kube-scheduler's, which stops them."""
+
+    _binding = _BindHandler()
+
+    def check(self, account: CapacityAccount, action: Release) -> None:
+        why = account.occupancy.objection_to_leave(action.pod, action.node, action.devices)
+        _refuse(f"releasing {action.pod} to {action.node}", why)
+
+    def writes(self, context: WriteContext, action: Release, snapshot: Snapshot) -> list[Write]:
+        return self._binding.writes(context, _as_bind(action), snapshot)
+
+    def begin(self, context: WriteContext, account: CapacityAccount, action: Release) -> None:
+        self._binding.begin(context, account, _as_bind(action))
+
+    def settle(self, context: WriteContext, action: Release, result: WriteResult) -> None:
+        self._binding.settle(context, _as_bind(action), result)
+
+
+def _as_bind(release: Release) -> Bind:
+    """The bind that it is, but for the pods in its way."""
+    return Bind(release.pod, release.node, release.devices)
+
+
 class _EvictHandler(Handler):
     def check(self, account: CapacityAccount, action: Evict) -> None:
         _check_stop(account, action.pod, action.node)
@@ -187,8 +230,12 @@ class _EvictHandler(Handler):
         return [] if pod.is_ending else [eviction(action.pod, pod.uid, context.term.epoch())]
 
     def settle(self, context: WriteContext, action: Evict, result: WriteResult) -> None:
-        if not result.failed:
+        if result.failed:
+            context.note_refused([action.pod], result.failed)
+        else:
             context.planning.assumed.drop([action.pod])
+            if action.beneficiary:
+                context.planning.stops.note_stopped(action.beneficiary)
 
 
 class _MoveHandler(Handler):
@@ -211,8 +258,8 @@ class _ReleaseClaimHandler(Handler):
 
 class _RestartGangHandler(Handler):
     def check(self, account: CapacityAccount, action: RestartGang) -> None:
-        for pod, _, node in action.pods:
-            _refuse(f"restarting {action.gang}", account.occupancy.objection_to_stop(pod, node))
+        seats = [(pod, node) for pod, _, node in action.pods]
+        _refuse(f"restarting {action.gang}", account.occupancy.objection_to_stops(seats))
 
     def writes(self, context: WriteContext, action: RestartGang, snapshot: Snapshot) -> list[Write]:  # noqa: ARG002
         writes = []
@@ -306,6 +353,7 @@ HANDLERS: Mapping[type[Action], Handler] = {
     Bind: _BindHandler(),
     Evict: _EvictHandler(),
     Move: _MoveHandler(),
+    Release: _ReleaseHandler(),
     ReleaseClaim: _ReleaseClaimHandler(),
     RestartGang: _RestartGangHandler(),
     Scale: _ScaleHandler(),
@@ -408,6 +456,27 @@ class KubernetesWorld:
         """Snapshot for planning. Generations are read first: a status must not claim a later one."""
         self._generations = self._planning.view.generations()
         return self._planning.snapshot()
+
+    def rehearse(self, actions: Sequence[Action]) -> list[ActionError | None]:
+        """Whether the API server would accept these evictions, by a dry run of each; disruption budgets answer."""
+        snapshot, context = self._planning.snapshot(anew=False), self._context
+        errors: list[ActionError | None] = [None] * len(actions)
+        jobs: list[tuple[int, WriteJob]] = []
+        for number, action in enumerate(actions):
+            try:
+                writes = self._handlers[type(action)].writes(context, action, snapshot)
+            except ActionError as error:
+                errors[number] = error
+                continue
+            dry = (replace(write, query={**write.query, "dryRun": "All"}) for write in writes)
+            jobs += [(number, WriteJob(f"{write.path} {action.subject}", write)) for write in dry]
+        for (number, job), answer in zip(jobs, self._run(self._applier.send([job for _, job in jobs])), strict=True):
+            if isinstance(answer, ActionError):
+                namespace, _, pod = job.write.path.split("/")[4:7]
+                context.note_refused([f"{namespace}/{pod}"], answer)
+                words = words_of(answer) if isinstance(answer, KubeWriteError) else str(answer)
+                errors[number] = errors[number] or ActionError(f"stopping {namespace}/{pod}: {words}")
+        return errors
 
     def apply(self, actions: Sequence[Action]) -> list[ActionError | None]:
         """Write these actions, each checked against the cluster's present state.

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 _RESOURCES = ("limits", "requests")
+_CLAIMS = ("resourceClaimName", "resourceClaimTemplateName", "deviceClassName")
+"""Fields that name devices to be allocated by claims (DRA)."""
 _BARE = re.compile(r"gpus?|(tonnage\.dev/)?gpu-(milli|fraction|memory)")
 """Names of GPUs without a domain, as serving frameworks write them, and of shares of one, as annotations and as
 resources."""
@@ -21,16 +23,17 @@ def accelerators_in(content: Mapping[str, Any]) -> dict[str, str]:
     """Accelerators that containers in an object ask for: resource → amount, as it is first written, sorted.
 
     Resources count where they are limits or requests of something that is called resources (of a container, of a pod,
-    of a worker). A share of a GPU in an annotation counts, and a claim of devices, by its name. What the object's
-    status says, what it limits (a quota, a pool of nodes) and what it selects nodes by is no request.
+    of a worker). A share of a GPU in an annotation counts, and a claim of devices, by its name, where the object is no
+    claim itself. What the object's status says, what it limits (a quota, a pool of nodes) and what it selects nodes by
+    is no request.
     """
+    if str(content.get("apiVersion")).startswith("resource.k8s.io/"):
+        return {}
     found: dict[str, str] = {}
     stack: list[tuple[str, str, Any]] = [("", key, value) for key, value in content.items() if key != "status"]
     while stack:
         within, key, value = stack.pop()
         if isinstance(value, list):
-            if key == "resourceClaims" and value:
-                found.setdefault("resourceClaims", str(len(value)))
             stack.extend((within, key, each) for each in value)
         elif isinstance(value, Mapping):
             if key in _RESOURCES and "resource" in within.lower():
@@ -39,5 +42,6 @@ def accelerators_in(content: Mapping[str, Any]) -> dict[str, str]:
                         found.setdefault(str(name), str(amount))
             elif key == "annotations":
                 found |= {name: str(amount) for name, amount in value.items() if _BARE.fullmatch(str(name))}
+            found |= {name: str(value[name]) for name in _CLAIMS if isinstance(value.get(name), str)}
             stack.extend((key, str(name), each) for name, each in value.items())
     return dict(sorted(found.items()))

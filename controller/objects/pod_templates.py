@@ -138,14 +138,16 @@ def _ray_cluster(content: Map) -> Iterator[TemplatedPod]:
     spec, labels = _at(content, *root), {"ray.io/cluster": _name(content)}
     if spec is None:
         return
-    yield TemplatedPod(f"{_name(content)}-head", (*root, "headGroupSpec", "template"), labels, owner="RayCluster")
+    head = {**labels, "ray.io/group": "headgroup"}
+    yield TemplatedPod(f"{_name(content)}-head", (*root, "headGroupSpec", "template"), head, owner="RayCluster")
     for place, group in enumerate(_at(spec, "workerGroupSpecs") or ()):
         fewest = count_of(_at(group, "minReplicas"), 0)
         hosts = count_of(_at(group, "numOfHosts"))
         workers = 0 if _at(group, "suspend") is True else max(fewest, count_of(_at(group, "replicas"), fewest)) * hosts
         for n in range(workers):
-            template = (*root, "workerGroupSpecs", place, "template")
-            yield TemplatedPod(f"{_name(content)}-{_at(group, 'groupName')}-{n}", template, labels, owner="RayCluster")
+            template, name = (*root, "workerGroupSpecs", place, "template"), str(_at(group, "groupName"))
+            of = {**labels, "ray.io/group": name}
+            yield TemplatedPod(f"{_name(content)}-{name}-{n}", template, of, owner="RayCluster")
 
 
 def _kubeflow_job(content: Map) -> Iterator[TemplatedPod]:

@@ -167,6 +167,8 @@ class ClusterWriter:
             clock=time.monotonic,
             device_classes=cached_view.device_classes_from(settings),
             reservations=cluster.reservations,
+            most_stops_per_seat=settings.limits.max_stops_per_seat,
+            release_deadline_s=settings.release_deadline_s,
         )
         self.world = world.KubernetesWorld(
             planning,

@@ -1,7 +1,7 @@
 """Advice on a fleet: what its idle, stranded, scattered and unsuitable GPUs cost, in dollars. Pure."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,8 +9,14 @@ import numpy as np
 from cluster.plans import Plan
 from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import WHOLE_GPU_MILLI, InstanceType
+from controller.api import notation
+from controller.api.gpu_type import GPUType
+from controller.api.labels import is_device_number
+from controller.api.structs import Amount, Node
+from controller.objects.read import Read
 from controller.queries.plan_diff import cost_per_hour
 from controller.queries.usage import NO_TYPE, Usage, of_nodes, of_services, total
+from controller.snapshot.nodes import GPU_RESOURCES
 
 Decide = Callable[[Snapshot], Plan]
 HOURS_PER_MONTH = 730.0
@@ -26,13 +32,22 @@ class Advice:
     """One way to spend less, or to serve more with what is there."""
 
     topic: str
-    """`idle`, `closed`, `stranded`, `fragmentation`, `types`, `services` or `waiting`."""
+    """`idle`, `closed`, `unusable`, `stranded`, `fragmentation`, `types`, `services`, `waiting` or `held`."""
     headline: str
     remedy: str
     dollars_per_hour: float
     """Price of the devices concerned, US dollars per hour: an upper limit of what following the advice saves."""
     about: tuple[str, ...] = ()
     """Nodes or pods concerned."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnusableDevices:
+    """Devices of a node that it does not offer: its device plugin or driver is missing, or they are ill."""
+
+    node: str
+    gpus: int
+    dollars_per_hour: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +80,18 @@ def advise(
     *,
     replaced: Collection[str] = (),
     limit_w: Mapping[str, float] | None = None,
+    unusable: Collection[UnusableDevices] = (),
+    also: Collection[Advice] = (),
 ) -> AdviceReport:
     """Advice on a fleet.
 
     by_type: its usage by GPU type. decide: planner, asked once for the fleet as it is and once with the pods that may
     be moved taken from their nodes. replaced: pods that their controllers would make anew elsewhere, by which they may
-    be moved. limit_w: power limit of a device by the node label that names its product.
+    be moved. limit_w: power limit of a device by the node label that names its product. unusable: devices that no pod
+    can be given. also: advice from elsewhere.
     """
     nodes = [each for each in of_nodes(now) if each.gpus]
-    found = [*_unused(nodes), *_scattered(now, decide, frozenset(replaced))]
+    found = [*also, *_unused(nodes), *_unusable(unusable), *_scattered(now, decide, frozenset(replaced))]
     plan = decide(now) if now.services or len(_waiting_rows(now)) else Plan()
     found += [*_types(now), *_services(now, plan), *_waiting(now, plan)]
     return AdviceReport(
@@ -128,6 +146,43 @@ def _unused(nodes: list[Usage]) -> Iterator[Advice]:
         )
 
 
+def unusable_devices(nodes: Iterable[Read[Node]], types: Iterable[Read[GPUType]]) -> Iterator[UnusableDevices]:
+    """Devices that nodes have, by their capacity or by their label, and do not offer."""
+    prices = {
+        (each.object.spec.node_label.key, value): each.object.spec.price_per_hour.on_demand
+        for each in types
+        for value in each.object.spec.node_label.values
+    }
+    for node in nodes:
+        labels, status = node.object.metadata.labels, node.object.status
+        count = labels.get("nvidia.com/gpu.count", "")
+        capacity, offered = ({name: _devices(each.get(name, 0)) for name in GPU_RESOURCES}
+                             for each in (status.capacity, status.allocatable or status.capacity))  # fmt: skip
+        there = max(sum(capacity.values()), int(count) if is_device_number(count) else 0)
+        missing = there - sum(offered.values())
+        if missing > 0:
+            price = max((prices.get(label, 0.0) for label in labels.items()), default=0.0)
+            yield UnusableDevices(node.name, missing, missing * price)
+
+
+def _devices(written: Amount) -> int:
+    try:
+        return notation.whole(notation.quantity(written))
+    except ValueError:  # which is said of its node
+        return 0
+
+
+def _unusable(found: Collection[UnusableDevices]) -> Iterator[Advice]:
+    if found:
+        yield Advice(
+            "unusable",
+            f"{sum(each.gpus for each in found)} GPUs of {_many(len(found), 'node')} are there and not offered to pods",
+            "see what their driver and device plugin say, or give the nodes back",
+            sum(each.dollars_per_hour for each in found),
+            tuple(each.node for each in found),
+        )
+
+
 def _many(count: int, word: str) -> str:
     return f"{count} {word}{'' if count == 1 else 's'}"
 
@@ -137,7 +192,7 @@ def _scattered(now: Snapshot, decide: Decide, replaced: frozenset[str]) -> Itera
     # Rows of running pods with GPUs that may be moved, or are made anew elsewhere, and belong to no gang.
     with_gpus = np.array([shape.gpus > 0 for shape in now.pods.shapes], dtype=bool)[now.pods.shape]
     movable = now.pods.movable | np.fromiter((name in replaced for name in now.pods.names), bool, len(now.pods.names))
-    loose: np.ndarray = with_gpus & movable & (now.pods.node != PENDING) & (now.pods.gang < 0)
+    loose: np.ndarray = with_gpus & movable & now.pods.may_be_stopped & (now.pods.node != PENDING) & (now.pods.gang < 0)
     if not loose.any():
         return
     start = _without_pending(now, keep=loose)

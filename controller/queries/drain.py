@@ -145,7 +145,9 @@ def _unpinned(now: snapshot.Snapshot, names: Sequence[str]) -> snapshot.Snapshot
     for name in names:
         row = pods.names.row(name)
         assert row is not None  # noqa: S101  # the caller has checked
-        terms = tuple(tuple(r for r in term if r.key != nodes.HOSTNAME_LABEL) for term in shapes[shape[row]].node_terms)
+        terms = tuple(
+            tuple(r for r in term if r.key not in nodes.NAMING_LABELS) for term in shapes[shape[row]].node_terms
+        )
         shapes.append(replace(shapes[shape[row]], node_terms=terms if all(terms) else ()))
         shape[row] = len(shapes) - 1
     return replace(now, pods=replace(pods, shape=shape, shapes=tuple(shapes)))

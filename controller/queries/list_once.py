@@ -14,6 +14,7 @@ from controller.kube.cache import Cache
 from controller.kube.request import ABSENT, KubeReadError
 from controller.kube_world import cached_view
 from controller.kube_world.observer import Caches, Observer, empty_caches
+from controller.kube_world.refusals import FAILED_PODS
 from controller.settings import OperatorSettings, settings_from
 from controller.snapshot.builder import BuiltSnapshot
 from controller.snapshot.from_manifests import Observed
@@ -39,8 +40,13 @@ class ListedCluster:
             # Only here, since it loads what plans: a tenth of a second of CPU.
             from controller.kube_world.planning_view import PlanningView
 
-            pools, classes = cached_view.pools_from(self.settings), cached_view.device_classes_from(self.settings)
-            self._planning = PlanningView(self.view, pools, clock=self.clock, device_classes=classes)
+            self._planning = PlanningView(
+                self.view,
+                cached_view.pools_from(self.settings),
+                clock=self.clock,
+                device_classes=cached_view.device_classes_from(self.settings),
+                release_deadline_s=self.settings.release_deadline_s,
+            )
         return self._planning.snapshot()
 
     def seen(self) -> Observed:
@@ -73,12 +79,13 @@ async def list_cluster(connection: ApiServer, clock: Clock, settings: OperatorSe
         with_devices=settings is not None and cached_view.allocates_claims(settings),
         groups=cached_view.foreign_kinds_from(known),
     )
-    deployments, quotas = Cache(cached_view.DEPLOYMENTS), Cache(cached_view.QUOTAS)
-    wanted: tuple[Cache[Any], ...] = caches.each if settings is None else (*caches.each, deployments, quotas)
+    deployments, failed = Cache(cached_view.DEPLOYMENTS), Cache(FAILED_PODS)
+    quotas = Cache(cached_view.QUOTAS)
+    wanted: tuple[Cache[Any], ...] = caches.each if settings is None else (*caches.each, deployments, failed, quotas)
     await asyncio.gather(*(_list(cache, connection, clock) for cache in wanted))
     observer = cached_view.observer_from(known, caches, clock, freezes_heap=False)
     view = cached_view.CachedView(
-        observer, deployments, quotas=quotas, allocates_claims=cached_view.allocates_claims(known)
+        observer, deployments, failed=failed, quotas=quotas, allocates_claims=cached_view.allocates_claims(known)
     )
     return ListedCluster(caches, observer, clock, view, known)
 

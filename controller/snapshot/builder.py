@@ -14,13 +14,14 @@ from cluster.demand import ThroughputProfile
 from cluster.errors import Mistake
 from cluster.nodes import NodeTable
 from cluster.snapshot import PENDING, PodTable, Snapshot
-from cluster.workloads import SPOT_LABELS, Gang, LeftOut, ModelService as Service, is_spot, on_capacity
-from controller.api import foreign_kinds, gang, gpu_type, labels, model_profile, model_service, structs
+from cluster.workloads import SPOT_LABELS, Gang, LeftOut, ModelService as Service, PodShape, is_spot, on_capacity
+from controller.api import core_v1, foreign_kinds, gang, gpu_type, labels, model_profile, model_service, structs
 from controller.api.gang import Gang as GangObject
 from controller.api.kind import Kind
 from controller.objects.read import Findings, Read
+from controller.snapshot.disruption import Budgets
 from controller.snapshot.nodes import NodeRow, TypeIndex, matches_node_names, node_row, node_table, types_from
-from controller.snapshot.pod_groups import GroupOwner, Groups, KnownGroups
+from controller.snapshot.pod_groups import GroupOwner, Groups, KnownGroups, group_of, life_of, still_needed
 from controller.snapshot.pod_table import NO_NAMESPACES, Dangling, PodColumns
 from controller.snapshot.pods import PodRow, pod_row, with_needs
 from controller.snapshot.scalers import Fact, with_scalers
@@ -77,6 +78,7 @@ class SnapshotBuilder:
         self._groups = Groups()
         self._groups_others = groups_others
         self._pods = PodColumns()
+        self._budgets = Budgets()
         self.volumes = VolumeIndex()
         self._with_volumes: dict[str, tuple[Read[structs.Pod], PodRow, VolumeNeeds]] = {}
         """Pods that use volumes, with their rows without what these need, and that."""
@@ -96,25 +98,48 @@ class SnapshotBuilder:
         self._read_pod(read)
 
     def _read_pod(self, read: Read[structs.Pod]) -> None:
-        pod, name = read.object, read.name
-        if pod.holds_nothing:
+        pod, name, life = read.object, read.name, life_of(read.object)
+        if life in ("done", "gone"):
             self.remove_pod(name)
+            self.put_done(name, pod)
             return
         row = pod_row(read, self._types)
+        if life == "ending":  # it holds what it has until it is gone, and no member may start beside it for one
+            row = replace(row, gang="", group=None)
         if row.group is None:
             self._groups.remove_pod(name)
         else:
             # It is a member of its group where that is a gang that Tonnage places, or did.
-            was_placed = pod.metadata.annotations.node is not None or pod.spec.scheduler_name == labels.SCHEDULER_NAME
-            is_member = self._groups_others and (was_placed if pod.spec.node_name else self._is_ours(pod))
+            is_member = self._groups_others and (pod.was_placed if pod.spec.node_name else self._is_ours(pod))
             self._groups.put_pod(name, row.group if self._groups_others else None, is_ours=is_member)
             row = row if is_member else replace(row, gang="", group=None)
+        self._budgets.put_pod(name, pod)
         self._with_volumes.pop(name, None)
         if row.volumes:
             needs = self._needs_of(read, row)
             self._with_volumes[name] = read, row, needs
             row = with_needs(row, needs)
         self._pods.put(read, row, is_ours=self._is_ours(pod))
+
+    def put_done(self, name: str, pod: structs.Pod) -> None:
+        """A pod that has ended. If it is done, it is a member of its gang that does not have to start any more."""
+        self._groups.remove_done(name)
+        if life_of(pod) == "done":
+            if pod.metadata.gang is not None:
+                self._groups.put_done(name, gang.KIND.name, f"{pod.metadata.namespace}/{pod.metadata.gang}")
+            elif (group := group_of(pod)) is not None:
+                self._groups.put_done(name, group.word, group.name, group.part)
+
+    def remove_done(self, name: str) -> None:
+        self._groups.remove_done(name)
+
+    def shape_of(self, pod: structs.Pod) -> PodShape:
+        """Shape of a pod that need not be among those that were put."""
+        self._current_own_kinds()
+        row, meta = pod_row(Read(pod, core_v1.POD), self._types), pod.metadata
+        if row.volumes:
+            row = with_needs(row, self.volumes.needs(meta.namespace, meta.name, row.volumes, uid=meta.uid, binds=False))
+        return row.shape
 
     def _needs_of(self, read: Read[structs.Pod], row: PodRow) -> VolumeNeeds:
         """What the pod's volumes ask of its node and of other pods."""
@@ -148,7 +173,15 @@ class SnapshotBuilder:
         read = self._pods.reads.get(name)
         return read.object if read else None
 
+    def put_budget(self, name: str, budget: structs.BudgetObject) -> None:
+        """A PodDisruptionBudget; name: `namespace/name`."""
+        self._budgets.put(name, budget)
+
+    def remove_budget(self, name: str) -> None:
+        self._budgets.remove(name)
+
     def remove_pod(self, name: str) -> None:
+        self._budgets.remove_pod(name)
         self._pods.remove(name)
         self._groups.remove_pod(name)
         self._with_volumes.pop(name, None)
@@ -201,10 +234,11 @@ class SnapshotBuilder:
             gpu_types=own.types.types,
             nodes=nodes,
             pods=view.table,
-            gangs=gangs_from(own.gangs, view.table, groups),
+            gangs=gangs_from(own.gangs, view.table, groups, lambda name: self._groups.done(gang.KIND.name, name)),
             services=with_instances_counted(own.services, view.table) if own.services else (),
             profiles=own.profiles,
             observed_at_s=observed_at_s or {},
+            budgets=self._budgets.known(),
         )
         left_out = list(view.withheld)
         for each in view.dangling:
@@ -272,11 +306,17 @@ class SnapshotBuilder:
             findings.note_many("Pod", "GroupNotRead", pods, words)
 
 
-def gangs_from(read: Iterable[Read[GangObject]], pods: PodTable, groups: KnownGroups) -> tuple[Gang, ...]:
+def gangs_from(
+    read: Iterable[Read[GangObject]],
+    pods: PodTable,
+    groups: KnownGroups,
+    done_of: Callable[[str], int] = lambda _: 0,
+) -> tuple[Gang, ...]:
     """Gangs of these objects, then those of other projects, with the highest priority of their members, or their own
     where that is lower.
 
-    Whoever may create a Gang may not use every PriorityClass, so a gang raises no pod above its own class.
+    Whoever may create a Gang may not use every PriorityClass, so a gang raises no pod above its own class. done_of: how
+    many members of one of these are done.
     """
     reads, others = tuple(read), groups.gangs
     count = len(reads) + len(others)
@@ -289,13 +329,14 @@ def gangs_from(read: Iterable[Read[GangObject]], pods: PodTable, groups: KnownGr
     members = np.bincount(pods.gang[member], minlength=count).tolist()
     own = []
     for row, each in enumerate(reads):
-        spec = each.object.spec
+        spec, done = each.object.spec, done_of(each.name)
         made = Gang(
             name=each.name,
-            min_members=spec.min_members,
+            min_members=max(1, still_needed(spec.min_members, done, members[row])),
             within=spec.topology.within,
             prefer_within=spec.topology.prefer_within,
             priority=top[row] if spec.priority is None else min(spec.priority, top[row]),
+            done=done,
         )
         own.append(after_loss(made, each.object, members[row], running[row]))
     own += [replace(each, priority=priority) for each, priority in zip(others, top[len(reads) :], strict=True)]

@@ -13,19 +13,19 @@ from cluster.errors import UNREADABLE, Mistake, meant
 from cluster.quotas import NamespaceQuota
 from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import LeftOut
-from controller.api import model_service, storage
-from controller.api.core_v1 import POD
+from controller.api import model_service, storage, structs
+from controller.api.core_v1 import NODE, POD
 from controller.api.labels import GANG_LABEL, SERVICE_LABEL
 from controller.api.rule import Path
-from controller.api.structs import object_from
+from controller.api.structs import Namespace, object_from
 from controller.objects.manifests import Manifests
 from controller.objects.read import Findings, Note, Read
 from controller.snapshot.builder import FACTS, BuiltSnapshot, SnapshotBuilder
 from controller.snapshot.pod_groups import GroupOwner
 from controller.snapshot.pod_table import Dangling
+from controller.snapshot.pods import NOT_UNDERSTOOD
 from controller.snapshot.quotas import CountedDevices, ResourceQuota, admitted, quota_from, with_shares
 from controller.snapshot.scalers import Fact
-from controller.snapshot.volumes import VolumeIndex
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,17 @@ class Observed:
 
 
 def snapshot_from(
-    manifests: Manifests, *, at_s: float = 0.0, facts: tuple[Fact, ...] = FACTS, is_dump: bool = False
+    manifests: Manifests,
+    *,
+    at_s: float = 0.0,
+    facts: tuple[Fact, ...] = FACTS,
+    is_dump: bool = False,
+    with_strangers: bool = False,
 ) -> Observed:
     """Snapshot of the cluster that these manifests describe.
 
     is_dump: whether they are a part of what a live cluster has, so that pods may refer to what was left out.
+    with_strangers: whether running pods without Tonnage's marks are those of another scheduler; else all are Tonnage's.
 
     Raises ConfigError with every contradiction between them: references to missing objects, pods without any node,
     demand beyond every profile. In files such a contradiction is an error. In a live cluster, where objects come and go
@@ -49,7 +55,7 @@ def snapshot_from(
     that come from a cluster, which have a uid.
     """
     builder, findings = builder_from(manifests, facts), Findings(manifests.notes)
-    put_storage(manifests, builder.volumes, findings)
+    put_beside(manifests, builder, findings)
     built = builder.build(at_s)
     left_out = [*built.snapshot.left_out, *manifests.unread]
     left_out += _left_out(manifests, built, findings, is_dump=is_dump)
@@ -63,6 +69,8 @@ def snapshot_from(
     quotas = tuple(_quotas(manifests, findings))
     findings.stop_on_mistakes()
     snapshot = replace(built.snapshot, left_out=tuple(left_out))
+    if not with_strangers:
+        snapshot = replace(snapshot, pods=replace(snapshot.pods, strangers=None))
     if quotas:
         snapshot, quotas = admitted(snapshot, quotas, {read.name: read for read in manifests.pods})
         resources = {each.name: each.object.spec.resource_name for each in manifests.gpu_types}
@@ -79,16 +87,31 @@ def builder_from(manifests: Manifests, facts: tuple[Fact, ...] = FACTS) -> Snaps
         builder.put_own(own)
     for owner in manifests.owners:
         builder.put_owner(owner.word, owner.name, GroupOwner(owner.spec, owner.status))
+    for each in manifests.plain:
+        if each.kind == "PodDisruptionBudget":
+            builder.put_budget(each.name, structs.object_from(each.content, structs.BudgetObject))
     for node in manifests.nodes:
         builder.put_node(node)
+    written = {each.name: each.content["metadata"].get("labels") for each in manifests.beside("Namespace")}
+    for name in {pod.object.metadata.namespace for pod in manifests.pods} | written.keys():
+        of_name = {"kubernetes.io/metadata.name": name}  # which the API server adds to each
+        builder.put_namespace(name, {**(written.get(name) or {}), **of_name})
     for pod in manifests.pods:
         builder.put_pod(pod)
     return builder
 
 
-def put_storage(manifests: Manifests, index: VolumeIndex, findings: Findings) -> None:
-    """Put the claims, volumes, storage classes and CSI nodes of files into the index."""
+def put_beside(manifests: Manifests, builder: SnapshotBuilder, findings: Findings) -> None:
+    """Put the namespaces, claims, volumes, storage classes and CSI nodes of files into the builder."""
+    index = builder.volumes
+
+    def put_namespace(namespace: Namespace) -> None:
+        # The API server gives each its name as a label.
+        name = namespace.metadata.name
+        builder.put_namespace(name, {"kubernetes.io/metadata.name": name, **namespace.metadata.labels})
+
     kinds: tuple[tuple[str, type[Any], Callable[[Any], None]], ...] = (
+        ("Namespace", Namespace, put_namespace),
         ("PersistentVolumeClaim", storage.VolumeClaimObject, index.put_claim),
         ("PersistentVolume", storage.VolumeObject, index.put_volume),
         ("StorageClass", storage.StorageClass, index.put_storage_class),
@@ -105,28 +128,27 @@ def put_storage(manifests: Manifests, index: VolumeIndex, findings: Findings) ->
 def _left_out(manifests: Manifests, built: BuiltSnapshot, findings: Findings, *, is_dump: bool) -> Iterator[LeftOut]:
     """Pods and services that the snapshot leaves out because they, or what they refer to, are not as they should be.
 
-    Where a cluster has them so, they are noted. Otherwise, they are mistakes. A pod that runs on a missing node is of a
-    cluster: of one that has lost the node.
+    Where a cluster has them so, they are noted, and otherwise mistakes of their author.
     """
-    of_cluster = {read.subject: read for read in manifests.all if read.is_from_cluster}
+    seen = {read.subject: read for read in manifests.all if is_seen(read)}
     same: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for mistake in built.mistakes:
-        read = next((of_cluster[part] for part in mistake.place.split(", ") if part in of_cluster), None)
+        parts = mistake.place.split(", ")
+        read = next((seen[part] for part in parts if part in seen), None)
         if read is None:
             findings.mistake(mistake)
             continue
-        same[read.kind.name, mistake.problem].append(read.name)
+        path = "".join(parts[parts.index(read.subject) + 1 :])
+        words = f"{path} {mistake.problem}; {mistake.remedy}".strip("; ")
+        same[read.kind.name, words].append(read.name)
         if waits(read):
-            yield LeftOut(read.name, "NotUnderstood", f"{mistake.place}: {mistake.problem}", kind=read.kind.name)
-    for (kind, problem), names in same.items():
-        findings.note_many(kind, "LeftOut", names, f"of the cluster cannot be used: {problem}")
+            yield LeftOut(read.name, NOT_UNDERSTOOD, f"not placed, since {words}", kind=read.kind.name)
+    for (kind, words), names in same.items():
+        findings.note_many(kind, "LeftOut", names, f"cannot be used as written: {words}")
     gone: defaultdict[str, list[str]] = defaultdict(list)
     said = {each.pod for each in built.snapshot.left_out}
     for each, mistake in _dangling(manifests, built):
-        is_seen = each.read.subject in of_cluster or (
-            each.kind == "Node" and each.read.object.status.phase == "Running"
-        )
-        if not is_dump and not is_seen:
+        if not is_dump and each.read.subject not in seen:
             findings.mistake(mistake)
             continue
         gone[each.kind].append(each.read.name)
@@ -150,6 +172,11 @@ def _quotas(manifests: Manifests, findings: Findings) -> Iterator[NamespaceQuota
             words = f"has scopes that are not understood ({', '.join(quota.unread)}): it bounds nothing"
             findings.note(f"ResourceQuota/{each.name}", "ScopeNotHeeded", words)
         yield quota
+
+
+def is_seen(read: Read[Any]) -> bool:
+    """Whether a cluster has an object as it is: it has a uid, or a status that no author writes."""
+    return read.is_from_cluster or read.kind is NODE or (read.kind is POD and read.object.status.phase == "Running")
 
 
 def waits(read: Read[Any]) -> bool:
@@ -200,5 +227,5 @@ def note_snapshot(snapshot: Snapshot, findings: Findings) -> None:
         short["gpus"][node] = min(short["gpus"][node], nodes.gpus[node] - asked)
     for row in np.flatnonzero(np.any([left < 0 for left in short.values()], axis=0)):
         figures = {name: float(-left[row]) for name, left in short.items() if left[row] < 0}
-        words = f"its pods hold more than it has ({', '.join(figures)}): no pod is added there"
+        words = f"its pods hold more than it has ({', '.join(figures)}): no pod that asks for it is added there"
         findings.note(f"Node/{nodes.names[int(row)]}", "OverCommitted", words, figures)

@@ -1,11 +1,11 @@
 """Pods of other projects' kinds as gangs: which pods are members of which, and how many start together."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from cluster.workloads import Gang
+from cluster.workloads import Gang, GangRole
 from controller.api import foreign_kinds
 from controller.api.structs import Pod
 
@@ -13,6 +13,9 @@ MOST_MEMBERS = 1_000_000
 """Largest size that is believed, as of a Gang's minMembers; also of products of several such numbers."""
 KUEUE = "KueuePodGroup"
 """Word of Kueue's groups of plain pods, which have no object."""
+RAY_HEAD = "headgroup"
+"""Group of a Ray cluster's head in the label ray.io/group. Source: KubeRay, HeadNodeGroup."""
+LAUNCHER = "launcher"
 _GROUPED = (
     foreign_kinds.POD_GROUP,
     foreign_kinds.WORKLOAD,
@@ -28,6 +31,41 @@ _GROUPED = (
 _POD_GROUP, _WORKLOAD, _COSCHEDULING, _VOLCANO, _KAI, _LEADER_WORKER_SET, _JOB_SET, _RAY_CLUSTER, _JOB = (
     kind.called for kind in _GROUPED
 )
+
+
+REPLACE_WHAT_SUCCEEDED = frozenset(
+    {"DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet", foreign_kinds.RAY_CLUSTER.name}
+)
+"""Kinds that make a new pod for one that succeeded; all others count it as done. Source: their documentation, "Pod
+lifetime" of Kubernetes' workloads; KubeRay deletes and makes anew the pods of a cluster that ended."""
+Life = Literal["waiting", "running", "ending", "done", "gone"]
+
+
+def life_of(pod: Pod) -> Life:
+    """State of a pod as a member of its gang, the same for every kind.
+
+    waiting: it has no node. running: it is bound. ending: it is being deleted, is no member any more, and holds its
+    devices until it is gone. done: it succeeded and no other takes its place, so one fewer must start. gone: it holds
+    nothing, and if it is missing, another comes: it failed, or was deleted before it was bound.
+    """
+    is_deleted, phase = pod.metadata.deletion_timestamp is not None, pod.status.phase
+    if phase == "Succeeded" and not is_deleted:
+        is_replaced = any(o.controller and o.kind in REPLACE_WHAT_SUCCEEDED for o in pod.metadata.owner_references)
+        return "gone" if is_replaced else "done"
+    if pod.holds_nothing:
+        return "gone"
+    if is_deleted:
+        return "ending"
+    return "running" if pod.spec.node_name else "waiting"
+
+
+def still_needed(asked: int, done: int, alive: int) -> int:
+    """Members that start together of a gang that asks for so many, some of which have finished.
+
+    A member that is done counts where another is missing, and not where there is one in its place: a Job that works
+    through a queue goes on with as many pods at once, and one that is started again keeps pods of its last run.
+    """
+    return min(asked, max(asked - done, alive))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +101,12 @@ class Share:
     """Part of a group's object that starts together."""
 
     size: int
-    """Number of pods; those that ended count no more."""
+    """Number of pods, without those that ended by what the object says."""
     part: str = ""
+    done: Mapping[str, int] = field(default_factory=dict)
+    """How many of these are done all the same, by the part that pods name."""
+    roles: Mapping[str, int] = field(default_factory=dict)
+    """How many of them must be of each role, by the part that pods name; empty: any will do."""
 
 
 def group_of(pod: Pod) -> GroupRef | None:
@@ -83,14 +125,14 @@ def group_of(pod: Pod) -> GroupRef | None:
         if workload
         else ""
     )
-    is_launcher = (labels.get("training.kubeflow.org/replica-type") or "").lower() == "launcher"
+    replica_type = (labels.get("training.kubeflow.org/replica-type") or "").lower()
     named = [
         (KUEUE, labels.get("kueue.x-k8s.io/pod-group-name"), ""),
         (_POD_GROUP, scheduling.pod_group_name if scheduling else None, ""),
         (_WORKLOAD, workload.name if workload else None, replica),
         (_COSCHEDULING, labels.get("scheduling.x-k8s.io/pod-group"), ""),
-        (_VOLCANO, annotations.volcano_group, ""),
-        (_KAI, annotations.kai_group, ""),
+        (_VOLCANO, annotations.volcano_group, annotations.volcano_task or ""),
+        (_KAI, annotations.kai_group, labels.get("kai.scheduler/subgroup-name") or ""),
         (
             _LEADER_WORKER_SET,
             labels.get("leaderworkerset.sigs.k8s.io/name"),
@@ -101,11 +143,15 @@ def group_of(pod: Pod) -> GroupRef | None:
             labels.get("jobset.sigs.k8s.io/jobset-name"),
             replicated_job,
         ),
-        (_RAY_CLUSTER, labels.get("ray.io/cluster") if foreign_kinds.RAY_CLUSTER.name in owners else None, ""),
+        (
+            _RAY_CLUSTER,
+            labels.get("ray.io/cluster") if foreign_kinds.RAY_CLUSTER.name in owners else None,
+            labels.get("ray.io/group") or "",
+        ),
         *(
-            (kind.called, labels.get("training.kubeflow.org/job-name"), "")
+            (kind.called, labels.get("training.kubeflow.org/job-name"), replica_type)
             for kind in foreign_kinds.KUBEFLOW_JOBS
-            if kind.name in owners and not is_launcher
+            if kind.name in owners and replica_type != LAUNCHER
         ),
         (_JOB, labels.get("batch.kubernetes.io/job-name") if foreign_kinds.JOB.name in owners else None, ""),
     ]
@@ -147,29 +193,61 @@ def _maps(value: object) -> Iterator[Mapping[str, Any]]:
 # What starts together, by what was read of a group's object; None where each pod of it is placed by itself.
 
 
-def _stated_size(_: GroupOwner | None, ref: GroupRef) -> Share | None:
-    return Share(ref.size) if ref.size else None
+Done = Mapping[str, int]
+"""Members that are done, by part."""
 
 
-def _min_member(owner: GroupOwner | None, _: GroupRef) -> Share | None:
-    return Share(_count(owner.spec.get("minMember"), 1)) if owner else None
+def _stated_size(_: GroupOwner | None, ref: GroupRef, done: Done) -> Share | None:
+    return Share(ref.size, done=done) if ref.size else None
 
 
-def _min_count(owner: GroupOwner | None, _: GroupRef) -> Share | None:
+def _with_stated(owner: GroupOwner, done: Done) -> Done:
+    """Members that are done: as many as the object's status says where it says more than the pods that are left."""
+    more = _count(owner.status.get("succeeded")) - sum(done.values())
+    return {**done, "": done.get("", 0) + max(0, more)}
+
+
+def _min_member(owner: GroupOwner | None, _: GroupRef, done: Done) -> Share | None:
+    return Share(_count(owner.spec.get("minMember"), 1), done=_with_stated(owner, done)) if owner else None
+
+
+def _of_volcano(owner: GroupOwner | None, _: GroupRef, done: Done) -> Share | None:
+    """As many as it says, and of each task as many as it says of that."""
+    if owner is None:
+        return None
+    tasks = {str(task): _count(least) for task, least in _map(owner.spec.get("minTaskMember")).items()}
+    return Share(
+        max(_count(owner.spec.get("minMember"), 1), sum(tasks.values())), done=_with_stated(owner, done), roles=tasks
+    )
+
+
+def _of_kai(owner: GroupOwner | None, _: GroupRef, done: Done) -> Share | None:
+    """As many as it says, and of each subgroup that holds pods as many as that says."""
+    if owner is None:
+        return None
+    groups = list(_maps(owner.spec.get("subGroups")))
+    inner = {each.get("parent") for each in groups}
+    least = {str(e.get("name")): _count(e.get("minMember"), 1) for e in groups if e.get("name") not in inner}
+    return Share(
+        max(_count(owner.spec.get("minMember"), 1), sum(least.values())), done=_with_stated(owner, done), roles=least
+    )
+
+
+def _min_count(owner: GroupOwner | None, _: GroupRef, done: Done) -> Share | None:
     size = _count(_at(owner.spec, "schedulingPolicy", "gang", "minCount")) if owner else 0
-    return Share(size) if size else None
+    return Share(size, done=done) if size else None
 
 
-def _of_workload(owner: GroupOwner | None, ref: GroupRef) -> Share | None:
+def _of_workload(owner: GroupOwner | None, ref: GroupRef, done: Done) -> Share | None:
     group = ref.part.partition(foreign_kinds.FOREIGN_GANG)[0]
     found = (each for each in _maps(owner.spec.get("podGroups")) if each.get("name") == group) if owner else iter(())
     size = _count(_at(next(found, {}), "policy", "gang", "minCount"))
-    return Share(size, ref.part) if size else None
+    return Share(size, ref.part, {ref.part: done.get(ref.part, 0)}) if size else None
 
 
-def _of_leader(owner: GroupOwner | None, ref: GroupRef) -> Share | None:
+def _of_leader(owner: GroupOwner | None, ref: GroupRef, _: Done) -> Share | None:
     """A leader with its workers. Where the workers are made once the leader is ready, they start after it."""
-    group, _, role = ref.part.partition(foreign_kinds.FOREIGN_GANG)
+    group, _sign, role = ref.part.partition(foreign_kinds.FOREIGN_GANG)
     if owner is None or owner.spec.get("startupPolicy") != "LeaderReady":
         return Share(ref.size, group)
     return None if role == "leader" else Share(ref.size - 1, ref.part)
@@ -182,7 +260,8 @@ class JobSetSizes:
     is_ordered: bool
     """Whether one replicated job starts after the other."""
     of_job: Mapping[str, int]
-    total: int
+    left: Mapping[str, int]
+    """Pods that each replicated job has in all; more than run at once, where it works through a queue."""
 
 
 def job_set_sizes(owner: GroupOwner) -> JobSetSizes:
@@ -191,24 +270,30 @@ def job_set_sizes(owner: GroupOwner) -> JobSetSizes:
     is_ordered = _at(owner.spec, "startupPolicy", "startupPolicyOrder") == "InOrder"
     statuses = _maps(owner.status.get("replicatedJobsStatus"))
     done = {str(each.get("name")): _count(each.get("succeeded")) for each in statuses}
-    sizes: dict[str, int] = {}
+    sizes, total = dict[str, int](), dict[str, int]()
     for job in jobs:
         name, spec = str(job.get("name")), _map(_at(job, "template", "spec"))
         parallelism = _count(spec.get("parallelism"), 1)
-        at_once = min(parallelism, _count(spec.get("completions"), parallelism))
-        sizes[name] = max(0, _count(job.get("replicas"), 1) - done.get(name, 0)) * at_once
+        completions = _count(spec.get("completions"), parallelism)
+        replicas = _count(job.get("replicas"), 1)
+        sizes[name] = max(0, replicas - done.get(name, 0)) * min(parallelism, completions)
+        total[name] = replicas * completions
     is_ordered = is_ordered or any(job.get("dependsOn") for job in jobs)
-    return JobSetSizes(is_ordered, sizes, sum(sizes.values()))
+    return JobSetSizes(is_ordered, sizes, total)
 
 
-def _of_job_set(sizes: JobSetSizes | None, ref: GroupRef) -> Share | None:
+def _of_job_set(sizes: JobSetSizes | None, ref: GroupRef, done: Done) -> Share | None:
     """All pods of a JobSet; those of each replicated job where one is made after the other."""
     if sizes is None:
         return None
-    return Share(sizes.of_job.get(ref.part, 0), ref.part) if sizes.is_ordered else Share(sizes.total)
+    of = sizes.of_job
+    ended = {name: max(0, size - max(0, sizes.left[name] - done.get(name, 0))) for name, size in of.items()}
+    if sizes.is_ordered:
+        return Share(of.get(ref.part, 0), ref.part, {ref.part: ended.get(ref.part, 0)})
+    return Share(sum(of.values()), done=ended, roles=of)
 
 
-def _of_job(owner: GroupOwner | None, _: GroupRef) -> Share | None:
+def _of_job(owner: GroupOwner | None, _: GroupRef, done: Done) -> Share | None:
     """Pods of an Indexed Job that has as many at once as in all. Others work through a queue, each pod by itself.
 
     Source: KEP-5547, the Jobs for which Kubernetes itself makes a Workload.
@@ -219,45 +304,55 @@ def _of_job(owner: GroupOwner | None, _: GroupRef) -> Share | None:
     if completions != _count(owner.spec.get("parallelism"), 1):
         return None
     ended, failed = _count(owner.status.get("succeeded")), owner.status.get("failedIndexes")
+    also = max(0, sum(done.values()) - ended)
     # A list such as `1,3-5`; indexes of another form count as none.
     for part in failed.split(",") if isinstance(failed, str) else ():
         first, _dash, last = part.partition("-")
         low, high = _written_count(first), _written_count(last or first)
         ended += high - low + 1 if first.isdigit() and high >= low else 0
-    return Share(completions - ended)
+    return Share(completions - ended, done={"": also})
 
 
-def _of_ray_cluster(owner: GroupOwner | None, _: GroupRef) -> Share | None:
-    """Head and workers at the first start; with an autoscaler the fewest workers. A cluster that ran goes on with the
-    workers that it has, so that each later one is placed by itself."""
+def _of_ray_cluster(owner: GroupOwner | None, _: GroupRef, __: Done) -> Share | None:
+    """Head and workers of each group at the first start; with an autoscaler the fewest workers. A cluster that ran goes
+    on with the workers that it has, so that each later one is placed by itself."""
     if owner is None or owner.status.get("state") == "ready":
         return None
     for condition in _maps(owner.status.get("conditions")):
         if condition.get("type") == "RayClusterProvisioned" and condition.get("status") == "True":
             return None
     count = "minReplicas" if owner.spec.get("enableInTreeAutoscaling") is True else "replicas"
-    size = 1
+    roles = {RAY_HEAD: 1}
     for group in _maps(owner.spec.get("workerGroupSpecs")):
         if group.get("suspend") is not True:
             fewest = _count(group.get("minReplicas"))
-            size += max(fewest, _count(group.get(count), fewest)) * _count(group.get("numOfHosts"), 1)
-    return Share(size)
+            workers = max(fewest, _count(group.get(count), fewest)) * _count(group.get("numOfHosts"), 1)
+            roles[str(group.get("groupName"))] = roles.get(str(group.get("groupName")), 0) + workers
+    return Share(sum(roles.values()), roles=roles)
 
 
-def _of_kubeflow_job(owner: GroupOwner | None, _: GroupRef) -> Share | None:
-    """Pods of all roles but the launcher's, or as few of them as the job says."""
+def _of_kubeflow_job(owner: GroupOwner | None, _: GroupRef, done: Done) -> Share | None:
+    """Pods of all roles but the launcher's, or as few of them as the job says; of an elastic one as few,
+    with all roles but some of the workers."""
     if owner is None:
         return None
     statuses = _map(owner.status.get("replicaStatuses"))
-    done = {str(role).lower(): _count(_at(each, "succeeded")) for role, each in statuses.items()}
-    size = 0
-    for key, roles in owner.spec.items():
-        for role, each in _map(roles).items() if key.endswith("ReplicaSpecs") else ():
+    roles, also = dict[str, int](), dict[str, int]()
+    for key, written in owner.spec.items():
+        for role, each in _map(written).items() if key.endswith("ReplicaSpecs") else ():
             name = str(role).lower()
-            size += max(0, _count(_at(each, "replicas"), 1) - done.get(name, 0)) if name != "launcher" else 0
-    fewest = _count(_at(owner.spec, "runPolicy", "schedulingPolicy", "minAvailable"))
-    elastic = _count(_at(owner.spec, "elasticPolicy", "minReplicas"))
-    return Share(min(size, fewest or elastic or size))
+            ended = _count(_at(statuses.get(role), "succeeded"))
+            if name != LAUNCHER:
+                roles[name] = max(0, _count(_at(each, "replicas"), 1) - ended)
+                also[name] = max(0, done.get(name, 0) - ended)
+    size, elastic = sum(roles.values()), _count(_at(owner.spec, "elasticPolicy", "minReplicas"))
+    if fewest := _count(_at(owner.spec, "runPolicy", "schedulingPolicy", "minAvailable")):
+        return Share(min(size, fewest), done={"": max(0, min(size, fewest) - size + sum(also.values()))})
+    if elastic and "worker" in roles:
+        fewest = min(roles["worker"], max(0, elastic - size + roles["worker"]))
+        also["worker"] = max(0, also["worker"] - roles["worker"] + fewest)
+        roles["worker"] = fewest
+    return Share(sum(roles.values()), done=also, roles=roles)
 
 
 def _unchanged(owner: GroupOwner) -> GroupOwner:
@@ -268,7 +363,7 @@ def _unchanged(owner: GroupOwner) -> GroupOwner:
 class GroupRule:
     """How pods of one kind are gangs."""
 
-    share: Callable[[Any, GroupRef], Share | None]
+    share: Callable[[Any, GroupRef, Done], Share | None]
     read: Callable[[GroupOwner], Any] = _unchanged
     """What is read of the object, once for all groups in it: pods decide how many parts of it they name."""
     needs_object: bool = True
@@ -280,8 +375,8 @@ RULE: Mapping[str, GroupRule] = {
     foreign_kinds.POD_GROUP.called: GroupRule(_min_count),
     foreign_kinds.WORKLOAD.called: GroupRule(_of_workload),
     foreign_kinds.COSCHEDULING.called: GroupRule(_min_member),
-    foreign_kinds.VOLCANO.called: GroupRule(_min_member),
-    foreign_kinds.KAI.called: GroupRule(_min_member),
+    foreign_kinds.VOLCANO.called: GroupRule(_of_volcano),
+    foreign_kinds.KAI.called: GroupRule(_of_kai),
     foreign_kinds.LEADER_WORKER_SET.called: GroupRule(_of_leader, needs_object=False),
     foreign_kinds.JOB_SET.called: GroupRule(_of_job_set, read=job_set_sizes),
     foreign_kinds.RAY_CLUSTER.called: GroupRule(_of_ray_cluster),
@@ -317,7 +412,25 @@ class Groups:
         self._members: dict[str, tuple[GroupRef, dict[str, bool]]] = {}
         """(group, whether it is for Tonnage by pod) by name."""
         self._of_pod: dict[str, str] = {}
+        self._done: defaultdict[tuple[str, str], dict[str, str]] = defaultdict(dict)
+        """Part by pod that is done, by word and name of its object."""
         self._known: KnownGroups | None = None
+
+    def put_done(self, pod: str, word: str, name: str, part: str = "") -> None:
+        """A member that is done. word: of the kind of the object that its pods name."""
+        if self._done[word, name].get(pod) != part:
+            self._done[word, name][pod], self._known = part, None
+
+    def remove_done(self, pod: str) -> None:
+        for key in [key for key, pods in self._done.items() if pod in pods]:
+            del self._done[key][pod]
+            self._known = None
+            if not self._done[key]:
+                del self._done[key]
+
+    def done(self, word: str, name: str) -> int:
+        """Members that are done."""
+        return len(self._done.get((word, name), ()))
 
     def put_pod(self, pod: str, ref: GroupRef | None, *, is_ours: bool) -> None:
         """A pod that is not ours is no member of the gang, and counts as one that is there."""
@@ -359,8 +472,7 @@ class Groups:
         """Gangs of these pods; the same object while nothing changed."""
         if self._known is not None:
             return self._known
-        sizes: dict[str, int] = {}
-        others: defaultdict[str, int] = defaultdict(int)
+        found: dict[str, _Found] = {}
         gang_of, unread, unreadable = {}, [], set()
         read: dict[tuple[str, str], Any] = {}
         for text, (ref, members) in self._members.items():
@@ -370,10 +482,11 @@ class Groups:
                     gang_of[text] = ""
                     unread += [(ref.word, pod) for pod in members]
                 continue
+            done = Counter(self._done.get((ref.word, ref.name), {}).values())
             try:
                 if owner is not None and (ref.word, ref.name) not in read:
                     read[ref.word, ref.name] = rule.read(owner)
-                share = rule.share(read.get((ref.word, ref.name)), ref)
+                share = rule.share(read.get((ref.word, ref.name)), ref, done)
             except Exception:  # noqa: BLE001 - one object must not stop the others
                 unreadable.add(text)
                 continue
@@ -382,8 +495,36 @@ class Groups:
                 continue
             gang = GroupRef(ref.word, ref.name, share.part).text
             gang_of[text] = gang
-            sizes[gang] = max(sizes.get(gang, 0), min(share.size, MOST_MEMBERS))
-            others[gang] += sum(not is_ours for is_ours in members.values())
-        gangs = (Gang(gang, max(1, size - others[gang])) for gang, size in sorted(sizes.items()))
+            found.setdefault(gang, _Found()).put(share, ref.part, members)
+        gangs = (each.gang(name) for name, each in sorted(found.items()))
         self._known = KnownGroups(tuple(gangs), gang_of, tuple(sorted(unread)), frozenset(unreadable))
         return self._known
+
+
+class _Found:
+    """What is found of one gang, part by part."""
+
+    def __init__(self) -> None:
+        self._share = Share(0)
+        self._members: defaultdict[str, dict[str, bool]] = defaultdict(dict)
+        """Whether each member is ours, by pod, by the part that it names."""
+
+    def put(self, share: Share, part: str, members: Mapping[str, bool]) -> None:
+        self._share = share if share.size > self._share.size else self._share
+        self._members[part].update(members)
+
+    def gang(self, name: str) -> Gang:
+        """A member that is not ours counts as one that is there."""
+        share, alive = self._share, sum(map(len, self._members.values()))
+        others = {part: sum(not is_ours for is_ours in each.values()) for part, each in self._members.items()}
+        size = min(share.size, MOST_MEMBERS)
+        least = max(1, still_needed(size, sum(share.done.values()), alive) - sum(others.values()))
+        roles = []
+        for role, count in sorted(share.roles.items()):
+            members = self._members.get(role, {})
+            left = still_needed(count, share.done.get(role, 0), len(members)) - others.get(role, 0)
+            if left > 0:
+                roles.append(GangRole(role, left, tuple(sorted(pod for pod, is_ours in members.items() if is_ours))))
+        # Without a member to spare, all of them start, of whatever role. Of members without one, nothing is known.
+        are_known = all(self._members) and alive - sum(others.values()) > least
+        return Gang(name, least, roles=tuple(roles) if are_known else ())

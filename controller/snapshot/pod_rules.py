@@ -1,10 +1,11 @@
 """What a pod asks of other pods: affinity, anti-affinity, spread and host ports, as kube-scheduler reads them."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import cast
 
 from cluster.nodes import meets
-from cluster.workloads import Beside, Crowd, HostPort, Operator, PodRule, PodShape, Requirement, Terms
+from cluster.workloads import Beside, Crowd, HostPort, Operator, PodRule, PodShape, PodState, Requirement, Terms
 from controller.api.structs import LabelSelector, Pod, PodAffinityTerm, SpreadConstraint
 from controller.snapshot.nodes import MOST_TERMS
 
@@ -35,7 +36,10 @@ def beside_of(pod: Pod, terms: Terms) -> Beside:
             field = "podAffinity" if kind == "near" else "podAntiAffinity"
             path = f"spec.affinity.{field}.requiredDuringSchedulingIgnoredDuringExecution[{n}]"
             crowd = _crowd(term, path, labels, namespace)
-            rules.append(PodRule("near" if kind == "near" else "apart", crowd, term.topology_key))
+            if kind == "near":
+                rules.append(PodRule("near", replace(crowd, leaves_out="nominated"), term.topology_key))
+            else:
+                rules.append(PodRule("apart", crowd, term.topology_key))
     count = sum(len(each.values) + 1 for rule in rules for each in rule.crowd.labels or ())
     if len(rules) > MOST_RULES or count > MOST_TERMS:
         problem = f"has {len(rules)} rules about other pods with {count} requirements and values; "
@@ -68,8 +72,9 @@ def _spread(
         "spread",
         Crowd(
             namespaces=(namespace,),
-            labels=_with_keys(selected, constraint.match_label_keys, "In", labels),
-            leaves_out_ending=True,
+            # kube-scheduler counts no pod for a selector without requirements.
+            labels=_with_keys(selected, constraint.match_label_keys, "In", labels) or None,
+            leaves_out="ending",
         ),
         constraint.topology_key,
         constraint.max_skew,
@@ -115,8 +120,8 @@ def _ordered(requirements: Iterable[Requirement]) -> tuple[Requirement, ...]:
     return tuple(sorted(requirements, key=lambda each: (each.key, each.operator, each.values)))
 
 
-Marks = tuple[str, tuple[tuple[str, str], ...], bool]
-"""Namespace and sorted labels of a pod, and whether it is being deleted: what decides to which crowds it belongs."""
+Marks = tuple[str, tuple[tuple[str, str], ...], PodState]
+"""Namespace and sorted labels of a pod, and its state: what decides to which crowds it belongs."""
 
 
 class Membership:
@@ -138,13 +143,13 @@ class Membership:
     def of(self, marks: Marks) -> tuple[Crowd, ...]:
         """Crowds that a pod with these marks belongs to, in the order of `crowds`."""
         if marks not in self._known:
-            namespace, labels, is_ending = marks
+            namespace, labels, state = marks
             own = dict(labels)
             likely = [each for pair in (*labels, ("", "")) for each in self._by_pair.get(pair, ())]
             found = [
                 crowd
                 for crowd in likely
-                if not (is_ending and crowd.leaves_out_ending)
+                if not (state and state == crowd.leaves_out)
                 and self._is_within(namespace, crowd)
                 and all(meets(own, each) for each in crowd.labels or ())
             ]

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from cluster.arrays import IntArray, Names, column
+from cluster.arrays import BoolArray, IntArray, Names, column
 from cluster.errors import Mistake
 from cluster.nodes import NodeTable
 from cluster.snapshot import PENDING, PodTable, device_mask
@@ -39,15 +39,17 @@ class DevicesOfNode:
 def devices_held(running: Iterable[tuple[Read[Pod], PodShape]], gpus_of_node: int) -> DevicesOfNode:
     """Devices of the pods with GPUs that are bound to one node: their objects and shapes.
 
-    An annotation gives them. The other pods choose in order of size, whole devices before fractions, then by name; each
-    takes the devices on which it leaves least, or where it fits on too few, the freest. The choice depends only on the
-    pods of that node.
+    An annotation gives them, except whole devices that another pod names, too. The other pods choose in order of size,
+    whole devices before fractions, then by name; each takes the devices on which it leaves least, or where it fits on
+    too few, the freest. The choice depends only on the pods of that node.
     """
     held: dict[str, tuple[int, ...]] = {}
     unnamed, mistakes = [], []
     left = [WHOLE_GPU_MILLI] * gpus_of_node
     for read, shape in sorted(running, key=lambda each: each[0].name):
         named = _named_devices(read, shape, gpus_of_node)
+        if isinstance(named, tuple) and shape.is_whole_gpu and any(left[each] < WHOLE_GPU_MILLI for each in named):
+            named = None  # bound long after it was released, when they were no longer kept for it
         if isinstance(named, tuple):
             held[read.name] = named
             for device in named:
@@ -89,10 +91,11 @@ def _named_devices(read: Read[Pod], shape: PodShape, gpus_of_node: int) -> tuple
 
 Key = TypeVar("Key", bound=Hashable)
 
-CELLS = 13
+CELLS = 15
 """Number of rows of the matrix of cells."""
 SHAPE, NODE, GANG, OWNER, PRIORITY, DEVICES, MOVABLE, FAULTY, FOREIGN, BY_NAME, NEVER_PREEMPTS = range(11)
-MARKS, WITHHELD = range(11, CELLS)
+MARKS, WITHHELD = range(11, 13)
+STRANGER, SETTLED = range(13, CELLS)
 """Rows of the matrix of cells, which has one column per pod."""
 
 SPARE = 1_000
@@ -190,7 +193,7 @@ class PodColumns:
         """Pods with GPUs, by node."""
         self._held: dict[str, tuple[int, DevicesOfNode]] = {}
         """(number of GPUs, devices of its pods) by node, while up to date."""
-        self._marks: Numbers[Marks] = Numbers(("", (), False))
+        self._marks: Numbers[Marks] = Numbers(("", (), ""))
         self._membership: Membership | None = None
         self._completed: dict[tuple[int, tuple[Crowd, ...]], PodShape] = {}
         """Shapes of the last table by number and crowds: an unchanged pod keeps the same object."""
@@ -314,6 +317,8 @@ class PodColumns:
                     row.never_preempts,
                     self._marks.of(row.marks),
                     row.withheld is not None,
+                    row.is_stranger,
+                    row.is_settled,
                 )
                 for name, row in ((name, self._rows[name]) for name in alive)
             ]
@@ -368,7 +373,7 @@ class PodColumns:
             done = before.get(key) or (replace(shape, beside=replace(shape.beside, crowds=crowds)) if crowds else shape)
             self._completed[key] = done
         shapes = tuple(self._completed[number, members[group]] for number, group in pairs)
-        is_ending = np.array([ending for _, _, ending in self._marks.known], dtype=np.bool_)[cells[MARKS]]
+        is_ending = np.array([state == "ending" for _, _, state in self._marks.known], dtype=np.bool_)[cells[MARKS]]
         every_name = len(kept) == len(self._names)
         return PodTable(
             names=Names(self._names if every_name else [self._names[row] for row in kept.tolist()]),
@@ -380,8 +385,10 @@ class PodColumns:
             gang=column(gang[kept], np.int64),
             owner=tuple([texts[n] for n in cells[OWNER].tolist()]),
             movable=column(cells[MOVABLE] != 0, np.bool_),
-            never_preempts=column(cells[NEVER_PREEMPTS] != 0, np.bool_) if cells[NEVER_PREEMPTS].any() else None,
-            ending=column(is_ending, np.bool_) if is_ending.any() else None,
+            never_preempts=_sparse(cells[NEVER_PREEMPTS]),
+            strangers=_sparse(cells[STRANGER]),
+            settled=_sparse(cells[SETTLED]),
+            ending=_sparse(is_ending),
         )
 
     def _with_crowds(self, cells: IntArray, namespaces: NamespaceLabels) -> tuple[IntArray, list[tuple[Crowd, ...]]]:
@@ -412,3 +419,8 @@ class PodColumns:
             for (remark_code, text), names in sorted(by_remark.items()):
                 if remark_code == code:
                     findings.note_many("Pod", code, names, words.format(text))
+
+
+def _sparse(cells: IntArray) -> BoolArray | None:
+    """Column that is None where it is false for all pods."""
+    return column(cells != 0, np.bool_) if cells.any() else None

@@ -8,7 +8,17 @@ from operator import add
 
 from cluster.errors import Mistake, meant
 from cluster.plans import Reason
-from cluster.workloads import ALONE, MAX_GPUS_PER_NODE, WHOLE_GPU_MILLI, PodShape, Requirement, Terms
+from cluster.workloads import (
+    ALONE,
+    MAX_GPUS_PER_NODE,
+    WHOLE_GPU_MILLI,
+    PodShape,
+    PodState,
+    Requirement,
+    Terms,
+    is_pinned,
+    without_pin,
+)
 from controller.api import notation
 from controller.api.labels import (
     GPU_MILLI_ANNOTATION,
@@ -56,7 +66,7 @@ REMARKS = {
         "are instances of a service but name no single GPU type: their service does not count them"
     ),
     "PreferencesNotHeeded": "prefer some nodes or a spread, which is not weighed: only what is required counts",
-    "ShareNotHeeded": f"ask for a share of a GPU as KAI writes it, which is ignored; {GPU_MILLI_ANNOTATION} is read",
+    "ShareNotHeeded": f"hold a share of a GPU as KAI writes it, which is ignored; {GPU_MILLI_ANNOTATION} is read",
     "PriorityUnresolved": "have a priorityClassName but no priority: taken as 0",
 }
 """Notes on pods, by code; each is reported once for all pods to which it applies."""
@@ -86,12 +96,16 @@ class PodRow:
     matches_node_names: bool = False
     never_preempts: bool = False
     """Whether no pod may be stopped for this one."""
+    is_stranger: bool = False
+    """Whether it runs by another scheduler's decision."""
+    is_settled: bool = False
+    """Whether it runs, and is not to be stopped: it asks for that, or its replacement would come back to its node."""
     remarks: tuple[tuple[str, str], ...] = ()
     """Notes as (code in REMARKS, text for the placeholder in its words)."""
     mistakes: tuple[Mistake, ...] = ()
     group: GroupRef | None = None
     """Group of another project, for a pod that does not say in its label of which gang it is."""
-    marks: Marks = ("", (), False)
+    marks: Marks = ("", (), "")
     volumes: tuple[Volume, ...] = ()
     """Volumes that may decide where it runs."""
     withheld: Reason | None = None
@@ -118,9 +132,15 @@ def _row(read: Read[Pod], types: TypeIndex) -> PodRow:
         shape = shape_from(read, ask, types, findings)
     withheld, beside = _gated(spec), ALONE
     try:
-        beside = beside_of(read.object, terms_of(spec)[0])
+        terms = terms_of(spec)[0]
+        if place := spec.node_name or _released_to(read):
+            terms = without_pin(pinned_where_it_runs(terms, place))  # its spread is over the domains of its kind
+        beside = beside_of(read.object, terms)
         if read.document is not None and spec.resource_claims:
             raise NotUnderstoodError("spec.resourceClaims", "is read on a cluster only; files name no devices")
+        if _asks_kai(read.object):
+            problem = f"asks for a share of a GPU as KAI writes it; {GPU_MILLI_ANNOTATION} is read"
+            raise NotUnderstoodError("metadata.annotations", problem)
     except NotUnderstoodError as error:
         withheld = withheld or Reason(NOT_UNDERSTOOD, f"not placed, since {error}")
     if beside != ALONE:
@@ -149,13 +169,25 @@ def _row(read: Read[Pod], types: TypeIndex) -> PodRow:
         movable=bool(owner) if annotations.movable is None else annotations.movable == "true",
         matches_node_names=matches_node_names(shape.node_terms),
         never_preempts=spec.preemption_policy == "Never",
+        is_stranger=bool(spec.node_name or _nominated(read.object)) and not read.object.was_placed,
+        is_settled=bool(spec.node_name) and is_settled(read.object, shape),
         remarks=_remarks(read, shape),
         mistakes=tuple(findings.mistakes),
         group=group,
-        marks=(namespace, tuple(sorted(meta.labels.items())), meta.deletion_timestamp is not None),
+        marks=(namespace, tuple(sorted(meta.labels.items())), _state(read.object)),
         volumes=tuple(each for each in spec.volumes if each != Volume(each.name)),
         withheld=withheld,
     )
+
+
+def is_settled(pod: Pod, shape: PodShape) -> bool:
+    """Whether nothing is gained by a stop of a running pod, or it asks for none.
+
+    A pod that Tonnage released is pinned by Tonnage, so whether it is by its owner, too, is not seen.
+    """
+    is_bound_here = pod.spec.scheduler_name == SCHEDULER_NAME
+    comes_back = pod.belongs_to_its_node or (is_bound_here and is_pinned(shape.node_terms))
+    return comes_back or pod.metadata.annotations.asks_to_stay
 
 
 def with_needs(row: PodRow, needs: VolumeNeeds) -> PodRow:
@@ -178,6 +210,11 @@ def _gated(spec: PodSpec) -> Reason | None:
     return Reason(GATED, f"its scheduling gate {foreign[0]} is another controller's to remove") if foreign else None
 
 
+def _asks_kai(pod: Pod) -> bool:
+    """Whether a pod asks for a share of a GPU, or of its memory, by annotations of KAI."""
+    return pod.metadata.annotations.kai_fraction is not None or pod.metadata.annotations.kai_memory is not None
+
+
 def _nominated(pod: Pod) -> str:
     """Node that kube-scheduler frees for a pod of its own, which has that node's resources from then on; or ""."""
     spec, is_chosen_here = pod.spec, pod.metadata.annotations.node is not None
@@ -185,11 +222,17 @@ def _nominated(pod: Pod) -> str:
     return "" if is_ours else pod.status.nominated_node_name
 
 
+def _state(pod: Pod) -> PodState:
+    if pod.metadata.deletion_timestamp is not None:
+        return "ending"
+    return "nominated" if not pod.spec.node_name and _nominated(pod) else ""
+
+
 def _remarks(read: Read[Pod], shape: PodShape) -> tuple[tuple[str, str], ...]:
     """Notes on a pod; for a pending one also that it has wishes which no plan weighs."""
     remarks = []
-    spec, annotations = read.object.spec, read.object.metadata.annotations
-    if annotations.kai_fraction is not None or annotations.kai_memory is not None:
+    spec = read.object.spec
+    if _asks_kai(read.object):
         remarks.append(("ShareNotHeeded", ""))
     if read.object.metadata.service is not None and len(shape.gpu_types) != 1:
         remarks.append(("InstanceTypeUnknown", ""))
@@ -275,8 +318,8 @@ def shape_from(read: Read[Pod], ask: Amounts, types: TypeIndex, findings: Findin
     if spec.os is not None and spec.os.name in OTHER_SYSTEM:
         other = Requirement(OS_LABEL, "NotIn", (OTHER_SYSTEM[spec.os.name],))
         terms = tuple((*term, other) for term in terms or ((),))
-    if node:
-        terms = pinned_where_it_runs(terms, node)
+    if place := node or _released_to(read):
+        terms = pinned_where_it_runs(terms, place)
     allowed = _allowed_types(read, resource, types, findings)
     if gpus and len(terms) == 1:
         terms, allowed = _lift_types(terms[0], allowed, types)
@@ -296,6 +339,13 @@ def shape_from(read: Read[Pod], ask: Amounts, types: TypeIndex, findings: Findin
             if amount > 0 and name not in COLUMNS
         ),
     )
+
+
+def _released_to(read: Read[Pod]) -> str:
+    """Node to which Tonnage tied a pod of a live cluster that is not bound yet; empty for any other."""
+    spec = read.object.spec
+    is_tied = read.document is None and not spec.scheduling_gates and spec.scheduler_name != SCHEDULER_NAME
+    return (read.object.metadata.annotations.node or "") if is_tied else ""
 
 
 def _gpus(read: Read[Pod], ask: Amounts, findings: Findings) -> tuple[int, int, str]:

@@ -163,6 +163,9 @@ class Waiting:
     rank: IntArray
     path: IntArray
     seq: IntArray
+    op: IntArray
+    size: IntArray
+    """Size class."""
     enter_s: FloatArray
     """Local clock."""
     age_s: FloatArray
@@ -190,7 +193,7 @@ class Pulse:
         self._advanced_s = np.full(len(layout.members), -np.inf)
         """Arrival of the record by which each `entered` was learnt."""
         self._path = np.full((ranks, IN_FLIGHT), -1, np.int64)
-        self._seq = np.zeros((ranks, IN_FLIGHT), np.int64)
+        self._seq, self._op, self._size = (np.zeros((ranks, IN_FLIGHT), np.int64) for _ in range(3))
         self._enter_s = np.zeros((ranks, IN_FLIGHT))
         self._age_s = np.zeros((ranks, IN_FLIGHT))
         self._gaps_s: list[float] = []
@@ -252,6 +255,7 @@ class Pulse:
         kept &= last[rank] == beats[own_beat]
         where, column = rank[kept], place[kept]
         self._path[where, column], self._seq[where, column] = path[kept], seq[kept]
+        self._op[where, column], self._size[where, column] = rows["op"][kept], rows["size"][kept]
         self._enter_s[where, column], self._age_s[where, column] = at_s[kept], rows["for_ns"][kept] * 1e-9
         self.progressed(self._layout.starts[path[kept]] + index[kept], seq[kept], now_s)
 
@@ -262,7 +266,8 @@ class Pulse:
     def waiting(self, now_s: float) -> Waiting:
         rank, column = np.nonzero(self._path >= 0)
         age_s = self._age_s[rank, column] + np.minimum(now_s - self.seen_s[rank], 60.0)
-        return Waiting(rank, self._path[rank, column], self._seq[rank, column], self._enter_s[rank, column], age_s)
+        path, seq, op, size = (each[rank, column] for each in (self._path, self._seq, self._op, self._size))
+        return Waiting(rank, path, seq, op, size, self._enter_s[rank, column], age_s)
 
     def in_operation(self) -> BoolArray:
         """Whether each rank was in an operation at its last heartbeat."""

@@ -10,7 +10,7 @@ import numpy as np
 from cluster.arrays import Array, BoolArray, FloatArray, IntArray
 from health.analysis.excess import Pulse, Waiting
 from health.records.layout import Layout
-from tonnage.records import STACK_BYTES, STACK_PIECES, Failure
+from tonnage.records import STACK_BYTES, STACK_PIECES, Failure, Op
 
 LEAST_S = 3.0
 """Age from which a wait counts as a hang: above the stalls of data loading, within the goal of 5 s with heartbeats
@@ -59,7 +59,21 @@ class Order:
     since_s: float
 
 
-def stands_still(pulse: Pulse, layout: Layout, now_s: float) -> Absent | Stuck | Order | None:
+@dataclass(frozen=True, slots=True)
+class Differs:
+    """Ranks whose call is another than that of the other members, under the same number: the program's mistake."""
+
+    ranks: tuple[int, ...]
+    is_size: bool
+    """Whether the operation is the same, and of another size."""
+    since_s: float
+
+
+_ALIKE = (Op.ALL_REDUCE, Op.BROADCAST, Op.REDUCE)
+"""Operations whose size is the same on all members."""
+
+
+def stands_still(pulse: Pulse, layout: Layout, now_s: float) -> Absent | Stuck | Order | Differs | None:
     """Cause of the oldest waits; None while the job makes progress or while the cause is too young to tell."""
     waits = pulse.waiting(now_s)
     if not len(waits.rank) or waits.age_s.max() < _least_s(waits, pulse):
@@ -72,6 +86,8 @@ def stands_still(pulse: Pulse, layout: Layout, now_s: float) -> Absent | Stuck |
     blockers, stuck = _followed(pulse, layout, waits, old)
     in_operation = pulse.in_operation()
     absent = [rank for rank in sorted(blockers) if not in_operation[rank]]
+    if (differs := _differing(stuck, waits, now_s)) is not None:
+        return differs
     if stuck:
         found = _oldest_stuck(stuck, pulse, waits, now_s)
         if found is not None or not absent:
@@ -105,6 +121,21 @@ def _followed(pulse: Pulse, layout: Layout, waits: Waiting, old: np.ndarray) -> 
         else:
             stuck.append(wait)
     return blockers, stuck
+
+
+def _differing(stuck: list[int], waits: Waiting, now_s: float) -> Differs | None:
+    """The first operation that all have entered and that is not the same on all."""
+    for wait in sorted(stuck, key=lambda each: -float(waits.age_s[each])):
+        same = np.flatnonzero((waits.path == waits.path[wait]) & (waits.seq == waits.seq[wait]))
+        alike = np.isin(waits.op[same], _ALIKE)
+        op = np.where(waits.op[same] == Op.RECEIVE, Op.SEND, waits.op[same])  # two ends of one operation
+        for values, is_size in ((op, False), (np.where(alike, waits.size[same], 0), True)):
+            kinds, count = np.unique(values, return_counts=True)
+            if len(kinds) > 1:
+                odd = values != kinds[count.argmax()]
+                ranks = waits.rank[same[odd]] if (count == count.max()).sum() == 1 else waits.rank[same]
+                return Differs(tuple(sorted(ranks.tolist())), is_size, now_s - float(waits.age_s[same].min()))
+    return None
 
 
 def _oldest_stuck(stuck: list[int], pulse: Pulse, waits: Waiting, now_s: float) -> Stuck | None:

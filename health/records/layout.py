@@ -36,6 +36,8 @@ class Layout:
     """Shape (groups,), `Role`."""
     groups: tuple[IntArray, ...]
     """Members of each group, in its order."""
+    is_queued: bool = False
+    """Whether hosts queue operations on devices whose own times are not recorded."""
 
     @property
     def ranks(self) -> int:
@@ -143,6 +145,7 @@ def layout_from(introductions: Records, *, node: Sequence[int] | IntArray, nic: 
     """
     places = introductions.of_kind(Kind.PLACE)
     stage, replica = np.zeros(len(node), np.int64), np.zeros(len(node), np.int64)
+    is_queued = bool(places.rows["op"].any())
     stage[places.rank], replica[places.rank] = places.rows["seq"], places.rows["at_ns"]
     joined = introductions.of_kind(Kind.MEMBER)
     keys, group = np.unique(joined.rows["at_ns"], return_inverse=True)
@@ -165,4 +168,5 @@ def layout_from(introductions: Records, *, node: Sequence[int] | IntArray, nic: 
         index_of=index_of,
         role=role,
         groups=tuple(np.split(ranks, np.searchsorted(sorted_groups, np.arange(1, len(keys))))) if len(keys) else (),
+        is_queued=is_queued,
     )

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from health.remediation.facts import FaultEvidence, NodeFacts, Origin, OurTaint, Situation, subject_of
-from health.remediation.incidents import Incident, IncidentPhase, Remedy, Run
+from health.remediation.incidents import STOPS, Incident, IncidentPhase, Remedy, Run
 from health.verdicts.verdict import Cause, Part, Syndrome
 
-PROGRAM_CAUSES = (Cause.CALL_ORDER,)
+PROGRAM_CAUSES = (Cause.CALL_ORDER, Cause.OPERATIONS, Cause.SIZES, Cause.TYPES, Cause.UNMATCHED_SEND)
 """Explanations that are no fault of hardware and yet stop the job: a restart is all that helps."""
 LIMITED_SLACK = 0.05
 """Loss of speed beyond what our own limit explains, as a share, from which something else is suspected."""
@@ -23,6 +23,12 @@ def folded(
         is_old = own is not None and each.at_s <= own.closed_s
         if not is_old and not _is_explained(each, situation):
             id_ = _incident_of(each, after)
+            same = _same_disturbance(each, id_, after)
+            if same is not None and not _says_more(each, same):
+                after[same.id] = _seen_again(same, each)
+                continue
+            if same is not None:
+                after[same.id] = closed(same, situation.now_s, f"told more closely: {id_}")
             known = after.get(id_)
             if known is None:
                 if not each.over:
@@ -42,6 +48,52 @@ def _incident_of(evidence: FaultEvidence, incidents: Mapping[str, Incident]) -> 
         if each.domain and each.is_open and evidence.nodes and set(evidence.nodes) <= set(each.nodes):
             return each.id
     return own
+
+
+DISTURBANCE_S = 300.0
+"""Time after the last sign of an incident within which another verdict on some of its nodes is about the same."""
+
+
+def _same_disturbance(evidence: FaultEvidence, id_: str, incidents: Mapping[str, Incident]) -> Incident | None:
+    """The open incident of the same run and nodes that this verdict, on another part, is about as well.
+
+    A slow link is told as a link and, half a second later, as a NIC at one of its ends; a hang, first as a group's.
+    """
+    known = incidents.get(id_)
+    if evidence.source is not Origin.JOB or evidence.over or _is_programs(evidence) or not evidence.nodes:
+        return None
+    if known is not None and known.is_open:
+        return None
+    for each in incidents.values():
+        if (
+            each.phase in (IncidentPhase.SUSPECTED, IncidentPhase.ACTING, IncidentPhase.PAGED)
+            and not (each.domain or each.program_error)
+            and each.id != id_
+            and Run(evidence.job, evidence.incarnation) in each.runs
+            and each.stops == (evidence.syndrome in STOPS)
+            and set(each.nodes) & set(evidence.nodes)
+            and evidence.since_s <= each.seen_s + DISTURBANCE_S
+        ):
+            return each
+    return None
+
+
+def _says_more(evidence: FaultEvidence, known: Incident) -> bool:
+    """Whether a verdict replaces the one before: nothing was done yet, and it names a part, or is surer of it."""
+    was_open = known.part in (Part.NOTHING, Part.GROUP) and evidence.part not in (Part.NOTHING, Part.GROUP)
+    waits = known.phase in (IncidentPhase.SUSPECTED, IncidentPhase.PAGED)
+    return waits and (was_open or evidence.confidence > known.confidence)
+
+
+def _seen_again(known: Incident, evidence: FaultEvidence) -> Incident:
+    """The incident with what another verdict on the same disturbance adds: never another part, and no more nodes."""
+    return replace(
+        known,
+        since_s=min(known.since_s, evidence.since_s),
+        seen_s=max(known.seen_s, evidence.at_s),
+        slow_share=max(known.slow_share, evidence.slow_share),
+        shown=tuple(sorted({*known.shown, *evidence.shown})),
+    )
 
 
 def _is_explained(evidence: FaultEvidence, situation: Situation) -> bool:

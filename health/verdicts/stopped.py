@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from health.analysis import waits
-from health.analysis.waits import Absent, Lost, Order, Stack, Stuck
+from health.analysis.waits import Absent, Differs, Lost, Order, Stack, Stuck
 from health.records.layout import Layout
 from health.verdicts.verdict import NETWORK, Cause, Fact, FactKind, JobVerdict, Part, Syndrome
 from tonnage.records import Phase
@@ -23,7 +23,7 @@ FACT_AGE_S = 60.0
 
 
 def on_hang(
-    found: Absent | Stuck | Order,
+    found: Absent | Stuck | Order | Differs,
     layout: Layout,
     facts: Sequence[Fact],
     at_s: float,
@@ -42,9 +42,11 @@ def on_hang(
     elif isinstance(found, Absent):
         verdict = _absent(found, layout, recent, at_s, causes=causes)
     else:
-        shown = ("ranks wait for each other in different operations",)
-        ranks, since_s = found.ranks, found.since_s
-        verdict = JobVerdict(at_s, Syndrome.NONE, Part.NOTHING, ranks, since_s, 0.9, shown, Cause.CALL_ORDER)
+        cause, words = Cause.CALL_ORDER, "ranks wait for each other in different operations"
+        if isinstance(found, Differs):
+            cause = Cause.SIZES if found.is_size else Cause.OPERATIONS
+            words = "all members entered it, these with another size" if found.is_size else "these entered another one"
+        verdict = JobVerdict(at_s, Syndrome.NONE, Part.NOTHING, found.ranks, found.since_s, 0.9, (words,), cause)
     return replace(verdict, evidence=(*verdict.evidence, *waits.shown(sampled)))
 
 

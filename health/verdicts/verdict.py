@@ -50,7 +50,16 @@ class Cause(StrEnum):
     POWER_CAP = "own power cap"
     THROTTLED = "own cgroup limit"
     CALL_ORDER = "order of calls differs between ranks"
+    OPERATIONS = "operations differ"
+    SIZES = "sizes differ"
+    TYPES = "types differ"
+    UNMATCHED_SEND = "unmatched send"
+    QUEUED = "queued, never begun"
+    """On the device, which is busy with something else: a program's order of calls, or its own work before it."""
+    ENDED = "ended in order"
     STALL = "all ranks stopped computing"
+    NO_DEVICE_TIME = "needs device time"
+    """Something is slower by the hosts' clocks, which say when operations were queued and not when they ran."""
     NETWORK_SOUND = "network sound"
     """Pair probes found nothing between the suspected nodes."""
 
@@ -73,6 +82,8 @@ class JobVerdict:
     cause: Cause | None = None
     probe: str = ""
     """Probe that would decide; with a part it would narrow the part down."""
+    signals: str = "calls and heartbeats"
+    """What it rests on: these, `times on the host`, or `dumps`."""
     program_error: bool = False
     """Whether an exception of the program came before all else, so that a restart may be enough."""
 

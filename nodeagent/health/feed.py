@@ -13,16 +13,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from threading import Lock
 
-import structlog
-
 from cluster.clock import Clock
 from health.records import frames as records_frames
 from nodeagent.agent import NodeAgent
 from nodeagent.controller_link import ControllerLink
 from nodeagent.health import host_evidence, pod_sockets, processes
+from nodeagent.loops import PAUSE_S, Turns
 from power.leases.messages import Keys, sealed_text
 
-log = structlog.get_logger(__name__)
 MOST_BYTES = 8 * 1024 * 1024
 """Frames that wait at most: five minutes of 8 ranks at 100 operations a second, while no controller answers."""
 
@@ -135,7 +133,6 @@ class HealthFeed:
         self._looked_s = float("-inf")
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self.failures = 0
 
     @property
     def dropped(self) -> dict[str, int]:
@@ -208,13 +205,12 @@ class HealthFeed:
     def _run(self) -> None:
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+        turns = Turns("health")
         while not self._stop.is_set():
-            try:
+            with turns.turn():
                 self.turn()
-            except Exception:
-                self.failures += 1
-                log.exception("a turn of the health feed failed")
-                self._stop.wait(1.0)
+            if turns.is_failing:
+                self._stop.wait(PAUSE_S)
 
 
 async def forward(

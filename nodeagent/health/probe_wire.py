@@ -10,11 +10,13 @@ import socket
 import struct
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from hashlib import sha256
 from statistics import median
 from time import monotonic
 
 from health.records.frames import BURSTS, MOST_BURST_S, MOST_BYTES, MOST_PEERS, PAIR_S, PINGS, ProbeResult
+from nodeagent.loops import PAUSE_S, Turns
 
 MAGIC = b"tonprob1"
 NONCE_BYTES = 16
@@ -209,15 +211,14 @@ class ProbeListener:
             self._tokens = dict.fromkeys(tokens[:MOST_PEERS], until_s)
 
     def _run(self) -> None:
+        turns = Turns("probe listener")
         while not self._stop.is_set():
-            try:
+            with turns.turn(), suppress(TimeoutError):
                 opened, _ = self._opened.accept()
-            except TimeoutError:
-                continue
-            except OSError:
-                return
-            with opened:
-                self._serve(opened)
+                with opened:
+                    self._serve(opened)
+            if turns.is_failing:  # such as for want of descriptors
+                self._stop.wait(PAUSE_S)
 
     def _serve(self, opened: socket.socket) -> None:
         """Serves one connection, if it shows a token that is admitted."""

@@ -18,6 +18,7 @@ from cluster.clock import Clock
 from cluster.errors import UNREADABLE
 from health.records import frames
 from nodeagent.health.probe_wire import ProbeError, ProbeListener, introduce, measured, prepare
+from nodeagent.loops import Turns
 from power.leases.messages import Keys, Refusal, opened_text
 
 log = structlog.get_logger(__name__)
@@ -137,12 +138,14 @@ class Prober:
     def _run(self) -> None:
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+        turns = Turns("prober")
         while (order := self._orders.get()) is not None:
             for peer in order.measure:
-                made = self._measured(order, peer)
-                self.measured += 1
-                with self._lock:
-                    self._results.append((self._clock(), replace(made, number=order.number, peer=peer.node)))
+                with turns.turn():
+                    made = self._measured(order, peer)
+                    self.measured += 1
+                    with self._lock:
+                        self._results.append((self._clock(), replace(made, number=order.number, peer=peer.node)))
 
     def _measured(self, order: frames.ProbeOrder, peer: frames.Peer) -> frames.ProbeResult:
         """What one peer shows; nothing where too many pairs were measured within a minute."""

@@ -65,7 +65,7 @@ def candidates(snapshot: Snapshot, host: problem.HostPrice) -> Sequence[int]:
     """Nodes whose pods may all be moved, the most expensive first, then those with fewest pods."""
     pods, usd = snapshot.pods, problem.batch_of(snapshot, host).node_usd
     runs = (pods.node != PENDING) & ((pods.priority < problem.SYSTEM_PRIORITY) | (pods.devices != 0))
-    fixed = runs & (~pods.movable | (pods.gang >= 0))
+    fixed = runs & (~(pods.movable & pods.may_be_stopped) | (pods.gang >= 0))
     if (plain := proposal.by_batch(snapshot)) is not None:
         fixed |= runs & ~plain
     count = np.bincount(pods.node[runs], minlength=len(snapshot.nodes))

@@ -150,9 +150,11 @@ def within_limits(snapshot: Snapshot, seats: Seats) -> tuple[Seats, IntArray]:
 
 
 def by_batch(snapshot: Snapshot) -> BoolArray | None:
-    """Pods that a batch may place: those that no rule between pods is about, and gangs of such. None: all."""
+    """Pods that a batch may place: those that no rule between pods is about, and gangs of such without roles. None:
+    all."""
     pods = snapshot.pods
     ruled = np.array([bool(s.beside.is_bound or s.beside.crowds) for s in pods.shapes], dtype=np.bool_)[pods.shape]
+    ruled |= np.array([*(bool(gang.roles) for gang in snapshot.gangs), False], dtype=np.bool_)[pods.gang]
     if not ruled.any():
         return None
     ruled |= (pods.gang >= 0) & np.isin(pods.gang, pods.gang[ruled])

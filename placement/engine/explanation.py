@@ -76,6 +76,7 @@ WORDS = {
     "cpu": "too little free CPU",
     "memory": "too little free memory",
     "power": "free resources, but no power headroom",
+    workloads.PODS: "as many pods as its kubelet admits",
     **neighbours.REFUSALS,
 }
 LACKS = "too little free "
@@ -115,7 +116,7 @@ class Obstacles:
     def words(self) -> str:
         """Enumeration of the obstacles with their numbers of nodes; empty where there are none."""
         figures = self.figures
-        known = {**WORDS, **{name: LACKS + name for name in self.nodes if name not in WORDS}}
+        known = {**WORDS, **{name: LACKS + name for name in self.nodes if name not in WORDS and name != "within"}}
         parts = [f"{figures[kind]:.0f} with {words}" for kind, words in known.items() if kind in figures]
         if self.scope is not None and "within" in figures:
             parts.insert(0, f"{figures['within']:.0f} {self.scope.words}")

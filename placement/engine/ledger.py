@@ -80,13 +80,18 @@ class Ledger:
         nodes: rows to check, all when None. Returns shape (len(nodes),).
         """
         rows = ALL if nodes is None else nodes
-        enough = (self.cpu_milli[rows] >= shape.cpu_milli) & (self.memory_bytes[rows] >= shape.memory_bytes)
+        enough = has(self.cpu_milli[rows], shape.cpu_milli) & has(self.memory_bytes[rows], shape.memory_bytes)
         if shape.gpus:
             enough &= (self.gpu_milli[rows] >= shape.gpu_milli).sum(axis=1) >= shape.gpus
         if self.others or shape.others:
             enough &= has_others(shape, self.others, rows)
         fits: BoolArray = enough
         return fits
+
+
+def has(left: IntArray, asked: int) -> BoolArray:
+    """Whether each node has as much left; a pod that asks for none may go where pods hold more than the node has."""
+    return left >= asked if asked else np.ones(len(left), dtype=np.bool_)
 
 
 def has_others(shape: PodShape, left: Mapping[str, IntArray], rows: IntArray | slice = ALL) -> BoolArray | bool:

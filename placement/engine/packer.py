@@ -14,7 +14,7 @@ from cluster.power import PowerTable
 from cluster.power_floors import PowerFloors, held_devices, paths_of
 from cluster.snapshot import PENDING, Snapshot, device_numbers
 from cluster.workloads import ALONE, WHOLE_GPU_MILLI, PodShape
-from placement.engine.ledger import Ledger, has_others
+from placement.engine.ledger import Ledger, has, has_others
 from placement.engine.policy import Policy
 
 TIGHTNESS = 16
@@ -371,7 +371,7 @@ class Packer:
         surcharge = self.policy.surcharge(shape, ledger)
         if not (row.cost < np.inf).any():  # no node has room, so nobody needs to know which ones the pod may use
             return row.cost.copy(), row.devices
-        usable = self._eligible(filters) & (ledger.memory_bytes >= shape.memory_bytes)
+        usable = self._eligible(filters) & has(ledger.memory_bytes, shape.memory_bytes)
         if shape.others:
             usable &= has_others(shape, ledger.others)
         usable = self._beside(shape, usable)

@@ -104,7 +104,7 @@ def _most_seats(
 
 
 @dataclass(frozen=True, slots=True)
-class Crowd:
+class SharedStocks:
     """Stocks whose instances could make room for each other, because some may use several of them."""
 
     name: str
@@ -114,7 +114,7 @@ class Crowd:
     stocks: frozenset[str]
 
 
-def crowd_at(question: MixQuestion, seats: Mapping[tuple[InstanceGroup, str], float], at: str) -> Crowd:
+def crowd_at(question: MixQuestion, seats: Mapping[tuple[InstanceGroup, str], float], at: str) -> SharedStocks:
     """The crowd of a stock, given who sits where: one more device for any of them makes room for all of them."""
     stocks, before = {at}, set[str]()
     while stocks != before:
@@ -127,7 +127,9 @@ def crowd_at(question: MixQuestion, seats: Mapping[tuple[InstanceGroup, str], fl
     label = ", ".join(sorted(types)) or at
     order = dict.fromkeys(need.service for need in question.needs if need.service in kept)
     name = label if stocks >= others or not kept else f"{label} on nodes for {', '.join(order)}"
-    return Crowd(name, sum(question.stock[each].gpus for each in stocks if each in question.stock), frozenset(stocks))
+    return SharedStocks(
+        name, sum(question.stock[each].gpus for each in stocks if each in question.stock), frozenset(stocks)
+    )
 
 
 TOLERANCE = 1e-6

@@ -11,7 +11,7 @@ import pulp
 from cluster.arrays import IntArray
 from cluster.plans import Certificate, CutShort, Reason, worse_cut
 from placement.budget import Budget
-from placement.mix.feasibility import Crowd, crowd_at, is_feasible
+from placement.mix.feasibility import SharedStocks, crowd_at, is_feasible
 from placement.mix.heuristics import fit_into_instances, price_bound, start_mixes, whole_slices
 from placement.mix.milp import build_model, mixes_from
 from placement.mix.pool_split import split_and_rounded
@@ -239,7 +239,7 @@ def _missing(
         return None
     values = {name: float(variable.value() or 0) for name, variable in model.short.items()}
     seats = {where: float(pulp.value(count) or 0) for where, count in model.seats.items()}
-    short: dict[Crowd, float] = {}
+    short: dict[SharedStocks, float] = {}
     for name in (name for name, value in values.items() if value > 1e-4):
         crowd = crowd_at(question, seats, name)
         short[crowd] = short.get(crowd, 0.0) + values[name]

@@ -13,7 +13,7 @@ from cluster.workloads import WHOLE_GPU_MILLI, PodShape
 from placement.budget import Budget
 from placement.engine.ledger import copies_at_most
 from placement.mix.pulp_solver import solve
-from placement.packing.draft import Kind, PackingDraft, members_running
+from placement.packing.draft import Kind, PackingDraft, lacking, members_running
 from placement.packing.units import Unit
 from placement.stock import Footprint, footprint_of
 
@@ -132,7 +132,8 @@ def _seat_near(draft: PackingDraft, unit: Unit, seat: Seat, allowed: BoolArray |
             room[best] = most[best] = 0
         allowed = everywhere & (domain < 0)
     left = _left_of(draft, left, seat, allowed)
-    if len(unit.rows) - len(left) >= unit.need:
+    # A member above the minimum must be placed itself: its gang lacks none without it.
+    if len(left) < len(unit.rows) and lacking(draft, unit.gang) <= 0:
         return True
     draft.roll_back(mark)
     return False

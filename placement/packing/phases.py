@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -10,17 +11,19 @@ from cluster import actions, arrays, plans, workloads
 from cluster.snapshot import PENDING, device_numbers
 from placement.engine.explanation import Scope, copies_now, obstacles, shortage
 from placement.engine.ledger import Ledger
-from placement.packing.draft import PackingDraft, members_running
+from placement.packing.draft import PackingDraft, lacking, members_running
 from placement.packing.preemption import stopped_together
 from placement.packing.units import Unit, order_of_service
 
 
-def phases_of(draft: PackingDraft) -> tuple[plans.Phase, ...]:
+def phases_of(draft: PackingDraft) -> tuple[tuple[plans.Phase, ...], tuple[plans.Unplaced, ...]]:
     """Phases of the plan: units that others make room for, in the order of service; then gangs; then single pods.
 
     An eviction belongs to the first unit that cannot start without it, and the phase of such a unit is whole. Where it
     may not be done, because it would stop too many pods or for another reason, no pod is stopped for nothing, and the
     units that do not need its evictions start.
+
+    Units that need the room of pods that end by themselves wait for them, with that as their reason.
     """
     leave, start = draft.changed()
     pods, gone = draft.snapshot.pods, set(leave)
@@ -30,14 +33,19 @@ def phases_of(draft: PackingDraft) -> tuple[plans.Phase, ...]:
         if pods.gang[row] >= 0:
             members.setdefault(int(pods.gang[row]), []).append(row)
     for gang, rows in members.items():
-        stay = sum(pods.node[row] != PENDING and row not in gone for row in draft.members(gang))
-        need = draft.snapshot.gangs[gang].min_members - stay
-        units.append(Unit(int(draft.priority[rows[0]]), tuple(rows), need, gang))
+        stay = [row for row in draft.members(gang) if pods.node[row] != PENDING and row not in gone]
+        units.append(Unit(int(draft.priority[rows[0]]), tuple(rows), lacking(draft, gang, stay), gang))
     room = _Room(draft, leave) if leave else None
     if room:
         units.sort(key=lambda unit: order_of_service(draft, unit))
     making_room, gangs, singles = list[plans.Phase](), list[tuple[int, plans.Phase]](), list[int]()
+    waiting = list[plans.Unplaced]()
     for unit in units:
+        if room and (awaited := room.awaited_by(unit)):
+            stops = tuple(_evict(draft, row, unit.label(draft.snapshot)) for row in sorted(awaited.stops))
+            making_room.append(plans.Phase(f"make room for {unit.label(draft.snapshot)}", stops, whole=True))
+            waiting.append(plans.Unplaced(unit.label(draft.snapshot), awaited.reason(draft)))
+            continue
         free, *bought = room.parts_of(unit) if room else [_Part(unit.rows)]
         if bought and free.rows:
             making_room.append(_start(draft, unit, free))
@@ -46,11 +54,28 @@ def phases_of(draft: PackingDraft) -> tuple[plans.Phase, ...]:
         else:
             singles += free.rows
         making_room += [_start(draft, unit, part) for part in bought]
-    left = tuple(_evict(draft, row, "its gang") for row in leave if room and row not in room.stopped)
+    goers = [row for row in leave if room and not (row in room.stopped or draft.ends(row))]
+    left = tuple(_evict(draft, row, "its gang") for row in goers)
     binds = tuple(_bind(draft, row) for row in sorted(singles))
     starts = [phase for _, phase in sorted(gangs, key=lambda each: each[0])]
     phases = (*making_room, plans.Phase("make room", left), *starts, plans.Phase("start pods", binds))
-    return tuple(phase for phase in phases if phase.steps)
+    return tuple(phase for phase in phases if phase.steps), tuple(waiting)
+
+
+class _Awaited:
+    """What a unit waits for that starts where pods end by themselves."""
+
+    def __init__(self) -> None:
+        self.stops: list[int] = []
+        """Pods that are stopped for it beside those."""
+        self.ending = set[int]()
+        self.nodes = set[int]()
+
+    def reason(self, draft: PackingDraft) -> plans.Reason:
+        names = [draft.snapshot.nodes.names[node] for node in sorted(self.nodes)]
+        where = names[0] if len(names) == 1 else f"{len(names)} nodes"
+        words = f"starts on {where} once {max(1, len(self.ending))} pods that are ending there are gone"
+        return plans.Reason("AwaitsEnding", words, {"ending": float(len(self.ending)), "nodes": float(len(names))})
 
 
 class _Part:
@@ -72,21 +97,45 @@ class _Room:
         for row in sorted(leave, key=lambda row: (draft.priority[row], draft.shape(row).total_gpu_milli, row)):
             self._leaving.setdefault(int(draft.snapshot.pods.node[row]), []).append(row)
         self.stopped = set[int]()
+        self._awaited = set[int]()
+        """Nodes where a unit waits for pods that end."""
+
+    def awaited_by(self, unit: Unit) -> _Awaited | None:
+        """What a unit waits for, where it needs the room of pods that end; None where it needs none of theirs.
+
+        Their room and that of the pods stopped beside them then counts as taken.
+        """
+        found = _Awaited()
+        for row in unit.rows:
+            victims = self.victims_of(row)
+            if any(map(self._draft.ends, victims)) or (int(self._draft.node[row]) in self._awaited and victims):
+                found.nodes.add(int(self._draft.node[row]))
+                found.ending |= set(filter(self._draft.ends, victims))
+                found.stops += [each for each in victims if not self._draft.ends(each) and each not in found.stops]
+        if not found.nodes:
+            return None
+        self.stopped |= set(found.stops)
+        self._awaited |= found.nodes
+        return found
 
     def victims_of(self, row: int) -> list[int]:
         """Pods that must be stopped, beside those that already are, for a pod to start where the draft places it."""
         draft, pods = self._draft, self._draft.snapshot.pods
         shape, node, free = draft.shape(row), int(draft.node[row]), self._ledger
-        cpu_milli, memory_bytes = int(free.cpu_milli[node]), int(free.memory_bytes[node])
         gpu_milli, victims = free.gpu_milli[node].tolist(), dict[int, None]()
+        asked = {"cpu": shape.cpu_milli, "memory": shape.memory_bytes}
+        left = {"cpu": int(free.cpu_milli[node]), "memory": int(free.memory_bytes[node])}
+        for name in free.others.keys() & {workloads.PODS, *dict(shape.others)}:
+            asked[name], left[name] = shape.asks(name), int(free.others[name][node])
 
         def stop(rows: Iterable[int]) -> None:
-            nonlocal cpu_milli, memory_bytes
             for each in rows:
                 victims[each] = None
                 if pods.node[each] == node:
-                    cpu_milli += draft.shape(each).cpu_milli
-                    memory_bytes += draft.shape(each).memory_bytes
+                    own = draft.shape(each)
+                    for name in left:
+                        held = {"cpu": own.cpu_milli, "memory": own.memory_bytes}
+                        left[name] += held[name] if name in held else own.asks(name)
                     for device in device_numbers(int(pods.devices[each])):
                         gpu_milli[device] += draft.shape(each).gpu_milli
 
@@ -98,8 +147,10 @@ class _Room:
                     break
                 if pods.devices[each] >> device & 1 and each not in self.stopped and each not in victims:
                     stop(self._group[each])
-        for each in self._leaving.get(node, ()):
-            if cpu_milli >= shape.cpu_milli and memory_bytes >= shape.memory_bytes:
+        # Which of the pods that leave a rule between pods concerns is not told here: all of them go first.
+        is_ruled = shape.beside != workloads.ALONE
+        for each in self._leaving.get(node, ()) if not shape.beside.rules else chain(*self._leaving.values()):
+            if not is_ruled and all(left[name] >= asked[name] for name in asked):
                 break
             if each not in self.stopped and each not in victims:
                 stop(self._group[each])
@@ -115,6 +166,15 @@ class _Room:
         self._ledger.take(draft.shape(row), int(draft.node[row]), device_numbers(int(draft.devices[row])))
         part.rows.append(row)
 
+    def _lacks(self, unit: Unit, part: _Part) -> bool:
+        """Whether the pods of this part are too few for the unit to start."""
+        draft = self._draft
+        if unit.gang < 0 or not draft.snapshot.gangs[unit.gang].roles:
+            return len(part.rows) < unit.need
+        runs = (row for row in draft.members(unit.gang) if draft.snapshot.pods.node[row] != PENDING)
+        stay = [row for row in runs if row not in self._group]
+        return lacking(draft, unit.gang, [*stay, *part.rows]) > 0
+
     def parts_of(self, unit: Unit) -> Iterator[_Part]:
         """First a unit's pods that start without a stop, then parts with one: what its gang needs, and single pods.
 
@@ -126,9 +186,9 @@ class _Room:
                 waiting.append(row)
             else:
                 self.begin(row, (), free)
-        if len(free.rows) < unit.need:
+        if self._lacks(unit, free):
             yield _Part()
-            while len(free.rows) < unit.need and waiting:
+            while waiting and self._lacks(unit, free):
                 row = waiting.pop(0)
                 self.begin(row, self.victims_of(row), free)
         yield free
@@ -147,7 +207,8 @@ def _start(draft: PackingDraft, unit: Unit, part: _Part) -> plans.Phase:
 
 def _evict(draft: PackingDraft, row: int, beneficiary: str) -> plans.Step:
     snapshot = draft.snapshot
-    action = actions.Evict(snapshot.pods.names[row], snapshot.nodes.names[int(snapshot.pods.node[row])])
+    of_unit = beneficiary if "/" in beneficiary else ""
+    action = actions.Evict(snapshot.pods.names[row], snapshot.nodes.names[int(snapshot.pods.node[row])], of_unit)
     words = f"makes room for {beneficiary}, which has higher priority"
     return plans.Step(action, plans.Reason(actions.PREEMPTED, words, {"priority": int(draft.priority[row])}))
 

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from cluster.arrays import BoolArray
-from cluster.plans import CutShort, Plan, Reason, Unplaced
+from cluster.plans import CutShort, Phase, Plan, Reason, Unplaced
 from cluster.snapshot import PENDING, Snapshot
 from placement.budget import Budget
 from placement.engine.packer import Packer
@@ -14,6 +14,8 @@ from placement.packing.draft import PLACES_PER_POD, PackingDraft, members_runnin
 from placement.packing.gangs import Seat, seat_gang, seat_instances_together
 from placement.packing.phases import Reasons, phases_of
 from placement.packing.preemption import PLACES_PER_SEARCH, seat_by_preemption, spare_victims
+from placement.packing.releases import left_to_kube_scheduler
+from placement.packing.spared import SparedPods
 from placement.packing.units import FairQueue, Unit, UnitQueue, as_of_now, pending_units, units_of
 
 WORK_PER_S = 2_000_000.0
@@ -65,12 +67,19 @@ def pack(
         unserved = turn.unserved - had_turn
         had_turn |= rows_of(left)
         left = pending_units(draft)
-    phases, unplaced = phases_of(draft), list[Unplaced]()
+    phases, waiting = phases_of(draft)
+    unplaced = list(waiting)
+    released = left_to_kube_scheduler(draft, left) if preempt else {}
+    if released:
+        phases = (*phases, Phase("leave to kube-scheduler", tuple(released.values())))
     if left:
-        reasons = Reasons(draft)
+        reasons, spared = Reasons(draft), SparedPods(draft)
         for unit in left:
+            if unit.rows[0] in released:
+                continue
             had_no_turn = turn.ended and not unserved.isdisjoint(unit.rows)
-            unplaced.append(Unplaced(unit.label(snapshot), NO_TURN[turn.ended] if had_no_turn else reasons.of(unit)))
+            why = NO_TURN[turn.ended] if had_no_turn else spared.added_to(reasons.of(unit), unit)
+            unplaced.append(Unplaced(unit.label(snapshot), why))
     return Plan(phases=phases, unplaced=tuple(unplaced), cut_short=(OUT_OF_TIME,) if turn.ended == "time" else ())
 
 
@@ -209,7 +218,9 @@ class Attempt:
         else:
             is_seated = seat_gang(draft, unit, Seat(self._in_free_resources))
         may_stop = preempt and not is_seated and not self.was_cut
-        if may_stop and ((draft.node != PENDING) & (draft.priority < unit.priority)).any():
+        out_of_stops = draft.snapshot.out_of_stops
+        may_stop = may_stop and not (out_of_stops and unit.label(draft.snapshot) in out_of_stops)
+        if may_stop and ((draft.node != PENDING) & (draft.resistance < unit.priority)).any():
             if unit.gang < 0:
                 is_seated = self._by_preemption(row, None)
             else:

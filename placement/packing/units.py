@@ -9,8 +9,9 @@ from itertools import count
 import numpy as np
 
 from cluster.snapshot import PENDING, Snapshot
+from cluster.workloads import Gang
 from placement.budget import Budget
-from placement.packing.draft import PackingDraft, members_running
+from placement.packing.draft import ENDING, PackingDraft, lacking, members_running
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,8 @@ def pending_units(draft: PackingDraft) -> list[Unit]:
     use it up, and GPUs would stay idle for lack of it (benchmarks/binding.py, overload: 97.4 % of the GPUs allocated,
     against 99.8 %).
     """
-    units = units_of(draft, np.flatnonzero(draft.node == PENDING).tolist())
+    waiting = (draft.node == PENDING) & (draft.resistance != ENDING)
+    units = units_of(draft, np.flatnonzero(waiting).tolist())
     return sorted(units, key=lambda unit: order_of_service(draft, unit))
 
 
@@ -109,7 +111,8 @@ def order_of_service(draft: PackingDraft, unit: Unit) -> Order:
     gpu = sum(shape.total_gpu_milli for shape in shapes)
     cpu = 0 if gpu else sum(shape.cpu_milli for shape in shapes)
     had_its_turn = bool(draft.tried) and unit.label(draft.snapshot) in draft.tried
-    return (-unit.priority, had_its_turn, -gpu, -cpu, unit.rows[0])
+    was_refused = any(shape.refused_on for shape in shapes)  # its place was kept in vain, so others come first
+    return (-unit.priority, had_its_turn or was_refused, -gpu, -cpu, unit.rows[0])
 
 
 def namespace_of(draft: PackingDraft, unit: Unit) -> str:
@@ -122,15 +125,28 @@ def namespace_of(draft: PackingDraft, unit: Unit) -> str:
 def gang_units(draft: PackingDraft, gang: int) -> list[Unit]:
     """Pending part of a gang: one unit while the gang is below its minimum, pod by pod once it runs."""
     wanted = draft.snapshot.gangs[gang]
-    rows = [row for row in draft.members(gang) if draft.node[row] == PENDING]
+    rows = [row for row in draft.members(gang) if draft.node[row] == PENDING and not draft.ends(row)]
     if not rows:
         return []
     rows.sort(key=lambda row: (-draft.shape(row).total_gpu_milli, -draft.shape(row).cpu_milli, row))
     priority = int(draft.priority[rows[0]])
-    need = wanted.min_members - len(members_running(draft, gang))
+    need = lacking(draft, gang)
     if need <= 0:
         return [Unit(priority, (row,), 1, gang) for row in rows]
-    return [Unit(priority, tuple(rows), need, gang)]
+    return [Unit(priority, tuple(_needed_first(draft, wanted, rows)), need, gang)]
+
+
+def _needed_first(draft: PackingDraft, gang: Gang, rows: list[int]) -> list[int]:
+    """The pending members in the same order, but those that its roles need before those that could be spared."""
+    if not gang.roles:
+        return rows
+    names, members = draft.snapshot.pods.names, [(role.least, frozenset(role.members)) for role in gang.roles]
+    runs = {names[row] for row in members_running(draft, draft.snapshot.gangs.index(gang))}
+    needed: set[int] = set()
+    for least, of_role in members:
+        waiting = [row for row in rows if names[row] in of_role]
+        needed.update(waiting[: max(0, least - len(of_role & runs))])
+    return sorted(rows, key=lambda row: row not in needed)
 
 
 ROUNDS = 8

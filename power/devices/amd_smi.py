@@ -38,7 +38,7 @@ class AmdSmi:
         self._checked(self._smi.amdsmi_shut_down)
 
     def discover(self) -> tuple[backend.DeviceFacts, ...]:
-        return tuple(self._facts(handle) for handle in self._checked(self._smi.amdsmi_get_processor_handles))
+        return backend.of_each(self._facts, self._checked(self._smi.amdsmi_get_processor_handles))
 
     def read(self) -> Mapping[str, backend.DeviceReading | backend.DeviceError]:
         found: dict[str, backend.DeviceReading | backend.DeviceError] = {}

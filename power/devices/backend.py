@@ -1,8 +1,8 @@
 """Interface of device back ends, and the original limits of devices, which are recorded before the first change."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from cluster.errors import TonnageError
 
@@ -108,6 +108,22 @@ class Backend(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+T = TypeVar("T")
+
+
+def of_each(facts_of: Callable[[T], DeviceFacts], devices: Iterable[T]) -> tuple[DeviceFacts, ...]:
+    """Facts of the devices that answer: one that is lost hides no other. Raises DeviceError where none answers."""
+    found, errors = [], []
+    for each in devices:
+        try:
+            found.append(facts_of(each))
+        except DeviceError as error:
+            errors.append(error)
+    if errors and not found:
+        raise errors[0]
+    return tuple(found)
 
 
 TOLERANCE_W = 1.0

@@ -46,7 +46,7 @@ class Nvml:
     def discover(self) -> tuple[backend.DeviceFacts, ...]:
         count = self._checked(self._nvml.nvmlDeviceGetCount)
         handles = [self._maybe(partial(self._nvml.nvmlDeviceGetHandleByIndex, number)) for number in range(count)]
-        return tuple(self._facts(handle) for handle in handles if handle is not None)
+        return backend.of_each(self._facts, (handle for handle in handles if handle is not None))
 
     def read(self) -> Mapping[str, backend.DeviceReading | backend.DeviceError]:
         found: dict[str, backend.DeviceReading | backend.DeviceError] = {}

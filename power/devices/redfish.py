@@ -5,6 +5,7 @@ drops requests under load (DMTF DSP0266; EnvironmentMetrics of DSP0268). These c
 `nodeagent/out_of_band.py` wraps them, limits the load on the BMC, and determines when a limit is in force.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -45,41 +46,50 @@ class Redfish:
         """clock: monotonic seconds. setter_web: transport of the setters, so that a slow one delays no readings."""
         self._web, self._clock, self._setter_web = web, clock, setter_web or web
         self._known: dict[str, _Known] = {}
+        self._unread: dict[str, DeviceError] = {}
+        """Processors that did not answer when devices were searched, by path."""
 
     def close(self) -> None:
         return None
 
     def discover(self) -> tuple[DeviceFacts, ...]:
         known: dict[str, _Known] = {}
+        unread: dict[str, DeviceError] = {}
         for system in members(self._web, f"{ROOT}/Systems"):
-            processors = resource(self._web, system).get("Processors", {}).get("@odata.id")
+            processors = link(resource(self._web, system), "Processors")
             for path in members(self._web, processors) if processors else ():
-                about = resource(self._web, path)
-                metrics = about.get("EnvironmentMetrics", {}).get("@odata.id")
-                if metrics and about.get("ProcessorType") in ("GPU", "Accelerator"):
-                    facts = _facts(about, resource(self._web, metrics))
-                    known[facts.uuid] = _Known(path, metrics, facts)
+                try:
+                    about = resource(self._web, path)
+                    if about.get("ProcessorType") in ("GPU", "Accelerator"):
+                        metrics = link(about, "EnvironmentMetrics")
+                        if not metrics:
+                            raise DeviceError(REFUSED, f"{path} names no EnvironmentMetrics")
+                        facts = _facts(path, about, resource(self._web, metrics))
+                        known[facts.uuid] = _Known(path, metrics, facts)
+                except DeviceError as error:  # one that does not answer hides no other
+                    unread[path] = error
+        self._unread = unread
         self._known = known
         return tuple(each.facts for each in known.values())
 
     def read(self) -> Mapping[str, DeviceReading | DeviceError]:
-        found: dict[str, DeviceReading | DeviceError] = {}
+        found: dict[str, DeviceReading | DeviceError] = dict(self._unread)
         for uuid, known in self._known.items():
             try:
                 metrics = resource(self._web, known.metrics)
             except DeviceError as error:
                 found[uuid] = error
                 continue
-            limit_w = _setpoint(metrics)
+            limit_w = _limit_w(metrics)
             # No energy counter: EnergykWh advances in steps of a watt-hour at best, 3600 J, as much as a GPU draws in
             # 5 s.
             found[uuid] = DeviceReading(
                 uuid=uuid,
                 at_s=self._clock(),
-                draw_w=number(metrics.get("PowerWatts", {}).get("Reading")),
+                draw_w=_draw_w(metrics, known.facts.max_w),
                 limit_w=limit_w,
                 requested_w=limit_w,
-                temperature_c=number(metrics.get("TemperatureCelsius", {}).get("Reading")),
+                temperature_c=reading(metrics, "TemperatureCelsius"),
             )
         return found
 
@@ -87,12 +97,14 @@ class Redfish:
         known = self._device(uuid)
         if not known.facts.can_limit:
             raise DeviceError(REFUSED, known.facts.why_not)
-        _, headers, _ = _request(self._setter_web, "GET", known.metrics)
+        _, headers, before = _request(self._setter_web, "GET", known.metrics)
         condition = {"If-Match": headers["etag"]} if "etag" in headers else {}
-        wanted = {"PowerLimitWatts": {"SetPoint": round(limit_w)}}
-        _request(self._setter_web, "PATCH", known.metrics, wanted, condition)
+        limit: dict[str, Any] = {"SetPoint": round(limit_w)}
+        if part(before, "PowerLimitWatts").get("ControlMode") == "Disabled":  # a set point would be in force for nobody
+            limit["ControlMode"] = "Automatic"
+        _request(self._setter_web, "PATCH", known.metrics, {"PowerLimitWatts": limit}, condition)
         _, _, metrics = _request(self._setter_web, "GET", known.metrics)
-        reported_w = _setpoint(metrics) if isinstance(metrics, Mapping) else None
+        reported_w = _limit_w(metrics)
         if reported_w is None:
             raise DeviceError(BROKEN, f"{known.metrics} reports no limit after one was set")
         return reported_w
@@ -111,7 +123,9 @@ class Redfish:
 
 def members(web: Web, path: str) -> list[str]:
     """The paths of a collection's members. Raises DeviceError."""
-    return [str(member["@odata.id"]) for member in resource(web, path).get("Members", ())]
+    listed = resource(web, path).get("Members")
+    found = (link({"": member}, "") for member in (listed if isinstance(listed, list) else ()))
+    return [each for each in found if each]
 
 
 def resource(web: Web, path: str) -> Mapping[str, Any]:
@@ -139,14 +153,14 @@ def _request(
     return status, answered, found
 
 
-def _facts(about: Mapping[str, Any], metrics: Mapping[str, Any]) -> DeviceFacts:
-    limit = metrics.get("PowerLimitWatts", {})
+def _facts(path: str, about: Mapping[str, Any], metrics: Mapping[str, Any]) -> DeviceFacts:
+    limit = part(metrics, "PowerLimitWatts")
     low, high = number(limit.get("AllowableMin")), number(limit.get("AllowableMax"))
-    now = _setpoint(metrics) or 0.0
+    now = _limit_w(metrics) or 0.0
     can = low is not None and high is not None and low < high
     return DeviceFacts(
-        uuid=str(about.get("UUID") or about["@odata.id"]),
-        model=str(about.get("Model", "accelerator")),
+        uuid=str(about.get("UUID") or about.get("@odata.id") or path),
+        model=str(about.get("Model") or "accelerator"),
         backend="redfish",
         min_w=now if low is None else low,
         max_w=now if high is None else high,
@@ -156,13 +170,52 @@ def _facts(about: Mapping[str, Any], metrics: Mapping[str, Any]) -> DeviceFacts:
     )
 
 
-def _setpoint(metrics: Mapping[str, Any]) -> float | None:
-    return number(metrics.get("PowerLimitWatts", {}).get("SetPoint"))
+def _limit_w(metrics: Any) -> float | None:
+    """Limit in force: the set point, and the highest one where none is set yet or where it is above that."""
+    limit = part(metrics, "PowerLimitWatts")
+    wanted_w, high_w = number(limit.get("SetPoint")), number(limit.get("AllowableMax"))
+    if high_w is not None and (wanted_w is None or limit.get("ControlMode") == "Disabled" or wanted_w > high_w):
+        return high_w
+    return wanted_w
+
+
+_ABSURD = 4.0
+"""Multiple of its highest limit that no device draws: milliwatts, or a register's bits."""
+
+
+def _draw_w(metrics: Mapping[str, Any], high_w: float) -> float | None:
+    draw_w = reading(metrics, "PowerWatts")
+    return None if draw_w is not None and high_w > 0 and draw_w > _ABSURD * high_w else draw_w
+
+
+def part(about: Any, name: str) -> Mapping[str, Any]:
+    """A property that is an object; an empty one for what is absent, null or anything else."""
+    found = about.get(name) if isinstance(about, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def link(about: Any, name: str) -> str:
+    """Path behind a property that refers to a resource, as an object or as text; empty where there is none."""
+    found = about.get(name) if isinstance(about, Mapping) else None
+    found = found.get("@odata.id") if isinstance(found, Mapping) else found
+    return found if isinstance(found, str) and found.startswith("/") else ""
+
+
+def reading(metrics: Mapping[str, Any], name: str) -> float | None:
+    """Value of a sensor excerpt, which some services write as a bare number."""
+    found = metrics.get(name)
+    return number(found.get("Reading") if isinstance(found, Mapping) else found)
 
 
 def number(value: Any) -> float | None:
-    """The value where it is a number, else None."""
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    """The value where it is a number from 0, also as text; else None."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        found = float(value)
+    except ValueError:
+        return None
+    return found if math.isfinite(found) and found >= 0 else None
 
 
 PLACES = ("Enclosure", "ImmersionTank", "Pod", "Rack", "RackGroup", "Row", "Sidecar", "Zone")
@@ -209,18 +262,37 @@ class ChassisMeter:
         """Whether it is the machine rather than a part of it, or of a rack."""
         if about.get("ChassisType") in PLACES:
             return False
-        holder = ((about.get("Links") or {}).get("ContainedBy") or {}).get("@odata.id")
-        return holder is None or self._get(holder).get("ChassisType") in PLACES
+        holder = link(part(about, "Links"), "ContainedBy")
+        return not holder or self._get(holder).get("ChassisType") in PLACES
 
     def _watts(self, about: Mapping[str, Any]) -> float | None:
-        if metrics := (about.get("EnvironmentMetrics") or {}).get("@odata.id"):
-            reading = (self._get(metrics).get("PowerWatts") or {}).get("Reading")
-            if (watts := number(reading)) is not None:
+        if metrics := link(about, "EnvironmentMetrics"):
+            watts = reading(self._get(metrics), "PowerWatts")
+            if watts is not None and watts not in NO_METER:
                 return watts
-        if power := (about.get("Power") or {}).get("@odata.id"):  # deprecated, but the only source on older BMCs
-            controls = self._get(power).get("PowerControl") or [{}]
-            return number(controls[0].get("PowerConsumedWatts"))
+        if power := link(about, "Power"):  # deprecated, but the only source on older BMCs
+            return _whole_w(self._get(power).get("PowerControl"))
         return None
 
     def _get(self, path: str) -> Mapping[str, Any]:
         return resource(self._web, path)
+
+
+NO_METER = (0.0, 65535.0)
+"""What sensors that are absent or not ready report: a machine whose BMC answers draws more than nothing."""
+_WHOLE = ("system", "chassis", "server", "total", "node", "enclosure")
+"""Words of names of a control that is of the whole machine."""
+
+
+def _whole_w(controls: Any) -> float | None:
+    """Draw of the machine by its power controls; None where several report and none is named the machine's."""
+    listed = controls if isinstance(controls, list) else [controls]
+    found = []
+    for each in listed:
+        watts = number(each.get("PowerConsumedWatts")) if isinstance(each, Mapping) else None
+        if watts is not None and watts not in NO_METER:
+            found.append((watts, f"{each.get('Name') or ''} {each.get('PhysicalContext') or ''}".lower()))
+    whole = [watts for watts, name in found if any(word in name for word in _WHOLE)]
+    if len(whole) == 1 or len(found) == 1:
+        return (whole or [watts for watts, _ in found])[0]
+    return None

@@ -7,8 +7,9 @@ import numpy as np
 
 from cluster.arrays import Names, column
 from cluster.demand import ThroughputProfile
+from cluster.disruption import DisruptionBudget
 from cluster.nodes import NODE_NAME_FIELD, NodeTable, NodeTaint
-from cluster.snapshot import PENDING, PodTable, Snapshot, device_mask
+from cluster.snapshot import PENDING, SPARSE, PodTable, Snapshot, device_mask
 from cluster.workloads import OWN_NODE, WHOLE_GPU_MILLI, Gang, GpuType, ModelService, PodShape, Requirement, Toleration
 
 GIB = 2**30
@@ -37,6 +38,9 @@ class Pod:
     owner: str = ""
     movable: bool = False
     never_preempts: bool = False
+    ending: bool = False
+    strangers: bool = False
+    settled: bool = False
 
 
 def node(name: str, gpus: int = 0, gpu_type: str = "A100", **rest: object) -> Node:
@@ -66,7 +70,7 @@ def shape(
 
 def pod(name: str, gpus: int = 0, *, on: str | None = None, devices: tuple[int, ...] = (), **rest: object) -> Pod:
     """A pod by what it asks; `on` a node with `devices` when it runs already."""
-    about = {key: rest.pop(key) for key in ("priority", "gang", "owner", "movable", "never_preempts") if key in rest}
+    about = {key: rest.pop(key) for key in ("priority", "gang", "owner", "movable", *SPARSE) if key in rest}
     return Pod(name, shape(gpus, **rest), node=on, devices=devices, **about)  # type: ignore[arg-type]
 
 
@@ -84,6 +88,7 @@ def world(
     profiles: Sequence[ThroughputProfile] = (),
     prices: Mapping[str, float] | None = None,
     at_s: float = 0.0,
+    budgets: Sequence[DisruptionBudget] = (),
 ) -> Snapshot:
     """A snapshot of these nodes and pods; every GPU type that occurs costs 1 $/h unless `prices` says otherwise."""
     types = sorted({n.gpu_type for n in nodes if n.gpus} | set(prices or {}))
@@ -113,9 +118,13 @@ def world(
             gang=column((gang_names.index(p.gang) if p.gang else -1 for p in pods), np.int64),
             owner=tuple(p.owner for p in pods),
             movable=column((p.movable for p in pods), np.bool_),
-            never_preempts=column(never, np.bool_) if any(never := [p.never_preempts for p in pods]) else None,
+            **{
+                name: column(marks, np.bool_) if any(marks := [getattr(p, name) for p in pods]) else None
+                for name in SPARSE
+            },
         ),
         gangs=tuple(gangs),
         services=tuple(services),
         profiles=tuple(profiles),
+        budgets=tuple(budgets),
     )

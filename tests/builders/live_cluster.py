@@ -24,6 +24,7 @@ class LiveCluster:
             "Node": self.caches.nodes,
             "Pod": self.caches.pods,
             "Namespace": self.caches.namespaces,
+            "PodDisruptionBudget": self.caches.budgets,
             "PersistentVolumeClaim": self.caches.storage.claims,
             "PersistentVolume": self.caches.storage.volumes,
             "StorageClass": self.caches.storage.classes,

@@ -10,6 +10,7 @@ from cluster.actions import (
     Bind,
     Evict,
     Move,
+    Release,
     ReleaseClaim,
     RestartGang,
     Scale,
@@ -21,6 +22,7 @@ from cluster.arrays import column
 from cluster.autoscaling import Scaler, ScaleTarget
 from cluster.changes import PROBATION_TAINT, UNHEALTHY_TAINT
 from cluster.demand import Demand, LengthGrid, Slo
+from cluster.disruption import DisruptionBudget
 from cluster.nodes import NodeTaint
 from cluster.plans import Phase, Plan, Reason, Step
 from cluster.snapshot import Snapshot
@@ -48,6 +50,7 @@ class Content:
     scalers: tuple[Scaler, ...] = ()
     runs_one: frozenset[str] = frozenset()
     """Services that have one instance."""
+    budgets: tuple[DisruptionBudget, ...] = ()
     tight: frozenset[str] = frozenset()
     """Nodes whose power domain lacks a watt to start one more device."""
 
@@ -60,6 +63,7 @@ class Content:
             self.services + other.services,
             self.scalers + other.scalers,
             self.runs_one | other.runs_one,
+            self.budgets + other.budgets,
             self.tight | other.tight,
         )
 
@@ -72,7 +76,7 @@ class Content:
             ModelService(name, "m", demand, Slo(0.04), replicas=one if name in self.runs_one else None)
             for name in self.services
         ]
-        made = world(self.nodes, self.pods, self.gangs, services)
+        made = world(self.nodes, self.pods, self.gangs, services, budgets=self.budgets)
         domains = [Domain("ample", 1e7, kind="row"), Domain("tight", 1e7, kind="row")]
         domains += [Domain(n.name, feeds={"tight" if n.name in self.tight else "ample": 1.0}) for n in self.nodes]
         devices = [Device(f"{n.name}-{d}", n.name) for n in self.nodes for d in range(n.gpus)]
@@ -281,6 +285,12 @@ def _used_claim() -> Content:
 OUT = Content((node("out", 1, taints=(NodeTaint(UNHEALTHY_TAINT, "i.1"),)),))
 
 
+def _stays(code: str, *budgets: DisruptionBudget, **marks: bool) -> Callable[[Random], Wrong]:
+    """Stops a pod that is not to be stopped."""
+    content = Content((node("here", 1),), (pod("wrong", 1, on="here", devices=(0,), **marks),), budgets=budgets)
+    return _alone(Evict("wrong", "here"), code, content)
+
+
 BREAKERS: Mapping[type[Action], Mapping[str, Callable[[Random], Wrong]]] = {
     Bind: {
         **{f"starts a pod on {rule}": partial(_bind, make) for rule, make in SEATS.items()},
@@ -292,8 +302,22 @@ BREAKERS: Mapping[type[Action], Mapping[str, Callable[[Random], Wrong]]] = {
     },
     Evict: {
         **_stops(Evict),
+        "stops a pod of another scheduler": _stays("NotOursToStop", strangers=True),
+        "stops a pod that asks to stay": _stays("NotToBeStopped", settled=True),
+        "stops a pod against its budget": _stays("BudgetForbids", DisruptionBudget("ns/b", 0, ("wrong",))),
         "stops a part of a gang": lambda chance: Wrong(
             Evict("part-1", "seat-1"), "GangNotWhole", _half_gang(chance, runs=2)
+        ),
+    },
+    Release: {
+        "leaves a pod to kube-scheduler that does not exist": _alone(Release("ghost", "here", (0,)), "NotFound", WAITS),
+        "leaves a pod to kube-scheduler where no pod of its own stands": lambda _: Wrong(
+            Release("urgent", "here", (0,)),
+            "OverCapacity",
+            Content(
+                (node("here", 1),),
+                (pod("urgent", 1, priority=9), pod("wrong", 1, on="here", devices=(0,), priority=1)),
+            ),
         ),
     },
     Move: {

@@ -8,6 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
+from cluster.actions import Bind
+from controller.api.structs import Pod, object_from
+from controller.kube.sender import Stamp
+from controller.kube_world.cached_view import seen_pod
+from controller.placers import NodePool, placing_writes
 from simulator.controlplane.server import ControlPlane
 from tests.controlplane.manifests import pod
 from tests.controlplane.operators import ROOT, until
@@ -18,6 +23,8 @@ pytestmark = pytest.mark.controlplane
 TONNAGE = "system:serviceaccount:tonnage-system:tonnage"
 GATED = {"schedulingGates": [{"name": "tonnage.dev/placement"}]}
 MARKS = {"tonnage.dev/node": "a", "tonnage.dev/devices": "0", "tonnage.dev/epoch": "1", "tonnage.dev/placed-at": "x"}
+REQUIRED, PREFERRED = (f"{how}DuringSchedulingIgnoredDuringExecution" for how in ("required", "preferred"))
+SSD = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 
 
@@ -59,7 +66,9 @@ class Namespace:
 
     def release(self, name: str, **more: Any) -> Answer:
         """Tonnage's own patch; `more` are further fields of the pod."""
-        spec = {"schedulingGates": [], "nodeSelector": {"kubernetes.io/hostname": "a"}, **more.pop("spec", {})}
+        pin = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}]}
+        affinity = {"nodeAffinity": {REQUIRED: pin}}
+        spec = {"schedulingGates": [], "affinity": affinity, **more.pop("spec", {})}
         metadata = {"annotations": MARKS, **more.pop("metadata", {})}
         return self.tonnage.send("PATCH", self.path(name), {"metadata": metadata, "spec": spec},
                                  content_type=MERGE_PATCH)  # fmt: skip
@@ -160,14 +169,49 @@ def test_tonnage_changes_nothing_of_a_pod_but_its_gate_its_node_and_its_annotati
         (GATED, {"metadata": {"labels": {"a": "b"}}}, "annotations only"),
         (GATED, {"metadata": {"annotations": {"note": "x"}}}, "annotations only"),
         (GATED, {"metadata": {"finalizers": ["example.com/x"]}}, "annotations only"),
-        (GATED, {"spec": image}, "node selector and its scheduling gate"),
-        (GATED, {"spec": {"activeDeadlineSeconds": 1}}, "node selector and its scheduling gate"),
-        (GATED, {"spec": {"nodeSelector": {"disk": "ssd"}}}, "kubernetes.io/hostname"),
+        (GATED, {"spec": image}, "required node affinity and its scheduling gate"),
+        (GATED, {"spec": {"activeDeadlineSeconds": 1}}, "required node affinity and its scheduling gate"),
+        (GATED, {"spec": {"nodeSelector": {"disk": "ssd"}}}, "required node affinity and its scheduling gate"),
+        (GATED, {"spec": {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [SSD]}}}}}, "by its name"),
+        (GATED, {"spec": {"affinity": {"nodeAffinity": {PREFERRED: [{"weight": 1, "preference": SSD}]}}}}, "required"),
         (others, {}, "the scheduling gate tonnage.dev/placement only"),
     ]
     for spec, more, words in tries:
         assert refused(here.release(here.created(**spec), **more), words), more
     assert here.release(here.created(nodeSelector={"pool": "a"}, **GATED)).is_ok
+
+
+EXISTS = {"matchExpressions": [{"key": "gpu", "operator": "Exists"}, {"key": "n", "operator": "Gt", "values": ["1"]}]}
+NOT_B = {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["b"]}]}
+APART = [{"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": "zone", "matchLabelKeys": ["v"]}]
+
+
+@pytest.mark.parametrize(
+    "affinity",
+    [
+        {},
+        {"nodeAffinity": {PREFERRED: [{"weight": 1, "preference": SSD}]}},
+        {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [SSD, EXISTS, {}, {**SSD, **NOT_B}, NOT_B]}}},
+        {"podAntiAffinity": {REQUIRED: APART}, "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [EXISTS]}}},
+        {"podAntiAffinity": {REQUIRED: APART}},
+    ],
+)
+def test_a_gated_pod_may_be_tied_to_a_node_whatever_its_affinity(here: Namespace, affinity: dict[str, Any]) -> None:
+    """The API server lets the scheduling directives of a gated pod become tighter, in ways that it checks strictly."""
+    name = here.created(affinity=affinity, **GATED)
+    made = here.tenant.send("GET", here.path(name)).body
+    seen = seen_pod(f"{here.name}/{name}", object_from(made, Pod))
+
+    (write,) = placing_writes(seen, Bind(seen.name, "a", ()), {}, [NodePool("gate", {})], Stamp(1, 0.0))
+    answer = here.tonnage.send(write.method, write.path, write.body, content_type=MERGE_PATCH)
+
+    assert answer.is_ok, answer.message
+    after = answer.body["spec"]["affinity"]
+    terms = after["nodeAffinity"].pop(REQUIRED)["nodeSelectorTerms"]
+    assert all({"key": "metadata.name", "operator": "In", "values": ["a"]} in t["matchFields"] for t in terms if t)
+    before = made["spec"].get("affinity", {})
+    before.get("nodeAffinity", {}).pop(REQUIRED, None)
+    assert {"nodeAffinity": {}, **before} == after
 
 
 def test_tonnage_writes_deployments_of_services_only(here: Namespace) -> None:

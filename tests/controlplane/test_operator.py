@@ -421,41 +421,47 @@ def test_a_flood_of_one_namespace_leaves_another_its_turn(
         assert not any("DeadlinePassed" in note or "WorkUsedUp" in note for note in notes(here, "flood-0"))
 
 
-def test_released_pods_that_never_bind_are_taken_back_or_told_of(
-    server: ControlPlane, here: Kubectl, tmp_path: Path
+def test_pods_that_kube_scheduler_refuses_take_another_node_or_give_up_what_they_hold(
+    server: ControlPlane, admin: Kubectl, here: Kubectl, tmp_path: Path
 ) -> None:
-    """B5: kube-scheduler does not bind a pod whose volume does not exist, wherever it was sent."""
+    """K2, K3: no node offers the devices of this claim, which kube-scheduler alone allocates."""
+    kind = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass"}
+    admin("apply", "-f", "-", stdin={**kind, "metadata": {"name": "nobody.example.com"}, "spec": {}})
+    request = {"name": "d", "exactly": {"deviceClassName": "nobody.example.com"}}
+    claim = {
+        **kind,
+        "kind": "ResourceClaim",
+        "metadata": {"name": "unmet"},
+        "spec": {"devices": {"requests": [request]}},
+    }
+    here("create", "-f", "-", stdin=claim)
     gated = {"schedulingGates": [{"name": "tonnage.dev/placement"}], "nodeSelector": {"pool": "gate"}}
-    volume = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "none"}}]}
-    template = {"metadata": {"labels": {"app": "owned"}}, "spec": pod("owned", gpus=1, **gated, **volume)["spec"]}
+    claims = {"resourceClaims": [{"name": "d", "resourceClaimName": "unmet"}]}
+    template = {"metadata": {"labels": {"app": "owned"}}, "spec": pod("owned", gpus=1, **gated, **claims)["spec"]}
     owned = {
         "apiVersion": "apps/v1",
         "kind": "ReplicaSet",
         "metadata": {"name": "owned"},
         "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "owned"}}, "template": template},
     }
-    choosy = {"labelSelector": {"matchLabels": {"app": "none"}}, "topologyKey": "kubernetes.io/hostname"}
-    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [choosy]}}
+    chosen = set[str]()
 
-    def of_the_set() -> set[str]:
-        return {each["metadata"]["name"] for each in here.get("pods", "-l", "app=owned")["items"]}
+    def two_nodes_were_tried() -> bool:
+        for each in here.get("pods", "-l", "app=owned")["items"]:
+            chosen.update(filter(None, [each["metadata"].get("annotations", {}).get("tonnage.dev/node")]))
+        return len(chosen) > 1
 
-    with operator(server.kubeconfig, tmp_path, pools=POOLS, release_deadline_s=2.0):
+    with operator(server.kubeconfig, tmp_path, pools=[{"placer": "gate"}], release_deadline_s=2.0):
         here("create", "-f", "-", stdin=owned)
-        until(lambda: len(of_the_set()) == 1, "the owner has created its pod")
-        first = of_the_set()
-        here("create", "-f", "-", stdin=pod("bare", gpus=1, **gated, **volume))
-        here("create", "-f", "-", stdin=pod("choosy", gpus=1, affinity=affinity, **gated))
-        here("create", "-f", "-", stdin=pod("share", annotations={"tonnage.dev/gpu-milli": "500"}, **gated))
-
-        until(lambda: of_the_set().isdisjoint(first), "the owned pod is taken back, and its owner creates another")
-        until(lambda: any("NotBound" in note for note in notes(here, "bare")), "of the bare pod it is told")
-        until(lambda: any("PodAffinityNotHeeded" in note for note in notes(here, "choosy")), "the third says why")
-        assert here.get("pod", "bare")["metadata"]["annotations"]["tonnage.dev/node"]
+        until(two_nodes_were_tried, "the owned pod is taken back, and its owner's next one goes elsewhere")
+        here("create", "-f", "-", stdin=pod("bare", gpus=1, **gated, **claims))
+        words = "cannot allocate all claims"
+        until(lambda: any("NotBound" in n and words in n for n in notes(here, "bare")), "the bare pod says whose words")
+        assert any("holds no devices any more" in note for note in notes(here, "bare"))
         # B6: kube-scheduler would give the device of a share to the next pod that asks for a whole one.
+        here("create", "-f", "-", stdin=pod("share", annotations={"tonnage.dev/gpu-milli": "500"}, **gated))
         until(lambda: any("no shares" in note for note in notes(here, "share")), "a share is not sent to such a node")
-        for name in ("choosy", "share"):
-            assert here.get("pod", name)["spec"]["schedulingGates"] == gated["schedulingGates"]
+        assert here.get("pod", "share")["spec"]["schedulingGates"] == gated["schedulingGates"]
 
 
 def test_a_gang_that_claims_a_priority_stops_no_pod_of_a_higher_class(
@@ -506,6 +512,38 @@ def test_shares_of_gpus_count_against_the_quota_of_their_namespace(
         here("delete", "pod", "first")
 
         here.wait("condition=Ready", "pod/second")
+
+
+def test_a_service_is_planned_within_the_quota_of_its_namespace(
+    server: ControlPlane, here: Kubectl, tmp_path: Path
+) -> None:
+    """Its instances were planned and its Deployments made, and admission refused their pods."""
+    count = {"requests.nvidia.com/gpu": "0"}
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "gpus"}, "spec": {"hard": count}}
+    here("create", "-f", "-", stdin=quota)
+    until(lambda: here.get("resourcequota", "gpus").get("status", {}).get("hard"), "Kubernetes heeds the quota")
+
+    def why() -> str:
+        conditions = service(here).get("status", {}).get("conditions", [])
+        return next((each["message"] for each in conditions if each["type"] == "Planned"), "")
+
+    with operator(server.kubeconfig, tmp_path, pools=[{"placer": "bind"}]):
+        here("apply", "-f", "-", stdin=chat())
+        until(lambda: f"{GPU} of ResourceQuota" in why(), "the quota is named as the reason")
+        assert here.get("deployments")["items"] == []
+
+        # The examples' service needs fewer than 40 devices.
+        here(
+            "patch",
+            "resourcequota",
+            "gpus",
+            "--type=merge",
+            "-p",
+            json.dumps({"spec": {"hard": {next(iter(count)): "40"}}}),
+        )
+
+        here.wait("condition=Ready", "modelservice/chat")
+    here("delete", "modelservice", "chat")
 
 
 def test_a_node_that_refuses_pods_takes_no_more_for_a_while(

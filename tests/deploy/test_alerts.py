@@ -117,6 +117,7 @@ STORIES = (
             f'{REQUESTS}{{job="t", verb="create", code="none"}}': counter(0, 10),
         },
     ),
+    Story("TonnageStopsInVain", {'tonnage_unplaced{job="t", reason="OutOfStops"}': gauge(0, 1)}),
     Story(
         "TonnageWorkloadWaits",
         {'tonnage_oldest_pending_seconds{job="t", kind="gang"}': gauge(60, 14_401)},

@@ -59,7 +59,7 @@ def test_every_rule_of_every_action_is_broken() -> None:
 
     assert set(BREAKERS) == set(ACTIONS), "a new action needs its wrong plans in tests/builders/wrong_plans.py"
     of_a_plan = {"NotWhole", "StaleEvidence", "TooManyEvictions", "TooManyInstancesStopped", "TooManyNodesOut",
-                 "TooManyRestarts", "UnknownAction"}  # fmt: skip
+                 "TooManyRestarts", "TooManyStopsForSeat", "UnknownAction"}  # fmt: skip
     assert broken == set(REASONS) - of_a_plan
 
 

@@ -28,14 +28,14 @@ class SandboxPodSpec(Slim, frozen=True):
     containers: tuple[ContainerName, ...] = ()
 
 
-class ContainerStatus(Slim, frozen=True):
+class SandboxContainerStatus(Slim, frozen=True):
     name: str
     container_id: str = msgspec.field(default="", name="containerID")
 
 
 class SandboxPodStatus(Slim, frozen=True):
     phase: str = "Pending"
-    container_statuses: tuple[ContainerStatus, ...] = ()
+    container_statuses: tuple[SandboxContainerStatus, ...] = ()
 
 
 class SandboxPod(Slim, frozen=True):

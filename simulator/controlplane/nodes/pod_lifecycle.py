@@ -1,6 +1,6 @@
 """Lifecycle of a pod on a simulated kubelet: admission, and its status at each step."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -9,19 +9,21 @@ from typing import Any
 
 import msgspec
 
-from controller.api.notation import quantity
-from controller.api.structs import Container, Meta, PodClaim, PodStatus, Slim
+from cluster.nodes import NODE_NAME_FIELD, meets
+from controller.api.structs import Container, ContainerPort, Meta, NodeTaint, Pod, PodMeta, PodSpec, PodStatus, Slim
 from controller.dra.objects import DeviceId, ResourceClaim
 from controller.dra.watched import Use, claim_uses
+from controller.snapshot.nodes import terms_of
+from controller.snapshot.pods import requested
 from simulator.controlplane.nodes.client import InsistentClient
 
 PREFIX = "simulated.tonnage.dev/"
 
 ENDED = ("Succeeded", "Failed")
+ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - all addresses, as kubelet reads an empty hostIP
 
 
 class KubeletContainer(Container, frozen=True):
-    name: str = ""
     image: str = ""
 
 
@@ -30,12 +32,9 @@ class KubeletMeta(Meta, frozen=True):
     deletion_grace_period_seconds: int | None = None
 
 
-class KubeletSpec(Slim, frozen=True):
-    containers: tuple[KubeletContainer, ...]
-    init_containers: tuple[Container, ...] = ()
-    node_name: str = ""
+class KubeletSpec(PodSpec, frozen=True):
+    containers: tuple[KubeletContainer, ...] = ()
     restart_policy: str = "Always"
-    resource_claims: tuple[PodClaim, ...] = ()
 
 
 class KubeletPod(Slim, frozen=True):
@@ -103,15 +102,50 @@ def is_restarted(pod: KubeletPod, life: Life) -> bool:
 
 
 def demand(pod: KubeletPod) -> dict[str, Decimal]:
-    """Amounts that the pod holds of its node: its containers together, or an init container that needs more."""
-    total: dict[str, Decimal] = {"pods": Decimal(1)}
-    for container in pod.spec.containers:
-        for name, amount in container.resources.requests.items():
-            total[name] = total.get(name, Decimal(0)) + quantity(amount)
-    for init_container in pod.spec.init_containers:
-        for name, amount in init_container.resources.requests.items():
-            total[name] = max(total.get(name, Decimal(0)), quantity(amount))
-    return total
+    """Amounts that the pod holds of its node."""
+    return {"pods": Decimal(1)} | requested(Pod(PodMeta(pod.metadata.name), pod.spec))
+
+
+def host_ports(pod: KubeletPod) -> list[ContainerPort]:
+    """Ports that its containers and sidecars take on its node."""
+    spec = pod.spec
+    containers = (*spec.containers, *(each for each in spec.init_containers if each.is_sidecar))
+    return [port for container in containers for port in container.ports if port.host_port]
+
+
+def misfit(
+    pod: KubeletPod, labels: Mapping[str, str], taints: Iterable[NodeTaint], taken: Iterable[ContainerPort]
+) -> tuple[str, str] | None:
+    """Reason and message with which a kubelet refuses a pod that its node does not suit; None where it does.
+
+    taken: host ports of the pods that the node has. Source: the kubelet's admission, which asks the filters
+    NodeAffinity and NodePorts of kube-scheduler, and refuses what does not tolerate a taint NoExecute.
+    """
+    terms, _ = terms_of(pod.spec)
+    own = {**labels, NODE_NAME_FIELD: pod.spec.node_name}
+    if terms and not any(all(meets(own, each) for each in term) for term in terms):
+        return "NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
+    held = [(port.host_port, port.protocol, port.host_ip or ANY_ADDRESS) for port in taken]
+    for port in host_ports(pod):
+        address = port.host_ip or ANY_ADDRESS
+        if any(
+            (number, protocol) == (port.host_port, port.protocol)
+            and (other == address or ANY_ADDRESS in (other, address))
+            for number, protocol, other in held
+        ):
+            return "NodePorts", "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"
+    for taint in taints:
+        if taint.effect == "NoExecute" and not any(
+            each.effect in ("", taint.effect)
+            and (each.key == taint.key or (not each.key and each.operator == "Exists"))
+            and (each.operator == "Exists" or each.value == taint.value)
+            for each in pod.spec.tolerations
+        ):
+            return (
+                "TaintToleration",
+                "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate",
+            )
+    return None
 
 
 def refusal(wants: Mapping[str, Decimal], free: Mapping[str, Decimal]) -> tuple[str, str] | None:

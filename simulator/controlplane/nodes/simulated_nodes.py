@@ -14,6 +14,7 @@ from random import Random
 import msgspec
 import structlog
 
+from controller.api import structs
 from controller.api.notation import quantity
 from controller.dra.objects import API as RESOURCE_API
 from controller.kube.cache import Cache, Resource, WatchSurroundings, WatchTimes, reflect
@@ -46,9 +47,12 @@ class Kubelets:
     def __init__(self, client: InsistentClient, nodes: Sequence[Node]) -> None:
         self._client = client
         self._free: dict[str, dict[str, Decimal]] = {}
+        self._nodes: dict[str, structs.Node] = {}
+        """As they registered."""
         for node in map(as_registered, nodes):
-            allocatable = node["status"]["allocatable"].items()
-            self._free[node["metadata"]["name"]] = {name: quantity(amount) for name, amount in allocatable}
+            name, allocatable = node["metadata"]["name"], node["status"]["allocatable"].items()
+            self._free[name] = {resource: quantity(amount) for resource, amount in allocatable}
+            self._nodes[name] = structs.object_from(node, structs.Node)
         self._claims = PreparedClaims(client)
         self._cache = Cache(BOUND_PODS, self._on_changes)
         self._uids: dict[str, str] = {}
@@ -135,12 +139,31 @@ class Kubelets:
             life = life_of(pod.metadata.annotations)
         except AnnotationError as error:
             return self._refuse(pod, "BadAnnotation", str(error))
-        if pod.status.phase == "Pending" and (no := pod_lifecycle.refusal(wants, free)):
-            return self._refuse(pod, *no)
+        if pod.status.phase == "Pending":
+            if no := pod_lifecycle.refusal(wants, free):
+                unknown = [name for name in wants if name not in free]
+                return self._admit_later(pod, unknown) if unknown else self._refuse(pod, *no)
+            if no := self._misfit(pod):
+                return self._refuse(pod, *no)
         self._holds[uid] = node, wants
         for name, amount in wants.items():
             free[name] = free.get(name, Decimal(0)) - amount
         return self._live(pod, life)
+
+    def _misfit(self, pod: KubeletPod) -> tuple[str, str] | None:
+        node = self._nodes[pod.spec.node_name]
+        there = (self._pods[uid] for uid, (name, _) in self._holds.items() if name == pod.spec.node_name)
+        taken = (port for other in there for port in pod_lifecycle.host_ports(other))
+        return pod_lifecycle.misfit(pod, node.metadata.labels, node.spec.taints, taken)
+
+    async def _admit_later(self, pod: KubeletPod, unknown: Iterable[str]) -> None:
+        """Admits a pod that asks for resources which its node may have got since it was registered."""
+        answer = await self._client.insist("GET", f"/api/v1/nodes/{pod.spec.node_name}")
+        there = msgspec.json.decode(answer.body, type=structs.Node).status.allocatable if answer.is_ok else {}
+        for name in unknown:
+            self._free[pod.spec.node_name].setdefault(name, quantity(there.get(name, 0)))
+        if pod.metadata.uid in self._admitted:
+            await self._admit(pod)
 
     def _release(self, uid: str) -> None:
         self._claims.release(uid)

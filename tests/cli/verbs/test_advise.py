@@ -100,3 +100,16 @@ def test_watts_are_told_where_the_catalogue_knows_them() -> None:
     assert "Power limits of 8 GPUs add up to 3.2 kW (data sheets); 1.6 kW" in advised(fleet()).stdout
     record = json.loads(advised(fleet(), "-o", "json").stdout)
     assert record["power_limits"] == {"gpus": 8, "all_w": 3200.0, "idle_w": 1600.0}
+
+
+def test_devices_that_are_paid_for_and_not_offered_are_advice() -> None:
+    """A plugin that offers none of 4, and a node whose driver is missing, with 2 by its label: 6 at $3.67."""
+    broken = having(node("broken", 4, PRODUCT), "status.capacity", {"nvidia.com/gpu": "4"})
+    broken["status"]["allocatable"]["nvidia.com/gpu"] = "0"
+    bare = node("bare", 0)
+    bare["metadata"]["labels"] = {"nvidia.com/gpu.product": PRODUCT, "nvidia.com/gpu.count": "2"}
+
+    result = advised(dump(node("busy", 4, PRODUCT), pod("p", 4, on="busy"), broken, bare))
+
+    assert "$22.02/h  6 GPUs of 2 nodes are there and not offered to pods" in result.stdout
+    assert "broken" in result.stdout

@@ -35,7 +35,9 @@ def test_a_pod_is_placed_and_one_that_does_not_fit_is_not(tmp_path: Path) -> Non
 
 def test_a_gang_whose_running_member_makes_room_for_a_more_important_pod_stops_no_planning(tmp_path: Path) -> None:
     in_train = {"tonnage.dev/gang": "train"}
-    launcher = having(pod("launcher", on="n1", labels=in_train, phase="Running"), CPU_OF_POD, "16")
+    launcher = having(
+        pod("launcher", on="n1", labels=in_train, phase="Running", schedulerName="tonnage"), CPU_OF_POD, "16"
+    )
     urgent = having(pod("urgent", 8, priority=100), CPU_OF_POD, "16")
     objects = gpu_type(), node(cpu="16"), gang("train", 2), launcher, pod("worker", 8, labels=in_train), urgent
 
@@ -68,7 +70,7 @@ def test_where_few_pods_may_be_stopped_some_urgent_pods_start_and_none_is_stoppe
     Names are in no order of nodes.
     """
     fleet = [gpu_type(), *(node(f"n{n}") for n in range(4))]
-    fleet += [pod(f"low-{n * 7 % 32}", 1, on=f"n{n // 8}", phase="Running") for n in range(32)]
+    fleet += [pod(f"low-{n * 7 % 32}", 1, on=f"n{n // 8}", phase="Running", schedulerName="tonnage") for n in range(32)]
     fleet += [pod(f"urgent-{n}", 8, priority=100) for n in range(2)]
 
     plan = planned(tmp_path, *fleet)
@@ -77,6 +79,49 @@ def test_where_few_pods_may_be_stopped_some_urgent_pods_start_and_none_is_stoppe
     assert {each["node"] for each in plan["evictions"]} == {start["node"]}
     assert len(plan["evictions"]) == 8
     assert all(start["pod"] in each["reason"]["words"] for each in plan["evictions"])
+
+
+def test_pods_of_others_are_left_to_kube_scheduler_and_the_plan_says_so(tmp_path: Path) -> None:
+    others = pod("theirs", 8, on="n1", phase="Running")
+
+    plan = planned(tmp_path, gpu_type(), node(), others, pod("urgent", 8, priority=100))
+
+    assert plan["evictions"] == plan["placements"] == plan["unplaced"] == []
+    (released,) = plan["released"]
+    assert (released["pod"], released["node"]) == ("default/urgent", "n1")
+    assert released["reason"]["code"] == "LeftToKubeScheduler"
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        {"tonnage.dev/do-not-disrupt": "true"},
+        {"karpenter.sh/do-not-disrupt": "true"},
+        {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"},
+    ],
+)
+def test_a_pod_that_asks_not_to_be_disrupted_is_stopped_for_nobody(tmp_path: Path, annotation: dict[str, str]) -> None:
+    for scheduler in ("tonnage", "default-scheduler"):
+        stays = pod("stays", 8, on="n1", phase="Running", annotations=annotation, schedulerName=scheduler)
+
+        plan = planned(tmp_path, gpu_type(), node(), stays, pod("urgent", 8, priority=100))
+
+        assert plan["evictions"] == plan["placements"] == plan["released"] == []
+        (waits,) = plan["unplaced"]
+        assert "ask to stay" in waits["reason"]["words"]
+
+
+def test_a_disruption_budget_of_the_same_files_is_heeded_and_named(tmp_path: Path) -> None:
+    budget: Object = {
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "web"}}},
+    }  # fmt: skip
+    web = pod("web", 8, on="n1", phase="Running", labels={"app": "web"}, schedulerName="tonnage")
+
+    plan = planned(tmp_path, gpu_type(), node(), web, budget, pod("urgent", 8, priority=100))
+
+    assert plan["evictions"] == plan["placements"] == []
+    assert "default/web" in plan["unplaced"][0]["reason"]["words"]
 
 
 def test_no_pod_is_stopped_for_one_whose_preemption_policy_forbids_it(tmp_path: Path) -> None:

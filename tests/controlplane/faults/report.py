@@ -47,6 +47,8 @@ class Result:
     notes: tuple[str, ...]
     untrue: tuple[str, ...] = ()
     """Statements of statuses that were not so in the end, and failed cycles."""
+    disturbed: tuple[str, ...] = ()
+    """Pods of others, which never asked for Tonnage, that an operator touched."""
     canaries: int = 0
     """Pods of another namespace that were made meanwhile."""
     canary_p50_s: float | None = None
@@ -58,7 +60,7 @@ class Result:
         """Where the fence is away on purpose, the devices given twice must be seen."""
         if self.scenario in EXPECTED_DOUBLE:
             return bool(self.double) and not self.failure
-        return not (self.lost or self.double or self.broken_gangs or self.failure or self.untrue)
+        return not (self.lost or self.double or self.broken_gangs or self.failure or self.untrue or self.disturbed)
 
     @property
     def is_in_time(self) -> bool:
@@ -103,13 +105,14 @@ def played(stage: Stage, name: str, *, pods: int, rounds: int | None = None, has
         failure=failure,
         notes=tuple(play.notes),
         untrue=tuple(play.untrue),
+        disturbed=tuple(sorted(play.disturbed())),
         canaries=len(waits.waited_s) + len(waits.unplaced),
         **({name: waits.share_s(share) for name, share in SHARES.items()} if play.canaries is not None else {}),
     )
 
 
-COLUMNS = ("scenario", "injected", "pod states judged", "lost", "double", "gangs broken", "untrue", "converged, s",
-           "canaries", "their wait, s: p50, p95, most", "")  # fmt: skip
+COLUMNS = ("scenario", "injected", "pod states judged", "lost", "double", "gangs broken", "untrue", "strangers",
+           "converged, s", "canaries", "their wait, s: p50, p95, most", "")  # fmt: skip
 TEXTS = ("scenario", "injected", "")
 
 
@@ -128,6 +131,7 @@ def table_of(results: list[Result]) -> Table:
             str(len(each.double)),
             str(len(each.broken_gangs)),
             str(len(each.untrue)),
+            str(len(each.disturbed)),
             f"{each.converged_median_s:g} (most {each.converged_most_s:g})" if each.waves else "–",
             str(each.canaries or "–"),
             ", ".join(f"{wait:g}" for wait in waits if wait is not None) or "–",
@@ -149,6 +153,7 @@ def why(result: Result) -> str:
         "double": result.double,
         "gangs": result.broken_gangs,
         "untrue": result.untrue,
+        "strangers": result.disturbed,
         "notes": result.notes,
     }
     words = [f"{what}: {'; '.join(found[:5])}" for what, found in parts.items() if found]

@@ -23,7 +23,7 @@ from simulator.controlplane.server import ControlPlane, down, up
 from tests.controlplane.faults.canaries import Canaries
 from tests.controlplane.faults.proxy import Proxy, ProxyThread
 from tests.controlplane.faults.witness import Pod, Witness
-from tests.controlplane.faults.workload import POOLS, Object, Wave, fleet, service
+from tests.controlplane.faults.workload import POOLS, STRANGERS, Object, Wave, fleet, service, strangers
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.operators import ROOT, OperatorProcess, create_all, operator
 from tests.controlplane.plain_api import MERGE_PATCH, Answer, PlainApi
@@ -117,6 +117,11 @@ def stage(programs: Programs, folder: Path, nodes: int, seed: int) -> Iterator[S
         admin("apply", "-f", str(ROOT / "examples" / "gpu-types.yaml"), "-f", str(ROOT / "examples" / "profiles.yaml"))
         important = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "important"}}
         admin("apply", "-f", "-", stdin={**important, "value": 1000})
+        admin("create", "namespace", STRANGERS)
+        for each in strangers():
+            admin("apply", "-f", "-", stdin=each)
+        admin.within(STRANGERS)("rollout", "status", "deployment/plain", "--timeout=90s")
+        admin.within(STRANGERS)("rollout", "status", "deployment/with-budget", "--timeout=90s")
         token = admin("create", "token", "tonnage", "-n", SYSTEM, "--duration=10h").strip()
         with Witness(plane.kubeconfig) as witness:
             yield Stage(plane, programs, folder, witness, admin, token, made, seed)
@@ -276,6 +281,12 @@ class Play:
             self.actors.append(actor)
             for name, value in faults.items():
                 setattr(actor.proxy.faults, name, value)
+
+    def disturbed(self) -> set[str]:
+        """Pods of strangers on which an operator did, or tried, anything at all, by its own log."""
+        lines = (line for actor in self.actors for line in actor.process.lines if "action" in line)
+        words = (str(line.get("subject", line.get("pod", ""))) for line in lines)
+        return {each for each in words if f"{STRANGERS}/" in each}
 
     def last_words(self, lines: int = 30) -> str:
         """Last log lines of the operators, to find the cause of a failure."""

@@ -48,6 +48,36 @@ def fleet(nodes: int) -> list[Object]:
     return made
 
 
+STRANGERS = "strangers"
+"""Namespace of pods that never asked for Tonnage, which stand beside every scenario."""
+
+
+def strangers() -> list[Object]:
+    """Pods of kube-scheduler's on nodes where it binds Tonnage's pods, too, with a disruption budget and without."""
+    made: list[Object] = []
+    for name in ("plain", "with-budget"):
+        labels = {"app": name}
+        spec = pod(name, gpus=1, nodeSelector={"pool": "gate", "corner": "open"})["spec"]
+        template = {"metadata": {"labels": labels}, "spec": spec}
+        made.append(
+            {
+                "apiVersion": "apps/v1",
+                "kind": "Deployment",
+                "metadata": {"name": name, "namespace": STRANGERS},
+                "spec": {"replicas": 2, "selector": {"matchLabels": labels}, "template": template},
+            }
+        )
+    made.append(
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": "with-budget", "namespace": STRANGERS},
+            "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "with-budget"}}},
+        }
+    )
+    return made
+
+
 @dataclass(frozen=True)
 class Wave:
     """Pods without an owner, and gangs of them."""

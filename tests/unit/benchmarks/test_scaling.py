@@ -19,6 +19,7 @@ def load(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_five_hundred_services_are_decided_within_two_seconds_of_a_shared_core() -> None:
     """Their forecasts included, in CPU time. The goal is a second on an idle machine, where it takes 0.3 to 0.9 s;
     beside other work on the same core each instruction takes longer."""

@@ -1,12 +1,14 @@
 """Placement modes on Kubernetes: which pods Tonnage places, and the one write that places a pod."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from cluster.actions import Bind
 from cluster.errors import ActionError
 from controller.api.labels import PLACEMENT_GATE
+from controller.api.structs import SelectorTerm, object_from
 from controller.kube.cluster_view import SeenPod
 from controller.kube.sender import Stamp
 from controller.placers import NodePool, placing_writes, pool_mode, requested_mode
@@ -51,13 +53,41 @@ def test_a_binding_names_the_very_pod_that_was_seen_and_carries_its_devices() ->
     assert write.body["target"]["name"] == "a"
 
 
-def test_a_gate_goes_together_with_a_selector_of_the_node() -> None:
-    (write,) = placing_writes(GATED, Bind("ns/p", "a", (1,)), LABELS, [NodePool("gate", {})], STAMP)
+PIN = {"key": "metadata.name", "operator": "In", "values": ["a"]}
+
+
+def terms_after(*before: Any) -> list[Any]:
+    """Required node affinity of a gated pod with these terms once it is released to node a."""
+    seen = replace(GATED, required_terms=tuple(object_from(term, SelectorTerm) for term in before))
+    (write,) = placing_writes(seen, Bind("ns/p", "a", (1,)), {}, [NodePool("gate", {})], STAMP)
+    assert write.body is not None
+    (required,) = write.body["spec"]["affinity"]["nodeAffinity"].values()
+    terms: list[Any] = required["nodeSelectorTerms"]
+    return terms
+
+
+def test_a_gate_goes_together_with_the_name_of_the_node() -> None:
+    (write,) = placing_writes(GATED, Bind("ns/p", "a", (1,)), {}, [NodePool("gate", {})], STAMP)
 
     assert write.method == "PATCH"
     assert write.body is not None
-    assert write.body["spec"] == {"schedulingGates": [], "nodeSelector": {"kubernetes.io/hostname": "host-a"}}
+    assert write.body["spec"]["schedulingGates"] == []
     assert write.body["metadata"]["resourceVersion"] == "7"
+    assert terms_after() == [{"matchFields": [PIN]}]
+
+
+def test_every_alternative_of_the_pod_keeps_what_it_requires_and_gets_the_node() -> None:
+    ssd = {"key": "disk", "operator": "In", "values": ["ssd"]}
+    there = {"key": "gpu", "operator": "Exists"}
+    other = {"key": "metadata.name", "operator": "NotIn", "values": ["b"]}
+
+    terms = terms_after({"matchExpressions": [ssd, there]}, {"matchFields": [other]})
+
+    assert terms == [{"matchExpressions": [ssd, there], "matchFields": [PIN]}, {"matchFields": [other, PIN]}]
+
+
+def test_an_alternative_that_no_node_meets_stays_one() -> None:
+    assert terms_after({}, {"matchFields": [PIN]}) == [{}, {"matchFields": [PIN, PIN]}]
 
 
 def test_the_first_pool_that_has_the_node_tells_how() -> None:
@@ -70,8 +100,3 @@ def test_the_first_pool_that_has_the_node_tells_how() -> None:
 def test_a_pod_and_a_node_of_different_ways_are_not_brought_together(pools: list[NodePool]) -> None:
     with pytest.raises(ActionError):
         placing_writes(BOUND_BY_US, Bind("ns/p", "a", (1,)), LABELS, pools, STAMP)
-
-
-def test_a_node_without_a_hostname_cannot_be_selected() -> None:
-    with pytest.raises(ActionError, match="hostname"):
-        placing_writes(GATED, Bind("ns/p", "a", (1,)), {}, [NodePool("gate", {})], STAMP)

@@ -1,6 +1,7 @@
 """Rules of matching, windows and wait-for graphs."""
 
 import numpy as np
+import pytest
 from hypothesis import given, strategies as st
 
 from cluster.arrays import FloatArray
@@ -12,7 +13,7 @@ from health.records.frames import RECORD
 from health.records.layout import Layout, layout_from
 from health.verdicts.slow_ranks import slow_ranks
 from tests.rigs.health.job import TrainingJob
-from tonnage.records import Kind
+from tonnage.records import Kind, Op
 
 
 def layout_of(job: TrainingJob) -> Layout:
@@ -126,3 +127,30 @@ def test_a_rank_that_is_late_to_a_groups_first_operations_hangs_no_job_yet() -> 
     found = waiting_for_rank_1(seq=100, for_s=4.0)
     assert isinstance(found, waits.Absent)
     assert found.ranks == (1,)
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "is_size"),
+    [
+        ((Op.ALL_REDUCE, 161), (Op.BROADCAST, 161), False),
+        ((Op.ALL_REDUCE, 161), (Op.ALL_REDUCE, 77), True),
+        ((Op.ALL_REDUCE, 161), (Op.ALL_REDUCE, 161), None),
+        ((Op.ALL_TO_ALL, 161), (Op.ALL_TO_ALL, 77), None),  # what each rank sends may differ
+        ((Op.SEND, 161), (Op.RECEIVE, 161), None),  # two ends of one operation
+    ],
+)
+def test_calls_that_differ_under_one_number_are_no_hang_of_their_group(
+    mine: tuple[Op, int], theirs: tuple[Op, int], *, is_size: bool | None
+) -> None:
+    layout = layout_of(PAIR)
+    pulse = Pulse(layout)
+    rows = np.zeros(4, RECORD)
+    rows["kind"] = (Kind.BEAT, Kind.IN_FLIGHT) * 2
+    rows["op"], rows["size"] = (0, mine[0], 0, theirs[0]), (0, mine[1], 0, theirs[1])
+    rows["for_ns"] = 20_000_000_000
+    rank, none = np.array([0, 0, 1, 1]), np.zeros(4, np.int64)
+    pulse.entered[:] = 1000
+    pulse.beat(rows, rank, none, rank, np.full(4, 1001), np.full(4, 500.0), 480.0)
+    found = waits.stands_still(pulse, layout, 480.5)
+
+    assert (found.is_size if isinstance(found, waits.Differs) else None) is is_size

@@ -9,7 +9,7 @@ import pytest
 from health.analysis.waits import Lost
 from health.stream import REPEAT_S, Analyser, Options
 from health.verdicts.stopped import on_death
-from health.verdicts.verdict import Cause, Fact, FactKind, Part, Syndrome
+from health.verdicts.verdict import SLOW, Cause, Fact, FactKind, Part, Syndrome
 from tests.rigs.health.cases import Case, case
 from tests.rigs.health.job import NO_FAULTS, STOPS, DisturbanceKind
 from tests.unit.health.jobs import blames, drawn, judged
@@ -201,3 +201,27 @@ def test_an_exception_of_the_program_is_told_from_a_gpu_error() -> None:
     lost = Lost((3,), 10.0, 1, own_error=True)
     assert on_death(lost, layout, (), 11.0).program_error
     assert not on_death(lost, layout, (Fact(FactKind.XID, 3, 9.5),), 11.0).program_error
+
+
+SLOW_KINDS = [kind for kind in DisturbanceKind if kind not in (*STOPS, *NO_FAULTS, DisturbanceKind.DEAD_RANK)]
+
+
+@pytest.mark.parametrize("kind", SLOW_KINDS)
+def test_a_host_that_queues_ahead_of_its_device_blames_nobody_for_slowness_and_says_what_it_lacks(
+    kind: DisturbanceKind,
+) -> None:
+    """Enters and exits tell when operations were queued, so that they rest on nothing."""
+    found = drawn(kind, 11)
+    queued = judged(replace(found, layout=replace(found.layout, is_queued=True)))
+
+    assert [verdict for verdict in queued if verdict.blames and verdict.syndrome in SLOW] == []
+    if blames(found):
+        assert Cause.NO_DEVICE_TIME in {verdict.cause for verdict in queued}
+
+
+def test_a_host_that_queues_ahead_of_its_device_still_tells_hangs() -> None:
+    found = drawn(DisturbanceKind.HANG_RANK, 11)
+
+    (verdict,) = blames(replace(found, layout=replace(found.layout, is_queued=True)))
+
+    assert (verdict.syndrome, verdict.signals) == (Syndrome.OTHER_HANG, "calls and heartbeats")

@@ -291,3 +291,14 @@ def test_a_group_that_is_joined_later_is_introduced_by_the_next_beat() -> None:
     recorder.beat()
 
     assert [row["step"] for row in agent.got(Kind.MEMBER)] == [2]
+
+
+def test_a_recorder_of_a_job_that_queues_ahead_says_so_with_its_place() -> None:
+    agent, clock = Agent(), HandClock()
+    recorder = recorder_of(agent, clock)
+    recorder.place(stage=0, replica=0, ranks=4)
+    recorder.beat()
+    recorder.queues_ahead()
+    recorder.beat()
+
+    assert [each["op"] for each in agent.got(Kind.PLACE)] == [0, 1]

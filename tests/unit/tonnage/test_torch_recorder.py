@@ -73,7 +73,11 @@ class Group:
 def torch_recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """The module over a fake of the parts of torch that it uses."""
     torch, distributed, c10d, optim, optimizer = (ModuleType(name) for name in "abcde")
-    torch.__dict__.update(distributed=distributed, cuda=SimpleNamespace(is_initialized=lambda: False), __version__="0")
+    torch.__dict__.update(
+        distributed=distributed,
+        cuda=SimpleNamespace(is_initialized=lambda: False, is_available=lambda: False),
+        __version__="0",
+    )
     distributed.__dict__.update(distributed_c10d=c10d, ProcessGroup=Group, GroupMember=SimpleNamespace)
     optimizer.__dict__.update(register_optimizer_step_post_hook=lambda _: None)
     names = ("torch", "torch.distributed", "torch.distributed.distributed_c10d", "torch.optim", "torch.optim.optimizer")

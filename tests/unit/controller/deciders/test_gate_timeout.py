@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from cluster.actions import Evict
-from cluster.plans import Phase, Plan, Reason, Step
+from cluster.plans import Phase, Plan, Reason, Step, Unplaced
 from cluster.snapshot import Snapshot
-from controller.deciders import closing
+from controller.deciders import closing, edits
 from controller.deciders.decisions import Decisions
 from tests.builders.fleet import node, pod, world
 from tests.builders.turns import asked
@@ -46,3 +46,26 @@ def test_a_pod_that_the_plan_stops_anyway_is_not_stopped_twice() -> None:
     stop = Plan((Phase("make room", (Step(Evict("ns/p", "a"), Reason("Test", "")),)),))
 
     assert asked(closing.end_releases, released(0.0), DECISIONS, stop).actions == ()
+
+
+SAYS = {"ns/p": "kube-scheduler says: 1 node(s) didn't have free ports"}
+
+
+@pytest.mark.parametrize(("for_s", "says", "is_evicted"), [(5.0, SAYS, True), (4.9, SAYS, False), (29.9, {}, False)])
+def test_one_that_kube_scheduler_refuses_is_not_waited_for_in_full(
+    for_s: float, says: dict[str, str], is_evicted: bool
+) -> None:
+    seen = replace(released(100.0 - for_s), scheduler_says=says)
+
+    steps = tuple(asked(closing.end_releases, seen, DECISIONS).steps())
+
+    assert [step.reason.words for step in steps] == ([f"not bound to a: {SAYS['ns/p']}"] if is_evicted else [])
+
+
+def test_a_pod_that_waits_is_told_what_was_said_of_others_like_it() -> None:
+    waits = Plan(unplaced=(Unplaced("Pod/ns/p", Reason("NoRoom", "no room")), Unplaced("Pod/ns/q", Reason("X", "x"))))
+    seen = replace(released(None), refused={"Pod/ns/p": "of a it says: no"})
+
+    told = edits.tell_refusals(seen, waits, DECISIONS)
+
+    assert [each.reason.words for each in told.unplaced] == ["no room; of a it says: no", "x"]

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cluster.actions import Action
-from cluster.nodes import HeldBack
 from cluster.plans import Reason
 from cluster.quotas import NamespaceQuota
 from cluster.snapshot import PENDING, Snapshot, device_numbers
@@ -16,6 +15,7 @@ from controller.kube.cluster_view import (
     SeenGpuType,
     SeenNode,
     SeenPod,
+    SeenRefusal,
     SeenService,
 )
 from controller.kube.sender import Applier
@@ -40,14 +40,15 @@ class FakeClusterView:
     waiting_for_claims: Mapping[str, Reason] = field(default_factory=dict)
     gpu_types: Mapping[str, SeenGpuType] = field(default_factory=lambda: {"A100": A100})
     nodes: dict[str, SeenNode] = field(default_factory=dict)
-    held: tuple[HeldBack, ...] = ()
+    refused: tuple[SeenRefusal, ...] = ()
     bounds: tuple[NamespaceQuota, ...] = ()
 
     def quotas(self) -> Iterable[NamespaceQuota]:
         return self.bounds
 
-    def held_back(self, at_s: float) -> tuple[HeldBack, ...]:
-        return tuple(each for each in self.held if at_s < each.until_s)
+    def refused_by_kubelets(self) -> Iterable[SeenRefusal]:
+        seen, self.refused = self.refused, ()
+        return seen
 
     def snapshot(self, *, anew: bool = True) -> Snapshot:
         return self.now

@@ -1,18 +1,22 @@
 """Snapshot for planning: pods in transit, gangs partly started since when, and pods that are left out."""
 
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from cluster.actions import Bind
-from cluster.nodes import HeldBack
 from cluster.plans import Reason
-from cluster.quotas import NamespaceQuota
-from cluster.workloads import Gang, LeftOut
-from controller.kube.cluster_view import SeenPod
+from cluster.quotas import NamespaceQuota, QuotaAsk
+from cluster.snapshot import Snapshot
+from cluster.workloads import Gang, LeftOut, PodShape
+from controller.kube.cluster_view import SeenPod, SeenRefusal
 from controller.kube_world.planning_view import PlanningView
 from controller.kube_world.reservations import Reservations
 from controller.placers import DEFAULT_POOLS
 from controller.snapshot.namespace_bounds import EXCEEDED, MOST_SHAPES
 from tests.builders.fleet import node, pod, world
+from tests.builders.mix import service
 from tests.clock import HandClock
 from tests.unit.controller.kube.fake_cluster_view import FakeClusterView, fake_view
 
@@ -94,9 +98,13 @@ def test_released_pods_that_their_owner_creates_anew_are_known() -> None:
     assert view_of(seen).snapshot().recreated == ("ns/owned",)
 
 
-def test_a_node_that_refused_pods_takes_no_new_ones_for_a_while() -> None:
+def refusal(node: str, **changes: Any) -> SeenRefusal:
+    return replace(SeenRefusal(f"u-{node}", "ns", PodShape(), node, "its kubelet says: no", 100.0), **changes)
+
+
+def test_a_node_whose_devices_fail_takes_no_new_pods_for_a_while() -> None:
     seen = fake_view(world([node("a", gpus=2), node("b", gpus=2)], [pod("ns/p", gpus=1)], at_s=100.0))
-    seen.held = (HeldBack("a", 160.0, 1, "UnexpectedAdmissionError"), HeldBack("gone", 160.0, 1, "OutOfcpu"))
+    seen.refused = (refusal("a", is_of_node=True), refusal("gone", is_of_node=True))
     view = view_of(seen)
 
     first = view.snapshot()
@@ -105,6 +113,73 @@ def test_a_node_that_refused_pods_takes_no_new_ones_for_a_while() -> None:
     assert first.nodes.schedulable.tolist() == [False, True]
     assert [each.node for each in first.held_back] == ["a"]
     assert view.snapshot().nodes.schedulable.tolist() == [True, True]
+
+
+SAYS = "0/2 nodes are available: 1 Insufficient example.com/nic, 1 node(s) didn't match Pod's node affinity."
+NO_CLAIM = '0/2 nodes are available: persistentvolumeclaim "none" not found.'
+
+
+def on_its_way(*, at_s: float = 100.0, **of_pod: Any) -> tuple[FakeClusterView, PlanningView]:
+    """A pod that was released to node a at 100 s and waits, and another like it that waits for Tonnage."""
+    pods = [pod("ns/sent", gpus=1), pod("ns/next", gpus=1), pod("other/next", gpus=1)]
+    seen = fake_view(world([node("a", gpus=1), node("b", gpus=1)], pods, at_s=at_s))
+    sent = {"scheduler_name": "default-scheduler", "chosen_node": "a", "devices": (0,), "placed_at_s": 100.0, **of_pod}
+    seen.pods["ns/sent"] = replace(seen.pods["ns/sent"], **sent)
+    return seen, PlanningView(seen, DEFAULT_POOLS, clock=HandClock(), release_deadline_s=60.0)
+
+
+def refused_on(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
+    pods = snapshot.pods
+    return {pods.names[row]: pods.shapes[int(pods.shape[row])].refused_on for row in pods.pending.tolist()}
+
+
+def test_where_kube_scheduler_refuses_a_pod_others_like_it_are_not_sent() -> None:
+    seen, view = on_its_way(scheduler_says=SAYS, is_recreated=True)
+
+    at_once = view.snapshot()
+    seen.now = replace(seen.now, at_s=105.0)
+    later = view.snapshot()
+    seen.pods["ns/sent"] = replace(seen.pods["ns/next"], name="ns/sent", uid="another")  # evicted, and made anew
+    anew = view.snapshot()
+
+    assert refused_on(at_once) == {"ns/next": (), "other/next": ()}
+    assert refused_on(later) == {"ns/next": ("a",), "other/next": ()}
+    assert later.scheduler_says == {"ns/sent": f"kube-scheduler says: {SAYS}"}
+    assert later.left_out == (), "its eviction is decided by the plan"
+    assert refused_on(anew) == {"ns/sent": ("a",), "ns/next": ("a",), "other/next": ()}
+    assert "Insufficient example.com/nic" in anew.refused["Pod/ns/sent"]
+
+
+@pytest.mark.parametrize(
+    ("of_pod", "at_s", "holds"),
+    [
+        ({}, 159.0, True),
+        ({}, 160.0, False),
+        ({"scheduler_says": SAYS}, 104.0, True),
+        ({"scheduler_says": SAYS}, 105.0, False),
+        ({"scheduler_says": SAYS, "is_recreated": True}, 105.0, True),  # it is evicted, which frees its devices
+        ({"scheduler_says": NO_CLAIM, "is_recreated": True}, 105.0, False),  # an eviction would change nothing
+        ({"scheduler_says": SAYS, "nominated_node": "a"}, 500.0, True),  # kube-scheduler makes room for it
+        ({"scheduler_says": SAYS, "has_share": True}, 500.0, True),  # kube-scheduler does not see what it holds
+        ({"scheduler_says": SAYS, "has_claims": True}, 500.0, True),
+    ],
+)
+def test_a_pod_that_cannot_be_evicted_gives_up_what_it_holds_in_vain(
+    of_pod: dict[str, Any], at_s: float, holds: bool
+) -> None:
+    """By accident or on purpose, pods that no node runs would otherwise hold GPUs until somebody deletes them."""
+    _, view = on_its_way(at_s=at_s, **of_pod)
+
+    snapshot = view.snapshot()
+
+    assert ("ns/sent" in snapshot.pods.names) is holds
+    assert [each.pod for each in snapshot.left_out if each.code == "NotBound"] == ([] if holds else ["ns/sent"])
+
+
+def test_a_refusal_of_a_pod_for_reasons_of_its_own_closes_no_node() -> None:
+    _, view = on_its_way(at_s=105.0, scheduler_says=NO_CLAIM)
+
+    assert refused_on(view.snapshot())["ns/next"] == ()
 
 
 def test_a_gang_is_half_started_since_it_was_first_seen_so() -> None:
@@ -167,3 +242,24 @@ def test_a_flood_of_shapes_of_one_namespace_is_not_planned_past_its_bound() -> N
 
     assert [(each.pod, each.code) for each in snapshot.left_out] == [(f"flood/p{MOST_SHAPES}", EXCEEDED)]
     assert "ns/p" in snapshot.pods.names
+
+
+def test_a_service_of_a_cluster_is_planned_within_what_its_namespace_may_still_hold() -> None:
+    """Four devices less two that another pod holds, of which the quota's status tells; its own instance is its own."""
+    pods = [
+        pod("ns/other", gpus=2, on="a", devices=(0, 1)),
+        pod("ns/own", gpus=1, gpu_types=["A100"], on="a", devices=(2,), owner="ns/chat"),
+    ]
+    chat = service("ns/chat", quota_ask=QuotaAsk({"pods": 1}))
+    seen = fake_view(world([node("a", gpus=8, gpu_type="A100")], pods, services=[chat]))
+    hard = {"requests.nvidia.com/gpu": 4, "pods": 3}
+    used = {"requests.nvidia.com/gpu": 3, "pods": 2}
+    seen.bounds = (NamespaceQuota("ns", "q", hard, used), NamespaceQuota("elsewhere", "q", {"pods": 0}, {}))
+
+    (bounded,) = view_of(seen).snapshot().services
+
+    assert {each.name.partition(" ")[0]: each.most for each in bounded.quotas} == {
+        "requests.nvidia.com/gpu": 2,
+        "pods": 2,
+    }
+    assert {each.units_of("A100", 2) for each in bounded.quotas} == {2, 1}

@@ -28,10 +28,13 @@ def test_devices_of_nodes_count_wherever_their_containers_stand(resource: str) -
 def test_a_share_in_an_annotation_and_a_claim_count() -> None:
     template = {
         "metadata": {"annotations": {"tonnage.dev/gpu-milli": "500"}},
-        "spec": {"resourceClaims": [{"name": "c"}]},
+        "spec": {"resourceClaims": [{"name": "c", "resourceClaimName": "gpus"}]},
     }
 
-    assert accelerators_in({"spec": {"template": template}}) == {"resourceClaims": "1", "tonnage.dev/gpu-milli": "500"}
+    assert accelerators_in({"spec": {"template": template}}) == {
+        "resourceClaimName": "gpus",
+        "tonnage.dev/gpu-milli": "500",
+    }
 
 
 @pytest.mark.parametrize(
@@ -46,6 +49,7 @@ def test_a_share_in_an_annotation_and_a_claim_count() -> None:
         {"spec": {"resources": {"limits": {"nvidia.com/gpu": 0}}}},
         {"spec": {"limits": {"nvidia.com/gpu": 8}}},  # of Karpenter's NodePool: how many it may start
         {"spec": {"hard": {"requests.nvidia.com/gpu": 8}}},
+        {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "spec": {"deviceClassName": "gpu.example.com"}},
         {"status": {"resources": {"limits": {"nvidia.com/gpu": 8}}}},
     ],
 )

@@ -72,9 +72,10 @@ def test_what_fits_nowhere_says_why() -> None:
     assert seat.why
 
 
-def test_a_pod_that_tonnage_tied_to_the_node_is_replaced_by_one_that_is_free() -> None:
-    fleet = [node(name, gpus=8, labels={"kubernetes.io/hostname": name}) for name in "ab"]
-    now = world(fleet, [pod("ns/p", gpus=1, on="a", devices=(0,), selector={"kubernetes.io/hostname": "a"})])
+@pytest.mark.parametrize("key", ["kubernetes.io/hostname", "metadata.name"])
+def test_a_pod_that_tonnage_tied_to_the_node_is_replaced_by_one_that_is_free(key: str) -> None:
+    fleet = [node(name, gpus=8, labels={key: name}) for name in "ab"]
+    now = world(fleet, [pod("ns/p", gpus=1, on="a", devices=(0,), selector={key: "a"})])
 
     assert would(now, guest("p")).seats[0].node is None
     assert would(now, guest("p", is_pinned=True)).seats[0].node == "b"

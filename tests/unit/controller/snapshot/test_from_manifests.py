@@ -135,8 +135,6 @@ def required(*expressions: Object) -> Object:
         ([node(gpus=2), pod(gpus=2, on="n1", annotations={DEVICES: "0,0"})], "is '0,0'; write different device"),
         ([node(gpus=2), pod(gpus=1, on="n1", annotations={DEVICES: "1" * 5000})], "1'; write different device"),
         ([node(), pod(annotations={"tonnage.dev/movable": "yes"})], 'is \'yes\'; write "true" or "false"'),
-        ([node(gpus=17)], "Node/n1, status.allocatable['nvidia.com/gpu']: is 17; count devices, 16 at most"),
-        ([having(node(), "status", {})], "Node/n1, status.allocatable: is missing"),
         (
             [gpu_type(), profile(), having(service(), "spec.demand.inputTokens", [100, 1001])],
             "histogram[1][0]: has requests of input ≤ 1001, output ≤ 10 tokens and 1 more buckets, beyond every",
@@ -469,17 +467,14 @@ def test_a_hard_demand_that_no_rule_knows_is_said_and_the_pod_not_placed(
     assert said in seen.left_out[0].words
 
 
-@pytest.mark.parametrize(
-    ("note", "more"),
-    [
-        ("ShareNotHeeded", {"annotations": {"gpu-fraction": "0.5"}}),
-        ("ShareNotHeeded", {"annotations": {"gpu-memory": "2000"}}),
-    ],
-)
-def test_gpus_that_a_pod_asks_for_in_another_way_are_noted(tmp_path: Path, note: str, more: dict[str, Any]) -> None:
-    seen = observed(tmp_path, node(gpus=0), pod("a", 0, **more), pod("b", 0))
+@pytest.mark.parametrize("annotation", ["gpu-fraction", "gpu-memory"])
+def test_a_share_that_is_written_for_another_scheduler_is_no_share_here(tmp_path: Path, annotation: str) -> None:
+    waits, runs = (pod(name, 0, on=on, annotations={annotation: "0.5"}) for name, on in (("a", ""), ("r", "n1")))
 
-    assert codes(seen) == [f"{note} Pod/default/a"]
+    seen = observed(tmp_path, node(gpus=0), waits, runs)
+
+    assert [(each.pod, each.code) for each in seen.snapshot.left_out] == [("default/a", "NotUnderstood")]
+    assert codes(seen) == ["ShareNotHeeded Pod/default/r"]
 
 
 def test_files_say_the_same_in_any_order(tmp_path: Path) -> None:
@@ -555,6 +550,32 @@ def test_an_odd_object_of_a_cluster_costs_itself_alone(tmp_path: Path) -> None:
     ]
     assert {note.reason.code for note in seen.notes} == {"LeftOut"}
     assert "is 'half'" in mistakes(tmp_path, gpu_type(), node(), odd)[0]
+
+
+@pytest.mark.parametrize(
+    ("odd", "said"),
+    [
+        (node("odd", gpus=17), "status.allocatable['nvidia.com/gpu'] is 17; count devices, 16 at most"),
+        (having(node("odd"), "status", {}), "status.allocatable is missing; write the allocatable cpu"),
+    ],
+)
+def test_a_node_that_cannot_be_used_takes_no_pods_and_the_others_are_planned(
+    tmp_path: Path, odd: Object, said: str
+) -> None:
+    seen = observed(tmp_path, gpu_type(), node("well"), pod("p", 1), odd)
+
+    assert seen.snapshot.nodes.schedulable.tolist() == [False, True]
+    assert [note.about for note in seen.notes] == ["Node/odd"]
+    assert said in seen.notes[0].reason.words
+
+
+def test_a_device_that_died_under_its_pod_stops_no_plan(tmp_path: Path) -> None:
+    runs = having(pod("runs", 2, on="ill", annotations={DEVICES: "6,7"}), "status.phase", "Running")
+
+    seen = observed(tmp_path, gpu_type(), node("ill", gpus=7), runs, pod("p", 7))
+
+    assert list(seen.snapshot.pods.names) == ["default/p", "default/runs"]
+    assert "names device 7" in seen.notes[-1].reason.words + seen.notes[0].reason.words
 
 
 def test_a_pod_that_ran_on_a_node_that_is_gone_holds_nothing(tmp_path: Path) -> None:

@@ -378,3 +378,55 @@ def test_a_person_who_released_a_node_is_asked_no_more_for_what_was_there_by_the
 
     world.cycle([of_the_node("n3", AT_S + 60, since_s=AT_S + 50)], at_s=AT_S + 60)
     assert only(world.incidents).is_open
+
+
+def told_twice(world: PretendFleet, *, first: float = 0.99, then: float = 0.99) -> HealthDecision:
+    """A slow link between n1 and n3, and half a second later a slow NIC at one end of it; both go on for an hour."""
+    for second in range(0, 3600, 120):
+        for delay_s, part, nodes, confidence in ((0.0, Part.LINK, ("n1", "n3"), first), (0.5, Part.NIC, ("n1",), then)):
+            at_s = AT_S + 10 + second + delay_s
+            found = evidence(
+                the_job(world), *nodes, at_s=at_s, since_s=AT_S, part=part, confidence=confidence,
+                syndrome=Syndrome.COMMUNICATION_SLOW, slow_share=0.3,
+            )  # fmt: skip
+            decision = world.cycle([found], at_s=at_s)
+            if second == 0 and delay_s:
+                assert len([each for each in decision.incidents if each.is_open]) == 1
+    return decision
+
+
+def test_one_disturbance_that_is_told_as_a_link_and_as_one_end_of_it_is_one_incident_and_taints_no_end() -> None:
+    world = fleet()
+
+    told_twice(world)
+
+    assert not world.tainted()
+    assert [sorted(key.name for key in each.avoid) for each in world.restarts] == [["n1", "n3"]]
+
+
+def test_a_later_verdict_on_the_same_disturbance_replaces_the_earlier_one_on_more_evidence() -> None:
+    world = fleet()
+
+    told_twice(world, first=0.6, then=0.99)
+
+    assert world.tainted() == {"n1"}
+
+
+def test_a_group_that_is_an_open_question_is_closed_when_one_of_its_nodes_is_named() -> None:
+    world = fleet()
+    group = hang(world, "n1", "n2", "n3", part=Part.GROUP, syndrome=Syndrome.COMMUNICATION_HANG, probe="pair probes")
+    world.cycle([group], at_s=AT_S)
+
+    world.cycle([replace(hang(world, "n2", at_s=AT_S + 2), part=Part.NIC)], at_s=AT_S + 2)
+
+    assert [each.part for each in world.incidents if each.is_open] == [Part.NIC]
+    assert world.tainted() == {"n2"}
+
+
+def test_a_hang_on_the_nodes_of_a_slow_part_is_another_disturbance() -> None:
+    world = fleet()
+    world.cycle([slow(the_job(world), "n3", at_s=AT_S, since_s=AT_S - 5)], at_s=AT_S)
+
+    world.cycle([hang(world, "n3", "n12", at_s=AT_S + 9, part=Part.LINK)], at_s=AT_S + 9)
+
+    assert [each.part for each in world.incidents if each.remedy is not Remedy.NONE] == [Part.LINK]

@@ -44,8 +44,9 @@ def test_free_devices_are_counted_one_by_one_not_summed_up() -> None:
     assert ledger.fits(shape(gpus=2), np.array([1])).tolist() == [True]
 
 
-def test_an_over_committed_node_takes_nothing_more() -> None:
+def test_an_over_committed_node_takes_only_what_asks_for_none_of_the_resource() -> None:
     over = pod("p", gpus=1, cpu_milli=100_000, on="a", devices=(0,))
     ledger = Ledger.of(world([node("a", gpus=2)], [over]))
 
-    assert not ledger.fits(shape(cpu_milli=0)).any()
+    assert not ledger.fits(shape(cpu_milli=1)).any()
+    assert ledger.fits(shape(cpu_milli=0)).all()

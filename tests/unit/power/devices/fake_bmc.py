@@ -18,6 +18,8 @@ class FakeBmc:
     is_silent: bool = False
     ignores_limits: bool = False
     """Answers 204 and changes nothing."""
+    told: dict[str, Any] = field(default_factory=dict)
+    """What a device tells as its metrics instead; None: the device names none."""
     asked: list[tuple[str, str]] = field(default_factory=list)
     on_patch: Callable[[], None] = lambda: None
     """Called when a limit has been taken, before it is answered."""
@@ -61,8 +63,10 @@ class FakeBmc:
         for name in GPUS:
             here = f"{processors}/{name}"
             if path == here:
-                metrics = {"@odata.id": f"{here}/EnvironmentMetrics"}
+                metrics = {"@odata.id": f"{here}/EnvironmentMetrics"} if self.told.get(name, True) is not None else None
                 return {"ProcessorType": "GPU", "UUID": f"uuid-{name}", "Model": "H100", "EnvironmentMetrics": metrics}
+            if path == f"{here}/EnvironmentMetrics" and name in self.told:
+                return self.told[name]
             if path == f"{here}/EnvironmentMetrics":
                 limit = {"SetPoint": self.limits_w[name], "AllowableMin": 200, "AllowableMax": 700}
                 return {"PowerLimitWatts": limit, "PowerWatts": {"Reading": self.draw_w[name]}}

@@ -109,3 +109,19 @@ def test_a_machine_without_a_driver_has_none_of_these_devices() -> None:
         found = error.code
 
     assert found == NO_LIBRARY
+
+
+def test_a_device_that_is_lost_between_its_handle_and_its_name_hides_no_other() -> None:
+    library = FakeNvml([Gpu("GPU-1"), Gpu("GPU-2")], is_root=True)
+    asked: list[object] = []
+    name_of = library.nvmlDeviceGetName
+
+    def nameless(handle: object) -> object:
+        asked.append(handle)
+        if len(asked) == 1:
+            raise library.NVMLError(library.NVML_ERROR_GPU_IS_LOST)
+        return name_of(handle)
+
+    library.nvmlDeviceGetName = nameless  # type: ignore[method-assign]
+
+    assert [each.uuid for each in Nvml(lambda: 12.0, library).discover()] == ["GPU-2"]

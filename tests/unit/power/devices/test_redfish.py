@@ -83,3 +83,46 @@ def test_an_unknown_device_is_lost() -> None:
         redfish.set_limit("uuid-GPU_7", 300.0)
 
     assert lost.value.code == LOST
+
+
+LIMIT = {"SetPoint": 700, "AllowableMin": 200, "AllowableMax": 700}
+DRAW = {"Reading": 350}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "draw_w", "limit_w"),
+    [
+        ({"PowerWatts": DRAW, "PowerLimitWatts": LIMIT}, 350.0, 700.0),
+        ({"PowerWatts": {"Reading": None}, "PowerLimitWatts": LIMIT}, None, 700.0),  # asleep
+        ({"PowerWatts": None, "PowerLimitWatts": LIMIT}, None, 700.0),
+        ({"PowerWatts": 350, "PowerLimitWatts": LIMIT}, 350.0, 700.0),
+        ({"PowerWatts": DRAW, "PowerLimitWatts": None}, 350.0, None),
+        ({"PowerWatts": DRAW, "PowerLimitWatts": LIMIT, "TemperatureCelsius": None}, 350.0, 700.0),
+        ({"PowerWatts": DRAW, "PowerLimitWatts": {**LIMIT, "SetPoint": None}}, 350.0, 700.0),  # none set yet
+        ({"PowerWatts": DRAW, "PowerLimitWatts": {**LIMIT, "SetPoint": 300, "ControlMode": "Disabled"}}, 350.0, 700.0),
+        ({"PowerWatts": DRAW, "PowerLimitWatts": {**LIMIT, "SetPoint": 1000}}, 350.0, 700.0),
+        ({"PowerWatts": {"Reading": "350"}, "PowerLimitWatts": {**LIMIT, "SetPoint": "650"}}, 350.0, 650.0),
+        ({"PowerWatts": {"Reading": 350_000}, "PowerLimitWatts": LIMIT}, None, 700.0),  # milliwatts
+        ({"PowerWatts": {"Reading": -3}, "PowerLimitWatts": LIMIT}, None, 700.0),
+        ({"PowerWatts": {"Reading": float("nan")}, "PowerLimitWatts": LIMIT}, None, 700.0),
+        ({"PowerWatts": [350], "PowerLimitWatts": LIMIT}, None, 700.0),
+    ],
+)
+def test_an_odd_answer_is_a_value_or_none_and_never_an_exception(
+    metrics: dict[str, object], draw_w: float | None, limit_w: float | None
+) -> None:
+    bmc = FakeBmc(told={"GPU_1": metrics})
+    found = behind(bmc)[0].read()["uuid-GPU_1"]
+
+    assert isinstance(found, DeviceReading)
+    assert (found.draw_w, found.limit_w, found.temperature_c) == (draw_w, limit_w, None)
+
+
+def test_an_accelerator_that_tells_no_metrics_is_counted_and_hides_no_other() -> None:
+    redfish, _ = behind(FakeBmc(told={"GPU_1": None}))
+
+    found = redfish.read()
+
+    assert isinstance(found["uuid-GPU_0"], DeviceReading)
+    (error,) = [each for each in found.values() if isinstance(each, DeviceError)]
+    assert (error.code, "GPU_1" in error.words) == (REFUSED, True)

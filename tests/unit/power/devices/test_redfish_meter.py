@@ -31,6 +31,8 @@ class FakeChassis:
     made: dict[str, dict[str, Any]]
     watts: dict[str, float] = field(default_factory=dict)
     is_silent: bool = False
+    told: Any = None
+    """What it tells as its Power instead."""
 
     def __call__(
         self, method: str, path: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]
@@ -50,6 +52,8 @@ class FakeChassis:
                 return {"Id": name, **self.made[name]}
             case "EnvironmentMetrics":
                 return {"PowerWatts": {"Reading": self.watts.get(name)}}
+            case "Power" if self.told is not None:
+                return self.told
             case "Power":
                 return {"PowerControl": [{"PowerConsumedWatts": self.watts.get(name)}]}
         return None
@@ -105,3 +109,47 @@ def test_a_meter_that_falls_silent_keeps_its_last_reading_with_its_instant() -> 
     assert meter.reading == MeterReading(640.0, 100.0)
     with pytest.raises(DeviceError, match=SILENT):
         ChassisMeter(bmc).read_w()
+
+
+@pytest.mark.parametrize(
+    ("control", "watts"),
+    [
+        ([{"PowerConsumedWatts": 464}], 464.0),
+        ({"PowerConsumedWatts": 464}, 464.0),
+        ([{"PowerConsumedWatts": "464"}], 464.0),
+        ([{"PowerConsumedWatts": None}], None),
+        ([{"PowerConsumedWatts": 0}], None),
+        ([{"PowerConsumedWatts": -1}], None),
+        ([{"PowerConsumedWatts": 65535}], None),
+        ([{"PowerConsumedWatts": float("nan")}], None),
+        ([None], None),
+        ([None, {"PowerConsumedWatts": 464}], 464.0),
+        (
+            [
+                {"Name": "CPU Power", "PowerConsumedWatts": 210},
+                {"Name": "System Power Control", "PowerConsumedWatts": 2900},
+            ],
+            2900.0,
+        ),
+        ([{"PowerConsumedWatts": 230}, {"PowerConsumedWatts": 234}], None),  # parts, or a whole and a part
+    ],
+)
+def test_a_meter_with_an_odd_answer_has_a_value_or_says_that_there_is_none(control: Any, watts: float | None) -> None:
+    web = FakeChassis(
+        {"1": chassis("RackMount", Power={"@odata.id": f"{CHASSIS}/1/Power"})}, told={"PowerControl": control}
+    )
+    meter = ChassisMeter(web)
+
+    if watts is not None:
+        assert meter.read_w() == watts
+    else:
+        with pytest.raises(DeviceError, match="no chassis of its BMC reports its power"):
+            meter.read_w()
+
+
+@pytest.mark.parametrize(
+    "odd", [{"EnvironmentMetrics": []}, {"EnvironmentMetrics": None}, {"Power": None}, {"Links": None}]
+)
+def test_a_chassis_whose_links_are_odd_is_one_without_a_meter(odd: dict[str, Any]) -> None:
+    with pytest.raises(DeviceError, match="no chassis of its BMC"):
+        ChassisMeter(FakeChassis({"1": {"ChassisType": "RackMount", **odd}})).read_w()

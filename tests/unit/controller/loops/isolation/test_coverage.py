@@ -8,7 +8,7 @@ import pytest
 from controller.api.sandbox_policy import PodSelector, SandboxClass, SandboxPolicySpec
 from controller.loops.isolation.coverage import (
     ContainerName,
-    ContainerStatus,
+    SandboxContainerStatus,
     SandboxPod,
     SandboxPodMeta,
     SandboxPodSpec,
@@ -27,7 +27,9 @@ def pod(name: str, *, uid: str = "u", phase: str = "Running", deleted: str | Non
     return SandboxPod(
         SandboxPodMeta(name, "team-a", uid, deletion_timestamp=deleted, labels={"tonnage.dev/sandbox": "", **labels}),
         SandboxPodSpec("n1", (ContainerName("agent"), ContainerName("sidecar"))),
-        SandboxPodStatus(phase, (ContainerStatus("sidecar", "cri-o://s"), ContainerStatus("agent", "cri-o://a"))),
+        SandboxPodStatus(
+            phase, (SandboxContainerStatus("sidecar", "cri-o://s"), SandboxContainerStatus("agent", "cri-o://a"))
+        ),
     )
 
 

@@ -6,14 +6,17 @@ from typing import Any
 import msgspec
 import pytest
 
+from controller.api.structs import NodeTaint
 from simulator.controlplane.nodes.pod_lifecycle import (
     AnnotationError,
     KubeletPod,
     Life,
     demand,
     ended,
+    host_ports,
     is_restarted,
     life_of,
+    misfit,
     refusal,
     running,
 )
@@ -89,3 +92,40 @@ def test_a_running_pod_is_ready_with_each_container() -> None:
 @pytest.mark.parametrize(("exit_code", "phase"), [(0, "Succeeded"), (137, "Failed")])
 def test_the_exit_code_decides_the_phase(exit_code: int, phase: str) -> None:
     assert ended(pod(), exit_code, AT)["status"]["phase"] == phase
+
+
+def test_sidecars_and_overhead_are_held_as_well() -> None:
+    sidecar = {**asking("side", cpu="500m"), "restartPolicy": "Always"}
+    asked = demand(pod(containers=[asking("a", cpu="1")], initContainers=[sidecar], overhead={"cpu": "250m"}))
+
+    assert asked["cpu"] == Decimal("1.75")
+
+
+def listening(address: str = "") -> dict[str, Any]:
+    port = {"containerPort": 80, "hostPort": 80, "hostIP": address}
+    return {"containers": [{"name": "main", "ports": [port]}]}
+
+
+GONE = NodeTaint("gone", effect="NoExecute")
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ({}, "TaintToleration"),
+        ({"tolerations": [{"key": "gone", "operator": "Exists"}]}, ""),
+        ({"tolerations": [{"operator": "Exists"}]}, ""),
+        ({"tolerations": [{"key": "gone", "value": "x"}]}, "TaintToleration"),
+        ({"tolerations": [{"operator": "Exists"}], "nodeSelector": {"disk": "ssd"}}, ""),
+        ({"tolerations": [{"operator": "Exists"}], "nodeSelector": {"disk": "hdd"}}, "NodeAffinity"),
+        ({"tolerations": [{"operator": "Exists"}], **listening()}, "NodePorts"),
+        ({"tolerations": [{"operator": "Exists"}], **listening("10.0.0.1")}, "NodePorts"),
+        ({"tolerations": [{"operator": "Exists"}], **listening("10.0.0.2")}, ""),
+    ],
+)
+def test_a_pod_that_its_node_does_not_suit_is_refused_as_by_a_kubelet(spec: dict[str, Any], reason: str) -> None:
+    there = host_ports(pod(**listening("10.0.0.1")))
+
+    no = misfit(pod(**spec), {"disk": "ssd"}, [GONE], there)
+
+    assert (no[0] if no else "") == reason
