@@ -131,8 +131,9 @@ def _seat_near(draft: PackingDraft, unit: Unit, seat: Seat, allowed: BoolArray |
             inside = np.where(inside == best, -1, inside)
             room[best] = most[best] = 0
         allowed = everywhere & (domain < 0)
-    _left_of(draft, left, seat, allowed)
-    if lacking(draft, unit.gang) <= 0:
+    left = _left_of(draft, left, seat, allowed)
+    # A member above the minimum must be placed itself: its gang lacks none without it.
+    if len(left) < len(unit.rows) and lacking(draft, unit.gang) <= 0:
         return True
     draft.roll_back(mark)
     return False

@@ -1,6 +1,7 @@
 """Gangs start whole, near each other, and never block other pods."""
 
 from cluster.actions import Bind, Evict
+from cluster.disruption import DisruptionBudget
 from cluster.plans import Plan
 from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import Gang
@@ -200,3 +201,18 @@ def test_what_is_left_of_a_gang_that_falls_below_its_minimum_is_stopped_and_star
 
     assert one.changed() == ([0], []), "two of three still run"
     assert two.changed() == ([0, 1, 2], [2])
+
+
+def test_a_member_above_the_minimum_that_fits_nowhere_waits_and_the_plan_ends() -> None:
+    """By the count of what could be stopped it would fit, but the budget allows to stop only one of the two."""
+    gang = Gang("g", min_members=1, priority=9)
+    low = [pod(f"low-{n}", 1, on="a", devices=(n,)) for n in range(2)]
+    runs = pod("g-0", 1, on="a", devices=(2,), gang="g", priority=9)
+    budget = DisruptionBudget("ns/b", 1, ("low-0", "low-1"))
+    more = pod("g-1", 2, gang="g", priority=9)
+    seen = world([node("a", gpus=3)], [*low, runs, more], [gang], budgets=(budget,))
+
+    plan = pack(seen, Packer.of(seen, BestFit()))
+
+    assert plan.actions == ()
+    assert [each.workload for each in plan.unplaced] == ["Gang/g"]
