@@ -2,8 +2,9 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
+from itertools import combinations
 from typing import get_args
 
 import numpy as np
@@ -42,10 +43,13 @@ class Want:
         spec, meta = volume.spec, volume.metadata
         return spec.volume_mode == self.mode and size_of(spec.capacity) >= self.size and meta.deletion_timestamp is None
 
-    def differs_in_size(self, other: "Want") -> bool:
+    def is_like(self, other: "Want") -> bool:
         """Whether at most their sizes differ."""
-        mine, others = (self.mode, self.access_modes, self.labels), (other.mode, other.access_modes, other.labels)
-        return mine == others
+        return replace(self, size=other.size) == other
+
+    def includes(self, other: "Want") -> bool:
+        """Whether every volume that meets it meets the other, which asks for no more."""
+        return self.is_like(other) and self.size >= other.size
 
 
 def want_of(claim: storage.VolumeClaimObject) -> Want:
@@ -97,10 +101,19 @@ class Offers:
     """Available volumes that meet a want."""
 
     names: frozenset[str]
-    usable: Mapping[Terms, int]
-    """Number of them by the nodes on which they can be used."""
     terms: Terms
     """Nodes on which one can be used."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rivalry:
+    """Claims that all need one of these volumes."""
+
+    driver: str
+    wants: frozenset[Want]
+    volumes: frozenset[str]
+    ranks: Mapping[str, int]
+    """Numbers of the claims."""
 
 
 class ClassOfVolumes:
@@ -115,12 +128,12 @@ class ClassOfVolumes:
         self._waiting: defaultdict[Want, set[str]] = defaultdict(set)
         # Of this epoch:
         self._offers: dict[Want, Offers] = {}
-        self._ranks: dict[Want, Mapping[str, int]] = {}
+        self._known: tuple[_Rivalry, ...] | None = None
 
     def change(self) -> None:
         self.epoch += 1
         self._offers.clear()
-        self._ranks.clear()
+        self._known = None
 
     def put_volume(self, volume: storage.VolumeObject, nodes: Terms | None) -> None:
         self._free[volume.metadata.name] = volume, nodes
@@ -151,52 +164,53 @@ class ClassOfVolumes:
             understood = [(volume.metadata.name, terms) for volume, terms in fitting if terms is not None]
             nodes = [terms for _, terms in understood]
             names = frozenset(name for name, _ in understood)
-            self._offers[want] = Offers(names, Counter(nodes), either(nodes[:MOST_OFFERS]))
+            self._offers[want] = Offers(names, either(nodes[:MOST_OFFERS]))
         return self._offers[want]
 
     def counted(self, claim: str, want: Want) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
         """How a waiting claim counts: as a volume of the drivers of `limits`, and by what one pod at a time may use.
 
-        It takes a volume from all claims that could have it. Those on a node are limited by the volumes there. Where
-        more wait than there are volumes in all, they take turns: no more than there are volumes start in one plan.
+        Of claims that rival for volumes, no more start on a node than it has of these. Where more wait than there are
+        in all, they take turns: no more than there are start in one plan.
         """
-        drivers, turns = [], []
-        for other in self._told_apart():
-            if self._takes_from(want, other):
-                drivers.append((self._driver(other), claim))
-                offered, ranks = len(self.offers(other).names), self._rank(other)
-                if len(ranks) > offered:
-                    turns.append(f"{self._driver(other)}, {ranks[claim] % offered}")
-        return tuple(drivers), tuple(turns)
+        mine = [each for each in self._rivalries() if want in each.wants]
+        turns = (
+            f"{each.driver}, {each.ranks[claim] % len(each.volumes)}"
+            for each in mine
+            if len(each.ranks) > len(each.volumes)
+        )
+        return tuple((each.driver, claim) for each in mine), tuple(turns)
 
     def limits(self, labels: tuple[Labels, ...], matches: LabelMatches) -> Iterator[tuple[str, IntArray]]:
-        """Number of available volumes on each node for each kind of claims, by what stands for their driver."""
-        for want in self._told_apart():
-            yield self._driver(want), _counted_on(self.offers(want).usable, labels, matches)
+        """Number of the volumes on each node for which claims rival, by what stands for their driver."""
+        for each in self._rivalries():
+            usable = Counter(terms for name in sorted(each.volumes) if (terms := self._free[name][1]) is not None)
+            yield each.driver, _counted_on(usable, labels, matches)
 
-    def _told_apart(self) -> list[Want]:
-        """Wants of most claims."""
-        return sorted(self._waiting, key=lambda want: (-len(self._waiting[want]), repr(want)))[:MOST_WANTS]
+    def _rivalries(self) -> tuple[_Rivalry, ...]:
+        """Claims that are at least as large as one kind with its volumes, and unlike kinds with those of both.
 
-    def _takes_from(self, want: Want, other: Want) -> bool:
-        """Whether a claim may have a volume that one of another want needs.
-
-        kube-scheduler gives the smallest that fits, so a smaller claim takes none from a larger one while there are
-        enough for all; of claims that differ in more, either may come first.
+        Claims of one kind are served if each such set has enough. Of unlike kinds, kube-scheduler may give the first
+        what only the next could have.
         """
-        if want.differs_in_size(other):
-            return other.size <= want.size
-        return not self.offers(want).names.isdisjoint(self.offers(other).names)
+        if self._known is None:
+            wants = sorted(self._waiting, key=lambda want: (-len(self._waiting[want]), repr(want)))[:MOST_WANTS]
+            found = [
+                self._rivalry(f"{want} and larger", [each for each in self._waiting if each.includes(want)], [want])
+                for want in wants
+            ]
+            for one, other in combinations(wants, 2):
+                rival = not self.offers(one).names.isdisjoint(self.offers(other).names)
+                if rival and not one.is_like(other):
+                    found.append(self._rivalry(f"{one} or {other}", [one, other], [one, other]))
+            self._known = tuple(found)
+        return self._known
 
-    def _rank(self, want: Want) -> Mapping[str, int]:
-        """Numbers of all claims that may have a volume that one of this want needs."""
-        if want not in self._ranks:
-            counted = (claim for each, of in self._waiting.items() if self._takes_from(each, want) for claim in of)
-            self._ranks[want] = {claim: rank for rank, claim in enumerate(sorted(counted))}
-        return self._ranks[want]
-
-    def _driver(self, want: Want) -> str:
-        return f"volumes of class {self._name!r} for {want}"
+    def _rivalry(self, words: str, wants: list[Want], served: list[Want]) -> _Rivalry:
+        claims = sorted(claim for want in wants for claim in self._waiting[want])
+        volumes = frozenset[str]().union(*(self.offers(want).names for want in served))
+        ranks = {claim: rank for rank, claim in enumerate(claims)}
+        return _Rivalry(f"volumes of class {self._name!r} for {words}", frozenset(wants), volumes, ranks)
 
 
 def _counted_on(usable: Mapping[Terms, int], labels: tuple[Labels, ...], matches: LabelMatches) -> IntArray:

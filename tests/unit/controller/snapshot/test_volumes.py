@@ -304,13 +304,16 @@ def test_a_larger_claim_leaves_no_volume_for_a_smaller_one_where_there_are_too_f
     assert not fit_together(index, "x", "small", "mid", "large")  # the first two take both volumes
 
 
-def test_claims_that_could_take_each_others_volume_count_for_both() -> None:
+def test_claims_of_unlike_kinds_need_as_many_volumes_as_they_are() -> None:
     index = index_of(
-        waiting("any", size="1Gi"), waiting("fast", selector={"matchLabels": {"kind": "nvme"}}), storage_class(),
-        local("a", "x", labels={"kind": "nvme"}), local("b", "x", size="50Gi"), local("c", "y"),
+        waiting("any", size="20Gi"), waiting("fast", selector={"matchLabels": {"kind": "nvme"}}), storage_class(),
+        local("a", "x", size="50Gi", labels={"kind": "nvme"}), local("b", "y", labels={"kind": "nvme"}),
+        local("c", "z", size="50Gi"),
     )  # fmt: skip
-    assert not fit_together(index, "x", "any", "fast")  # the first may be given volume a, which is the smaller
+    assert not fit_together(index, "x", "any", "fast"), "both could have the one volume there"
+    assert fit_together(index, "x", "any")
     assert fit_together(index, "x", "fast")
+    assert fit_together(index, "y", "fast"), "what others cannot have there holds no claim back"
 
 
 def test_pods_that_share_a_claim_share_the_only_volume_for_it() -> None:
