@@ -185,7 +185,7 @@ def compared(trace: Snapshot, stream: ChurningStream, batch: int, seed: int) -> 
     loop = operated(trace, stream.pods, brain, stopped, per_cycle=batch, stay=stream.stay)
     yield "loop in process", loop.mean_allocation_pct(stream.measured_from_pct)
     policy = policy_named("tonnage-learning", Knowledge(trace, seed=seed))
-    packer = Packer.of(trace, policy, content_rank(trace, seed))
+    packer = Packer(trace, policy, content_rank(trace, seed))
     played = replay(trace, stream.pods, packer, stopped, seed, Conditions(stay=stream.stay))
     yield "replay", mean_allocation_pct(played, stream)
 

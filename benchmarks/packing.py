@@ -222,7 +222,7 @@ def play_churn(run: ChurnRun, traces: Mapping[str, Snapshot], stays: str = "expo
     # FGD knows the pods of the list, as in the published runs; `tonnage-learning` knows only past arrivals.
     policy = policy_named(run.policy, Knowledge(trace, expected, run.seed))
     stream = churning_stream(trace, run.seed, Churn(run.load, stays, 3.0, 2.0))
-    packer = Packer.of(trace, policy, content_rank(trace, run.seed))
+    packer = Packer(trace, policy, content_rank(trace, run.seed))
     played = replay(trace, stream.pods, packer, time.process_time, run.seed, Conditions(stay=stream.stay))
     return {
         "allocation_pct": round(mean_allocation_pct(played, stream), 4),

@@ -119,7 +119,7 @@ def play(run: AblationRun, traces: Mapping[str, snapshot.Snapshot]) -> float:
     trace = traces[run.trace]
     made = _WithoutPrices if run.without == "value by prices" else BidPrice
     policy = made(kinds_of(trace.nodes, trace.gpu_type_names), settings=SETTINGS[run.without], seed=run.seed)
-    packer = Packer.of(trace, policy, content_rank(trace, run.seed))
+    packer = Packer(trace, policy, content_rank(trace, run.seed))
     if run.load == FILL:
         # The published stream, as far as the pod with which the whole fleet is requested.
         stream = published_stream(trace, run.seed)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.errors import ConfigError, Mistake
-from health.verdicts.standstill import Call, Path as OpPath, Standstill, State, listed
+from health.verdicts.standstill import CallState, GroupPath, RecordedCall, Standstill, listed
 from health.verdicts.verdict import Cause, JobVerdict
 from tonnage.records import Op
 
@@ -75,7 +75,7 @@ class Dump:
 class DumpedJob:
     """All dumps of one run."""
 
-    calls: tuple[Call, ...]
+    calls: tuple[RecordedCall, ...]
     unheard: tuple[int, ...]
     """Ranks of which there is no usable dump."""
     lacks_sends: bool
@@ -103,11 +103,11 @@ class DumpedJob:
             Op.RECEIVE if each.path.is_send and each.rank == each.path.members[1] else _op(each) for each in self.calls
         ]
         enters = [each.created_s - first_s for each in self.calls]
-        exits = [math.inf if each.state is not State.DONE else each.ended_s - first_s for each in self.calls]
+        exits = [math.inf if each.state is not CallState.DONE else each.ended_s - first_s for each in self.calls]
         return [each.rank for each in self.calls], [int(op) for op in ops], enters, exits
 
 
-def _op(call: Call) -> Op:
+def _op(call: RecordedCall) -> Op:
     return Op.__members__.get(call.op.upper(), Op.OTHER)
 
 
@@ -248,7 +248,7 @@ class _Entry:
     is_send: bool
 
 
-def _calls(dumps: Sequence[Dump], unused: Counter[str], backends: set[str]) -> Iterator[Call]:
+def _calls(dumps: Sequence[Dump], unused: Counter[str], backends: set[str]) -> Iterator[RecordedCall]:
     entries = [entry for dump in dumps for entry in _entries(dump, unused, backends)]
     in_group: dict[str, set[int]] = defaultdict(set)
     for each in entries:
@@ -256,14 +256,14 @@ def _calls(dumps: Sequence[Dump], unused: Counter[str], backends: set[str]) -> I
     everyone = range(max((each.rank for each in dumps), default=-1) + 1)
     config = {each.rank: each.members for each in dumps}
     states = {each.rank: _tells_starts(each) for each in dumps}
-    sends: Counter[tuple[OpPath, int, str]] = Counter()
-    waiting: list[Call] = []
-    whole: dict[tuple[int, OpPath, int], Call] = {}
+    sends: Counter[tuple[GroupPath, int, str]] = Counter()
+    waiting: list[RecordedCall] = []
+    whole: dict[tuple[int, GroupPath, int], RecordedCall] = {}
     for entry in entries:
         members = config[entry.rank].get(entry.group, ())
         if entry.rank not in members:  # gloo names no group in pg_config: those who entered something in it are in it
             members = tuple(everyone) if _is_default(entry) else tuple(sorted(in_group[entry.group]))
-        made = _call(entry, OpPath(_shown(entry), members), states[entry.rank], unused)
+        made = _call(entry, GroupPath(_shown(entry), members), states[entry.rank], unused)
         if made is None:
             continue
         if not entry.is_send:
@@ -315,7 +315,7 @@ def _tells_starts(dump: Dump) -> bool:
     return any(_is_entry(each) and _number(each.get("time_discovered_started_ns")) for each in dump.entries)
 
 
-def _call(entry: _Entry, path: OpPath, tells_starts: bool, unused: Counter[str]) -> Call | None:
+def _call(entry: _Entry, path: GroupPath, tells_starts: bool, unused: Counter[str]) -> RecordedCall | None:
     raw, seq = entry.raw, _number(entry.raw.get("collective_seq_id", entry.raw.get("seq_id")))
     state = _state(raw, tells_starts)
     created_s = (_number(raw.get("time_created_ns")) or 0) * 1e-9
@@ -327,7 +327,7 @@ def _call(entry: _Entry, path: OpPath, tells_starts: bool, unused: Counter[str])
     elements, dtype = _size(raw, side)
     if entry.is_send:
         if entry.op.endswith("coalesced"):
-            return Call(entry.rank, path, 0, op, state=state, created_s=created_s, ended_s=ended_s)
+            return RecordedCall(entry.rank, path, 0, op, state=state, created_s=created_s, ended_s=ended_s)
         found = _TO.search(entry.op)
         if found is None or max(int(found[2]), int(found[3])) >= len(path.members):
             unused["sends and receives without both ranks"] += 1
@@ -335,19 +335,19 @@ def _call(entry: _Entry, path: OpPath, tells_starts: bool, unused: Counter[str])
         own, peer = path.members[int(found[2])], path.members[int(found[3])]
         ends = (own, peer) if found[1] == "send" else (peer, own)
         elements, dtype = _size(raw, "input" if found[1] == "send" else "output")
-        pair = OpPath(f"{path.group}, {ends[0]}->{ends[1]}", ends, is_send=True)
-        return Call(entry.rank, pair, 0, "send", elements, dtype, state, created_s, ended_s)
+        pair = GroupPath(f"{path.group}, {ends[0]}->{ends[1]}", ends, is_send=True)
+        return RecordedCall(entry.rank, pair, 0, "send", elements, dtype, state, created_s, ended_s)
     if seq is None:
         unused["collectives without a number"] += 1
         return None
-    return Call(entry.rank, path, seq, op, elements, dtype, state, created_s, ended_s)
+    return RecordedCall(entry.rank, path, seq, op, elements, dtype, state, created_s, ended_s)
 
 
-def _state(raw: Mapping[str, Any], tells_starts: bool) -> State:
+def _state(raw: Mapping[str, Any], tells_starts: bool) -> CallState:
     written = raw.get("state")
     if written == "completed" or (written == "scheduled" and raw.get("retired") and not tells_starts):
-        return State.DONE  # gloo's stay "scheduled" and are retired when they end
-    return State.QUEUED if written == "scheduled" and tells_starts else State.BEGUN
+        return CallState.DONE  # gloo's stay "scheduled" and are retired when they end
+    return CallState.QUEUED if written == "scheduled" and tells_starts else CallState.BEGUN
 
 
 def _size(raw: Mapping[str, Any], side: str) -> tuple[int, str]:

@@ -158,7 +158,7 @@ class PlanningView:
             ),
             left_out=(*restricted.left_out, *given_up, *without),
         )
-        allowed = within_quotas(planned, tuple(milli_quotas(planned, quotas)))
+        allowed = within_quotas(planned, tuple(milli_quotas(planned, quotas))) if quotas else planned
         allowed = self.stops.applied(allowed)
         return with_held_back(allowed, self.refusals.held_back(seen.at_s))
 

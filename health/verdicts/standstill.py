@@ -9,7 +9,7 @@ from functools import cached_property
 from health.verdicts.verdict import Cause, JobVerdict, Part, Syndrome
 
 
-class State(IntEnum):
+class CallState(IntEnum):
     """How far one rank has come in an operation."""
 
     QUEUED = 0
@@ -19,7 +19,7 @@ class State(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class GroupPath:
     """Ranks that an operation is of: a group's members, or a sender and its receiver."""
 
     group: str
@@ -29,18 +29,18 @@ class Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class RecordedCall:
     """One operation as one rank saw it."""
 
     rank: int
-    path: Path
+    path: GroupPath
     seq: int
     """Number on the path: the same operation has the same on all its members."""
     op: str
     elements: int = -1
     """Elements that must be as many on all members; -1: unknown, or free."""
     dtype: str = ""
-    state: State = State.BEGUN
+    state: CallState = CallState.BEGUN
     created_s: float = 0.0
     ended_s: float = 0.0
 
@@ -61,42 +61,42 @@ def listed(ranks: Iterable[int]) -> str:
 class Standstill:
     """What the calls of all ranks say about a job in which nothing moves any more."""
 
-    def __init__(self, calls: Iterable[Call], unheard: Collection[int] = ()) -> None:
+    def __init__(self, calls: Iterable[RecordedCall], unheard: Collection[int] = ()) -> None:
         """unheard: ranks of which nothing is known."""
         self._unheard = frozenset(unheard)
-        self._calls: dict[Path, dict[int, dict[int, Call]]] = defaultdict(lambda: defaultdict(dict))
+        self._calls: dict[GroupPath, dict[int, dict[int, RecordedCall]]] = defaultdict(lambda: defaultdict(dict))
         for each in calls:
             self._calls[each.path][each.rank][each.seq] = each
 
-    def _at(self, path: Path, seq: int) -> list[Call]:
+    def _at(self, path: GroupPath, seq: int) -> list[RecordedCall]:
         """What the members that are known to have entered it say of an operation."""
         return [calls[seq] for _, calls in sorted(self._calls[path].items()) if seq in calls]
 
     @cached_property
-    def _first(self) -> list[Call]:
+    def _first(self) -> list[RecordedCall]:
         """First unfinished call of each rank on each path: what it waits in; those behind it wait in a queue."""
         found = [
             calls[min(waiting)]
             for of_rank in self._calls.values()
             for calls in of_rank.values()
-            if (waiting := [seq for seq, each in calls.items() if each.state is not State.DONE])
+            if (waiting := [seq for seq, each in calls.items() if each.state is not CallState.DONE])
         ]
         return sorted(found, key=lambda each: (each.created_s, each.rank))
 
     @cached_property
-    def _waits(self) -> list[Call]:
+    def _waits(self) -> list[RecordedCall]:
         """Calls that ranks are in; of a rank with begun ones no other."""
-        begun = {each.rank for each in self._first if each.state is State.BEGUN}
-        return [each for each in self._first if each.state is State.BEGUN or each.rank not in begun]
+        begun = {each.rank for each in self._first if each.state is CallState.BEGUN}
+        return [each for each in self._first if each.state is CallState.BEGUN or each.rank not in begun]
 
-    def _behind(self, call: Call) -> list[int]:
+    def _behind(self, call: RecordedCall) -> list[int]:
         """Members that have not begun the operation."""
         found = []
         for rank in call.path.members:
             calls = self._calls[call.path].get(rank, {})
             newest = max(calls, default=-1)
             own = calls.get(call.seq)
-            if newest < call.seq or (own is not None and own.state is State.QUEUED):
+            if newest < call.seq or (own is not None and own.state is CallState.QUEUED):
                 found.append(rank)
         return found
 
@@ -120,7 +120,7 @@ class Standstill:
                 edges[each.rank].add(rank)
                 is_unreceived = each.path.is_send and each.rank == each.path.members[0]
                 by_sends[rank] = by_sends.get(rank, True) and is_unreceived
-        begun = {each.rank for each in self._waits if each.state is State.BEGUN}
+        begun = {each.rank for each in self._waits if each.state is CallState.BEGUN}
         queued = {each.rank for each in self._waits} - begun
         blockers = set().union(*edges.values()) if edges else set()
         absent = blockers - begun - queued
@@ -138,7 +138,7 @@ class Standstill:
 
     def _differing(self) -> Iterator[tuple[Cause, tuple[int, ...], tuple[str, ...]]]:
         """Operations in which a rank waits and that are not the same on all members: cause, odd ranks, words."""
-        seen: set[tuple[Path, int]] = set()
+        seen: set[tuple[GroupPath, int]] = set()
         for each in self._first:
             if (each.path, each.seq) in seen:
                 continue
@@ -159,9 +159,9 @@ class Standstill:
                     yield cause, _odd(camps.values()), (f"number {each.seq} of {each.path.group}: {words}",)
                     break
 
-    def _stuck(self, call: Call, at_s: float) -> JobVerdict:
+    def _stuck(self, call: RecordedCall, at_s: float) -> JobVerdict:
         ranks = tuple(sorted(call.path.members))
-        left = [each.rank for each in self._at(call.path, call.seq) if each.state is State.DONE]
+        left = [each.rank for each in self._at(call.path, call.seq) if each.state is CallState.DONE]
         shown = (
             f"all {len(ranks)} members entered {call.op} {call.seq} of {call.path.group}",
             f"left it: {listed(left) if left else 'none'}",
@@ -213,8 +213,10 @@ class Standstill:
         for rank in sorted(ranks)[:4]:
             own = [calls[max(calls)] for of_rank in self._calls.values() if (calls := of_rank.get(rank))]
             if own:
-                last = max(own, key=lambda each: (each.state is not State.DONE, each.created_s))
-                done = {State.DONE: "finished", State.BEGUN: "is in", State.QUEUED: "has queued"}[last.state]
+                last = max(own, key=lambda each: (each.state is not CallState.DONE, each.created_s))
+                done = {CallState.DONE: "finished", CallState.BEGUN: "is in", CallState.QUEUED: "has queued"}[
+                    last.state
+                ]
                 words.append(f"rank {rank} {done} {last.op} {last.seq} of {last.path.group}")
         return words
 

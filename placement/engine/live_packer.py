@@ -146,7 +146,7 @@ class LivePacker:
         A policy that has evidence and no prices at all makes them here, in this call.
         """
         policy = self.policy or self.observe(snapshot)
-        packer = Packer.of(snapshot, policy, rank=content_rank(snapshot), matches=self._matches)
+        packer = Packer(snapshot, policy, rank=content_rank(snapshot), matches=self._matches)
         self._matches = packer.filter.matches
         if policy.is_cold:
             policy.upkeep(packer.ledger)

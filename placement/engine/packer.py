@@ -9,7 +9,7 @@ import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.neighbours import Neighbours
-from cluster.nodes import NAMING_LABELS, LabelMatches, NodeFilter, NodeTable
+from cluster.nodes import NAMING_LABELS, LabelMatches, NodeFilter
 from cluster.power import PowerTable
 from cluster.power_floors import PowerFloors, held_devices, paths_of
 from cluster.snapshot import PENDING, Snapshot, device_numbers
@@ -250,49 +250,30 @@ class Packer:
     # (benchmarks/packing_speed.py).
 
     def __init__(
-        self,
-        nodes: NodeTable,
-        gpu_type_names: tuple[str, ...],
-        ledger: Ledger,
-        policy: Policy,
-        rank: IntArray | None = None,
-        power: PowerHeadroom | None = None,
-        matches: LabelMatches | None = None,
-        rules: Snapshot | None = None,
+        self, snapshot: Snapshot, policy: Policy, rank: IntArray | None = None, matches: LabelMatches | None = None
     ) -> None:
-        """rank: shape (nodes,), all different; among nodes of equal cost, the one with the lowest rank is taken.
+        """Engine for a snapshot's nodes with its bound pods charged; the policy begins a draft with those pods.
 
-        None takes the first in the table; names then decide where tables are sorted by name (`content_rank`). power:
-        power headroom that allows and prefers nodes as the ledger changes; None: power decides nothing. matches: what
-        the last plan knew of the nodes' labels; None: nothing. rules: snapshot whose pods' rules about each other are
-        heeded as pods start and stop; None: no pod has any.
+        rank: shape (nodes,), all different; among nodes of equal cost, the one with the lowest rank is taken. None
+        takes the first in the table; names then decide where tables are sorted by name (`content_rank`). matches: what
+        the last plan knew of the nodes' labels; None: nothing.
         """
-        self.nodes = nodes
-        self.gpu_type_names = gpu_type_names
-        self.ledger = ledger
+        policy.begin(snapshot)
+        self.nodes = snapshot.nodes
+        self.gpu_type_names = snapshot.gpu_type_names
+        self.ledger = Ledger.of(snapshot)
         self.policy = policy
         self.rank = rank
-        self.power = power
-        self._rows: OrderedDict[PodShape, _Row] = OrderedDict()
-        self._most_rows = max(8, ROW_BYTES // (16 * max(len(nodes), 1)))
-        self._version = policy.version
-        self._keys = lru_cache(maxsize=4096)(lambda shape: (policy.rating_key(shape), filters_of(shape)))
-        self.filter = NodeFilter(nodes, gpu_type_names, matches)
-        self._eligible = lru_cache(maxsize=512)(self.filter.eligible)
-        self.neighbours = None if rules is None else Neighbours.of(rules, self.filter)
-
-    @classmethod
-    def of(
-        cls, snapshot: Snapshot, policy: Policy, rank: IntArray | None = None, matches: LabelMatches | None = None
-    ) -> "Packer":
-        """Engine for a snapshot's nodes with its bound pods charged; the policy begins a draft with those pods."""
-        policy.begin(snapshot)
         # Where no headroom is published, power neither refuses nor prefers any node.
         known = snapshot.power
-        power = PowerHeadroom(snapshot, known) if known is not None and known.headroom_w else None
-        ledger = Ledger.of(snapshot)
-        nodes, types = snapshot.nodes, snapshot.gpu_type_names
-        return cls(nodes, types, ledger, policy, rank, power=power, matches=matches, rules=snapshot)
+        self.power = PowerHeadroom(snapshot, known) if known is not None and known.headroom_w else None
+        self._rows: OrderedDict[PodShape, _Row] = OrderedDict()
+        self._most_rows = max(8, ROW_BYTES // (16 * max(len(self.nodes), 1)))
+        self._version = policy.version
+        self._keys = lru_cache(maxsize=4096)(lambda shape: (policy.rating_key(shape), filters_of(shape)))
+        self.filter = NodeFilter(self.nodes, self.gpu_type_names, matches)
+        self._eligible = lru_cache(maxsize=512)(self.filter.eligible)
+        self.neighbours = Neighbours.of(snapshot, self.filter)
 
     def choose(self, shape: PodShape, among: BoolArray | None = None, owner: str = "") -> Choice | None:
         """Cheapest choice for a pod of this shape now; None when it fits nowhere. Changes nothing.

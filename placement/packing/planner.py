@@ -69,7 +69,7 @@ def pack(
         left = pending_units(draft)
     phases, waiting = phases_of(draft)
     unplaced = list(waiting)
-    released = left_to_kube_scheduler(draft, left) if preempt else {}
+    released = left_to_kube_scheduler(draft, left) if preempt and left else {}
     if released:
         phases = (*phases, Phase("leave to kube-scheduler", tuple(released.values())))
     if left:

@@ -172,7 +172,7 @@ def play(run: PolicyRun, traces: Mapping[str, snapshot.Snapshot], rules: ReplayR
     policy = policy_named(run.policy, Knowledge(trace, expected, run.seed))
     stream = published_stream(trace, run.seed)
     # Equal nodes are taken in an order dealt by the seed, as in the published runs: names decide nothing.
-    packer = Packer.of(trace, policy, content_rank(trace, run.seed))
+    packer = Packer(trace, policy, content_rank(trace, run.seed))
     conditions = one.Conditions(relocate=cheapest_relocation, move_share=rules.move_share)
     return one.replay(trace, stream, packer, time.perf_counter, run.seed, conditions)
 

@@ -52,7 +52,7 @@ def test_a_pod_that_packing_starts_in_free_resources_is_part_of_the_batch(seen: 
     """No pod is ruled out that another planner, which knows nothing of the rules, finds a place for."""
     plan = plan_batch(seen, Memory(), BatchSettings(), rung="best-fit")
 
-    packed = pack(seen, Packer.of(seen, policy_named("bestfit", Knowledge(seen))), preempt=False)
+    packed = pack(seen, Packer(seen, policy_named("bestfit", Knowledge(seen))), preempt=False)
 
     started = [action.pod for action in packed.actions if isinstance(action, Bind)]
     assert all(plan.startable[seen.pods.names.row(name)] for name in started)

@@ -42,7 +42,7 @@ def fleets(draw: st.DrawFn) -> Snapshot:
 
 
 def seated(seen: Snapshot, policy: str) -> Snapshot:
-    engine = Packer.of(seen, POLICIES[policy](Knowledge(seen, seen.pods.shapes)))
+    engine = Packer(seen, POLICIES[policy](Knowledge(seen, seen.pods.shapes)))
     node_of, devices = seen.pods.node.copy(), seen.pods.devices.copy()
     for row in seen.pods.pending:
         asked = seen.pods.shapes[seen.pods.shape[row]]
@@ -96,7 +96,7 @@ def test_a_class_is_worth_at_most_what_it_asks_for(seen: Snapshot) -> None:
 @given(fleets(), st.integers(0, 3))
 @settings(max_examples=80, deadline=None)
 def test_room_is_made_within_capacity_budget_and_leave_to_move(seen: Snapshot, most: int) -> None:
-    engine, running = Packer.of(seen, bid_price(seen)), running_pods_of(seen)
+    engine, running = Packer(seen, bid_price(seen)), running_pods_of(seen)
     movable = set(np.flatnonzero(seen.pods.movable).tolist())
     for row in seen.pods.pending:
         asked = seen.pods.shapes[seen.pods.shape[row]]
@@ -122,7 +122,7 @@ def test_room_is_made_within_capacity_budget_and_leave_to_move(seen: Snapshot, m
 @given(fleets(), st.floats(0, 1), st.sampled_from((0.0, 0.5, 5.0)))
 @settings(max_examples=80, deadline=None)
 def test_priced_moves_keep_to_capacity_budget_and_leave_to_move(seen: Snapshot, share: float, usd: float) -> None:
-    engine = Packer.of(seen, bid_price(seen))
+    engine = Packer(seen, bid_price(seen))
     before = engine.ledger.gpu_milli.copy()
 
     phases = defragmented(seen, engine, MovePrice(usd, 0.0, stay_h=10), share)

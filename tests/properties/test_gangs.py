@@ -15,7 +15,7 @@ RACK = "topology.tonnage.dev/rack"
 
 
 def packed(seen: Snapshot) -> Plan:
-    return pack(seen, Packer.of(seen, BestFit()))
+    return pack(seen, Packer(seen, BestFit()))
 
 
 def members(gang: str, count: int, gpus: int, **rest: object) -> list[Pod]:

@@ -24,7 +24,7 @@ ANYTHING_GOES = Limits(max_evictions_share=1.0, max_evictions_floor=1000)
 
 
 def packed(seen: Snapshot) -> Plan:
-    return pack(seen, Packer.of(seen, BestFit()))
+    return pack(seen, Packer(seen, BestFit()))
 
 
 def assert_sound(seen: Snapshot) -> None:

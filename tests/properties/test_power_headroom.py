@@ -92,7 +92,7 @@ def assert_within(before: Snapshot, after: Snapshot) -> None:
 
 
 def packed(seen: Snapshot) -> Plan:
-    return pack(seen, Packer.of(seen, BestFit()))
+    return pack(seen, Packer(seen, BestFit()))
 
 
 @given(powered())

@@ -89,7 +89,7 @@ def test_every_count_of_a_reason_is_true_and_no_node_is_missing(
     taints = tuple((NodeTaint("team"),) if row in tainted else () for row in range(len(seen.nodes)))
     seen = with_importance_shuffled(replace(seen, nodes=replace(seen.nodes, taints=taints)), seed)
 
-    plan = pack(seen, Packer.of(seen, BestFit()), Budget(work), preempt=preempt)
+    plan = pack(seen, Packer(seen, BestFit()), Budget(work), preempt=preempt)
 
     after = seen.after(plan.actions)
     pods = after.pods

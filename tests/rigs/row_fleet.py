@@ -76,7 +76,7 @@ def place(
     placed and takes this fraction of each row, one row filled after the other; only the rest is placed.
     """
     shape = PodShape(cpu_milli=1000, memory_bytes=0, gpus=8, gpu_milli=1000)
-    packer = Packer.of(fleet, policy)
+    packer = Packer(fleet, policy)
     row_of = np.arange(rows * servers_per_row) // servers_per_row
     placed = np.zeros((rows, len(services)), dtype=np.int64)
     stands = [round(service.instances * settled_share) for service in services]

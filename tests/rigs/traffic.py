@@ -121,6 +121,6 @@ def started(
     )
     wanted = tuple(Gang(f"gang-{gang}", int(coming.size[gang]), prefer_within=LEAF) for gang in gangs)
     seen = Snapshot(0.0, fleet.gpu_types, fleet.nodes, pods, wanted)
-    after = seen.after(pack(seen, Packer.of(seen, BestFit())).actions).pods
+    after = seen.after(pack(seen, Packer(seen, BestFit())).actions).pods
     members = {gang: pods.gang == number for number, gang in enumerate(gangs) if gang not in running}
     return {gang: (after.node[own], after.devices[own]) for gang, own in members.items() if after.node[own][0] >= 0}

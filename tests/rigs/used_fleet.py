@@ -76,4 +76,4 @@ def repeated(used: Snapshot, size: int) -> Snapshot:
 
 def packer_of(fleet: Snapshot, trace: Snapshot, policy_name: str, seed: int) -> Packer:
     expected = tuple(trace.pods.shapes[index] for index in trace.pods.shape)
-    return Packer.of(fleet, policy_named(policy_name, Knowledge(fleet, expected, seed)), content_rank(fleet, seed))
+    return Packer(fleet, policy_named(policy_name, Knowledge(fleet, expected, seed)), content_rank(fleet, seed))

@@ -51,7 +51,7 @@ def mean_allocation(policy: str, first: str, second: str, seed: int) -> tuple[fl
     seen, stream, stays = turning(first, second, seed)
     told = tuple(seen.pods.shapes[n] for n in stream)
     chosen = policy_named(policy, Knowledge(seen, told if policy == "fgd" else (), seed))
-    engine = Packer.of(replace(seen, pods=seen.pods), chosen, content_rank(seen, seed))
+    engine = Packer(replace(seen, pods=seen.pods), chosen, content_rank(seen, seed))
     curve: Curve = replay(seen, stream, engine, still, seed, Conditions(stay=stays)).curve
     turn = curve.arrived_pct[-1] / 2
     phases = (curve.arrived_pct > 150) & (curve.arrived_pct < turn), curve.arrived_pct >= turn

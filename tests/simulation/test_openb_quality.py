@@ -26,7 +26,7 @@ def trace_from(folder: Path, name: str) -> Snapshot:
 
 def replayed(trace: Snapshot, policy: str, conditions: Conditions | None = None) -> Replay:
     expected = tuple(trace.pods.shapes[row] for row in trace.pods.shape)
-    engine = Packer.of(trace, policy_named(policy, Knowledge(trace, expected, SEED)), content_rank(trace, SEED))
+    engine = Packer(trace, policy_named(policy, Knowledge(trace, expected, SEED)), content_rank(trace, SEED))
     return replay(trace, published_stream(trace, SEED, until_share=1.0), engine, lambda: 0.0, SEED, conditions)
 
 

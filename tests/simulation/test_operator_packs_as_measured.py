@@ -43,7 +43,7 @@ def by_the_loop(trace: Snapshot, stream: IntArray, stay: IntArray) -> float:
 
 def by_the_policy(trace: Snapshot, stream: IntArray, stay: IntArray, order: int) -> float:
     policy = policy_named("tonnage-learning", Knowledge(trace))
-    packer = Packer.of(trace, policy, content_rank(trace, order))
+    packer = Packer(trace, policy, content_rank(trace, order))
     curve = replay(trace, stream, packer, stopped, order, Conditions(stay=stay)).curve
     return float(curve.allocation_pct[curve.arrived_pct >= FROM_PCT].mean())
 

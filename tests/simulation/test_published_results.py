@@ -32,7 +32,7 @@ def test_two_seeds_come_near_the_published_mean(public_data: Path, variant: str,
     expected = tuple(trace.pods.shapes[index] for index in trace.pods.shape)
 
     def allocation_pct(seed: int) -> float:
-        packer = Packer.of(trace, policy_named(name, Knowledge(trace, expected, seed)), content_rank(trace, seed))
+        packer = Packer(trace, policy_named(name, Knowledge(trace, expected, seed)), content_rank(trace, seed))
         curve = replay(trace, published_stream(trace, seed), packer, time.perf_counter, seed).curve
         return curve.at(100, curve.allocation_pct)
 

@@ -17,7 +17,7 @@ def allocation_pct(policy: str, nodes: int, mix: str, seed: int) -> float:
     """Allocation when as many GPUs were requested as there are."""
     trace = trace_of(generate(nodes, mix=mix, seed=seed), {})
     pods = tuple(trace.pods.shapes[row] for row in trace.pods.shape)
-    engine = Packer.of(trace, policy_named(policy, Knowledge(trace, pods, seed)), content_rank(trace, seed))
+    engine = Packer(trace, policy_named(policy, Knowledge(trace, pods, seed)), content_rank(trace, seed))
     run = replay(trace, published_stream(trace, seed), engine, lambda: 0.0, seed)
     return run.curve.at(100, run.curve.allocation_pct)
 

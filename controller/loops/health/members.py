@@ -97,7 +97,7 @@ class _Status(Slim, frozen=True):
     disruptions_allowed: int = 0
 
 
-class DisruptionBudget(Slim, frozen=True):
+class ListedBudget(Slim, frozen=True):
     """policy/v1 PodDisruptionBudget."""
 
     metadata: Meta
@@ -117,7 +117,7 @@ async def allowed_disruptions(connection: ApiServer, members: Members) -> dict[s
     allowed: dict[str, int] = {}
     for namespace in sorted({job.partition("/")[0] for job in members.jobs}):
         body = await connection.read(f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets")
-        for budget in msgspec.json.decode(body, type=ListPage[DisruptionBudget]).items or []:
+        for budget in msgspec.json.decode(body, type=ListPage[ListedBudget]).items or []:
             if (selector := budget.spec.selector) is None:
                 continue  # a missing selector selects none, an empty one all
             query = {"labelSelector": selector_text(selector)}

@@ -28,7 +28,7 @@ def allowed_by_tonnage(objects: list[Object]) -> dict[str, Ours]:
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
     snapshot = snapshot_from(read_manifests(["-"], io.StringIO(text))).snapshot
     pods, names = snapshot.pods, snapshot.nodes.names
-    packer = Packer.of(snapshot, BestFit())
+    packer = Packer(snapshot, BestFit())
     left_out = {each.pod: each.code for each in snapshot.left_out}
     found = {}
     for each in objects:

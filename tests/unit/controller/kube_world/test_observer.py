@@ -330,7 +330,7 @@ def test_a_namespace_is_known_by_its_labels_as_they_are_now() -> None:
     def allowed() -> bool:
         snapshot = live.observer.observe()
         shape = snapshot.pods.shapes[snapshot.pods.shape[snapshot.pods.names.row("default/p")]]
-        return bool(Packer.of(snapshot, BestFit()).feasible(shape)[0])
+        return bool(Packer(snapshot, BestFit()).feasible(shape)[0])
 
     assert allowed()
     live.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other", "labels": {"team": "x"}}})

@@ -11,7 +11,7 @@ from tests.builders.fleet import GIB, node, pod, shape, world
 def test_the_first_candidate_is_the_one_that_is_chosen_and_runners_up_follow_by_cost() -> None:
     seen = world([node("a", gpus=4), node("b", gpus=1), node("c", gpus=2)])
     for name in set(POLICIES) - {"random"}:
-        packer = Packer.of(seen, policy_named(name, Knowledge(seen, (shape(gpus=1), shape(gpus=4)))))
+        packer = Packer(seen, policy_named(name, Knowledge(seen, (shape(gpus=1), shape(gpus=4)))))
 
         told = explain(packer, shape(gpus=1), runners_up=1)
 
@@ -37,7 +37,7 @@ def test_the_reason_of_an_unplaced_pod_counts_the_nodes_short_of_each_resource()
         # 4 × 500 left on "pieces": two GPUs in all, but none of them whole
         [pod(f"p{d}", gpus=1, gpu_milli=500, on="pieces", devices=(d,)) for d in range(4)],
     )
-    packer = Packer.of(seen, policy_named("bestfit", Knowledge(seen)))
+    packer = Packer(seen, policy_named("bestfit", Knowledge(seen)))
 
     told = explain(packer, shape(gpus=2, gpu_types=("A100",), selector={"zone": "1"}))
 

@@ -38,7 +38,7 @@ def fleet() -> Snapshot:
 
 
 def packer_of(seen: Snapshot, name: str = "bestfit", rank: IntArray | None = None) -> Packer:
-    return Packer.of(seen, policy_named(name, Knowledge(seen, SHAPES, seed=1)), rank)
+    return Packer(seen, policy_named(name, Knowledge(seen, SHAPES, seed=1)), rank)
 
 
 def chosen_afresh(packer: Packer, asked: PodShape) -> Choice | None:
@@ -204,7 +204,7 @@ class Dear(Policy):
 def test_a_surcharge_counts_at_once_and_spares_nodes_without_gpus() -> None:
     seen = world([node("a", gpus=1, gpu_type="A100"), node("b"), node("c", gpus=1, gpu_type="T4")])
     policy = Dear()
-    packer = Packer.of(seen, policy)
+    packer = Packer(seen, policy)
     cpu_pod = shape()
     first = packer.choose(cpu_pod)
     policy.extra = np.array([5.0, 0.0])  # types are sorted: A100, T4
@@ -218,7 +218,7 @@ def test_a_surcharge_counts_at_once_and_spares_nodes_without_gpus() -> None:
 
 def test_a_new_version_of_a_policy_rates_again() -> None:
     policy = Dear()
-    packer = Packer.of(world([node("a"), node("b")]), policy)
+    packer = Packer(world([node("a"), node("b")]), policy)
     assert packer.choose(shape()) == Choice(0, 0, 0.0)
     policy.sign = -1.0
     assert packer.choose(shape()) == Choice(0, 0, 0.0)  # kept: nothing told the engine
@@ -232,7 +232,7 @@ def test_ratings_that_were_put_aside_for_lack_of_memory_are_made_again(monkeypat
     seen = fleet()
     policy = policy_named("bestfit", Knowledge(seen))
     monkeypatch.setattr("placement.engine.packer.ROW_BYTES", 0)  # keeps eight rows
-    packer = Packer.of(seen, policy)
+    packer = Packer(seen, policy)
     asked = [shape(cpu_milli=100 + n) for n in range(20)]
 
     first = [packer.choose(one) for one in asked]

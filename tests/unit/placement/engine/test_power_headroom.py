@@ -61,7 +61,7 @@ def powered(
 
 
 def packed(seen: Snapshot) -> Plan:
-    return pack(seen, Packer.of(seen, BestFit()))
+    return pack(seen, Packer(seen, BestFit()))
 
 
 def where(plan: Plan) -> dict[str, str]:
@@ -215,7 +215,7 @@ def test_the_explanation_puts_the_row_that_the_hours_prefer_first() -> None:
     running = [pod("d", 1, on="a/0", devices=(0,), owner="day")]
     asking = pod("default/p", 1, owner="day")
     seen = powered({"a": 2000.0, "b": 2000.0}, [*running, asking], courses={"day": DAY})
-    why = explain(seen, packed(seen), "Pod/default/p", lambda shown: Packer.of(shown, BestFit()))
+    why = explain(seen, packed(seen), "Pod/default/p", lambda shown: Packer(shown, BestFit()))
     best, other = why.seats.candidates  # type: ignore[union-attr]
 
     assert why.nodes[best.node] == "b/0"  # type: ignore[union-attr]

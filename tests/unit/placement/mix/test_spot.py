@@ -48,7 +48,7 @@ def test_spot_instances_are_placed_on_spot_nodes_and_the_others_are_not() -> Non
     snapshot = fleet([service(rate=3.0, spot=True, continuous_split=True)], nodes)
 
     after = snapshot.after(planned(snapshot).actions)
-    after = after.after(pack(after, Packer.of(after, BestFit())).actions)
+    after = after.after(pack(after, Packer(after, BestFit())).actions)
 
     on = {name: after.nodes.names[after.pods.node[row]] for row, name in enumerate(after.pods.names)}
     assert on == {"ns/chat-a100-0": "d", "ns/chat-a100-spot-0": "s", "ns/chat-a100-spot-1": "s"}
@@ -84,7 +84,7 @@ class Unreadable(dict[str, str]):
 def test_a_pending_instance_of_a_service_that_may_not_use_spot_nodes_waits_for_another() -> None:
     snapshot = fleet([service()], [node("s", gpus=8, labels=SPOT)], pods=[pod("p", 1, owner="ns/chat")])
 
-    assert pack(snapshot, Packer.of(snapshot, BestFit())).actions == ()
+    assert pack(snapshot, Packer(snapshot, BestFit())).actions == ()
 
 
 def test_a_template_that_asks_for_spot_nodes_itself_is_left_alone() -> None:

@@ -36,7 +36,7 @@ def told(seen: Snapshot) -> BidPrice:
 
 
 def packer(seen: Snapshot, policy: Policy | None = None) -> Packer:
-    return Packer.of(seen, policy or told(seen))
+    return Packer(seen, policy or told(seen))
 
 
 def test_one_move_lets_a_pod_fit_that_fits_nowhere() -> None:

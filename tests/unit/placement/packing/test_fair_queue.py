@@ -30,7 +30,7 @@ def flooded(*others: Pod, count: int = 200, priority: int = 0) -> Snapshot:
 
 def packed(seen: Snapshot, pods: int, tried: frozenset[str] = frozenset()) -> Plan:
     """Packed with work for this many pods."""
-    return pack(seen, Packer.of(seen, BestFit()), Budget(pods * ONE_POD), tried=tried)
+    return pack(seen, Packer(seen, BestFit()), Budget(pods * ONE_POD), tried=tried)
 
 
 def bound(plan: Plan) -> set[str]:

@@ -76,7 +76,7 @@ def case(seed: int) -> Case:
 def losses(each: Case) -> Iterator[Loss]:
     """What every set of pods of one node loses whose stop makes room for the pod, with those of their gangs."""
     seen, pods = each.seen, each.seen.pods
-    draft = PackingDraft(seen, Packer.of(seen, BestFit()))  # for the priority of gangs alone
+    draft = PackingDraft(seen, Packer(seen, BestFit()))  # for the priority of gangs alone
     ask, free = pods.shapes[pods.shape[each.row]], seen.free()
     for where in range(len(seen.nodes)):
         there = [row for row in range(len(pods)) if pods.node[row] == where and draft.priority[row] < 5]
@@ -115,7 +115,7 @@ def violations(seen: Snapshot, gone: set[int]) -> int:
 
 def chosen(each: Case) -> Loss | None:
     seen = each.seen
-    draft = PackingDraft(seen, Packer.of(seen, BestFit()))
+    draft = PackingDraft(seen, Packer(seen, BestFit()))
     best = next(iter(clearings(draft, each.row, 5, None)), None)
     assert draft.node.tolist() == seen.pods.node.tolist(), "a search changes nothing"
     return None if best is None else (violations(seen, {*best.victims}), *best.price[:3])
@@ -143,7 +143,7 @@ def test_what_ends_by_itself_is_stopped_first_and_costs_nothing() -> None:
             pod("ns/wants", 2, priority=5),
         ],
     )
-    draft = PackingDraft(seen, Packer.of(seen, BestFit()))
+    draft = PackingDraft(seen, Packer(seen, BestFit()))
 
     assert clearings(draft, 2, 5, None)[0].victims == (1,)
     assert draft.node[2] == PENDING
@@ -168,7 +168,7 @@ def test_no_pod_is_stopped_without_a_start_in_its_place(seed: int) -> None:
     """Of a whole plan, through the guard, on a fleet whose budgets the server enforces."""
     each = case(seed)
     world = SimulatedWorld(each.seen, lambda action: refused_by_budget(each.seen, action))
-    plan = guard(each.seen, pack(each.seen, Packer.of(each.seen, BestFit())), PlanLimits())
+    plan = guard(each.seen, pack(each.seen, Packer(each.seen, BestFit())), PlanLimits())
 
     done = [step.action for step in carry_out(world, plan).done]
 

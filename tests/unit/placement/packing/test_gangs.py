@@ -15,7 +15,7 @@ RACK = "topology.tonnage.dev/rack"
 
 
 def packed(seen: Snapshot) -> Plan:
-    return pack(seen, Packer.of(seen, BestFit()))
+    return pack(seen, Packer(seen, BestFit()))
 
 
 def members(gang: str, count: int, gpus: int, **rest: object) -> list[Pod]:
@@ -194,7 +194,7 @@ def test_what_is_left_of_a_gang_that_falls_below_its_minimum_is_stopped_and_star
     running = [pod(f"g-{i}", 1, gang="g", on="a", devices=(i,)) for i in range(3)]
     seen = world([node("a", gpus=4)], running, [gang])
 
-    one, two = (PackingDraft(seen, Packer.of(seen, BestFit())) for _ in range(2))
+    one, two = (PackingDraft(seen, Packer(seen, BestFit())) for _ in range(2))
     one.unseat(0)
     for row in (0, 1):
         two.unseat(row)

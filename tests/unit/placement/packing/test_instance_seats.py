@@ -11,7 +11,7 @@ from tests.builders.fleet import Node, Pod, node, pod, world
 
 def packed(nodes: list[Node], pods: list[Pod]) -> Plan:
     seen = world(nodes, pods)
-    return pack(seen, Packer.of(seen, BestFit()), Budget(1e9))
+    return pack(seen, Packer(seen, BestFit()), Budget(1e9))
 
 
 def places(plan: Plan) -> dict[str, str]:

@@ -14,7 +14,7 @@ from tests.builders.fleet import Pod, node, pod, world
 
 
 def packed(seen: Snapshot) -> Plan:
-    return pack(seen, Packer.of(seen, BestFit()))
+    return pack(seen, Packer(seen, BestFit()))
 
 
 def pods_of(plan: Plan, kind: type[Action]) -> set[str]:

@@ -15,7 +15,7 @@ ONE_POD = PLACES_PER_POD + 1
 
 
 def packed(seen: Snapshot, budget: Budget) -> Plan:
-    return pack(seen, Packer.of(seen, BestFit()), budget)
+    return pack(seen, Packer(seen, BestFit()), budget)
 
 
 def bound(plan: Plan) -> list[str]:

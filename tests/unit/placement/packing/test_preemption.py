@@ -10,7 +10,7 @@ from tests.builders.fleet import Pod, node, pod, world
 
 def planned(*pods: Pod, gpus: int = 4, nodes: str = "a", gangs: tuple[Gang, ...] = ()) -> tuple[Action, ...]:
     seen = world([node(name, gpus=gpus) for name in nodes], pods, gangs)
-    return pack(seen, Packer.of(seen, BestFit())).actions
+    return pack(seen, Packer(seen, BestFit())).actions
 
 
 def runs(name: str, *devices: int, on: str = "a", priority: int = 0, gang: str = "") -> Pod:

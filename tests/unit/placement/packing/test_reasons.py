@@ -13,7 +13,7 @@ from tests.builders.fleet import Node, node, pod, world
 
 
 def planned(seen: Snapshot, work: float = float("inf")) -> Plan:
-    return pack(seen, Packer.of(seen, BestFit()), Budget(work))
+    return pack(seen, Packer(seen, BestFit()), Budget(work))
 
 
 def reason_of(plan: Plan, workload: str) -> Reason:
@@ -79,7 +79,7 @@ def test_what_had_its_turn_is_not_told_that_the_work_ended_before_it() -> None:
 def test_alike_pods_are_explained_once() -> None:
     nodes = [node(f"n{n:04}", 4, labels={"zone": str(n % 3)}) for n in range(4_000)]
     seen = world(nodes, [pod(f"p{n:04}", 8, selector={"zone": "1"}) for n in range(2_000)])
-    packer = Packer.of(seen, BestFit())
+    packer = Packer(seen, BestFit())
 
     began_s = time.process_time()
     plan = pack(seen, packer)

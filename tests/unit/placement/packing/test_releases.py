@@ -19,7 +19,7 @@ def planned(
     *pods: Pod, nodes: str = "a", gangs: tuple[Gang, ...] = (), budgets: tuple[DisruptionBudget, ...] = ()
 ) -> Plan:
     seen = world([node(name, gpus=2) for name in nodes], pods, gangs, budgets=budgets)
-    plan = guard(seen, pack(seen, Packer.of(seen, BestFit())), PlanLimits())
+    plan = guard(seen, pack(seen, Packer(seen, BestFit())), PlanLimits())
     assert plan.refused == ()
     return plan
 

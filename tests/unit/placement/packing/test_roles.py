@@ -16,7 +16,7 @@ RAY = Gang("ray", 3, roles=(GangRole("cpu", 1, CPU), GangRole("gpu", 2, GPU)))
 
 
 def started(seen: Snapshot) -> list[str]:
-    plan = guard(seen, pack(seen, Packer.of(seen, BestFit())), Limits())
+    plan = guard(seen, pack(seen, Packer(seen, BestFit())), Limits())
     return sorted(action.pod for action in plan.actions if isinstance(action, Bind))
 
 

@@ -18,7 +18,7 @@ DEADLINE_S = 2.0
 def packed(seen: Snapshot, work: float) -> tuple[Plan, float]:
     """The plan within that work, and what it used of it."""
     budget = Budget(work)
-    plan = pack(seen, Packer.of(seen, BestFit()), budget)
+    plan = pack(seen, Packer(seen, BestFit()), budget)
     return plan, work - budget.work
 
 
@@ -113,7 +113,7 @@ def test_large_gangs_that_fit_have_the_work_that_they_need_in_their_turn() -> No
 
 def test_a_plan_uses_the_same_work_whatever_its_packer_has_rated_before() -> None:
     seen = world([node(f"n{n}", gpus=8) for n in range(50)], [pod(f"p{n}", gpus=1 + n % 3) for n in range(20)])
-    cold, warm = Packer.of(seen, BestFit()), Packer.of(seen, BestFit())
+    cold, warm = Packer(seen, BestFit()), Packer(seen, BestFit())
     for shape in seen.pods.shapes:
         warm.choose(shape)
     budgets = Budget(1e9), Budget(1e9)

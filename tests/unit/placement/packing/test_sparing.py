@@ -20,4 +20,4 @@ def test_members_of_a_gang_leave_one_by_one_only_while_enough_of_it_stay(
     members = [pod(f"g-{n}", 1, gang="g", on="a", devices=(n,)) for n in range(3)]
     seen = world([node("a", gpus=4)], [*members, pod("p", 1, on="a", devices=(3,))], [Gang("g", min_members=2)])
 
-    assert stopped_together(PackingDraft(seen, Packer.of(seen, BestFit())), leaving) == groups
+    assert stopped_together(PackingDraft(seen, Packer(seen, BestFit())), leaving) == groups

@@ -22,7 +22,7 @@ def policy(seen: Snapshot, expected: ClassShares | None = None) -> BidPrice:
 
 
 def packer(seen: Snapshot, expected: ClassShares | None = None) -> Packer:
-    return Packer.of(seen, policy(seen, expected))
+    return Packer(seen, policy(seen, expected))
 
 
 def book(fleet: list[Node], expected: ClassShares) -> PriceBook:
@@ -104,7 +104,7 @@ def test_a_new_book_makes_the_engine_ask_again() -> None:
 def test_a_pod_that_is_tried_in_many_places_is_no_departure() -> None:
     seen = world([node("a", gpus=4)])
     learning = policy(seen)
-    engine = Packer.of(seen, learning)
+    engine = Packer(seen, learning)
     for _ in range(2 * WINDOW_PODS):
         learning.arrived(HALF)
         engine.place(HALF, Choice(0, 0b1, 0.0))

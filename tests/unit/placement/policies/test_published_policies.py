@@ -18,7 +18,7 @@ A_GPU = shape(gpus=1, cpu_milli=1000)
 
 
 def chosen(name: str, seen: Snapshot, asked: PodShape, expected: tuple[PodShape, ...] = ()) -> Choice:
-    choice = Packer.of(seen, policy_named(name, Knowledge(seen, expected))).choose(asked)
+    choice = Packer(seen, policy_named(name, Knowledge(seen, expected))).choose(asked)
     assert choice is not None
     return choice
 
@@ -32,7 +32,7 @@ def test_a_name_that_is_no_policy_is_refused_with_those_that_are() -> None:
 def test_the_same_pods_go_to_the_same_places_every_time(name: str) -> None:
     def places() -> list[Choice | None]:
         seen = world([node(f"n{n}", gpus=4) for n in range(3)])
-        packer = Packer.of(seen, policy_named(name, Knowledge(seen, (A_SHARE, A_GPU), seed=5)))
+        packer = Packer(seen, policy_named(name, Knowledge(seen, (A_SHARE, A_GPU), seed=5)))
         found = []
         for asked in (A_SHARE, A_GPU, A_SHARE, A_GPU, A_SHARE):
             found.append(packer.choose(asked))
@@ -110,7 +110,7 @@ def test_clustering_prefers_nodes_that_run_the_same_kind_only() -> None:
 
 def test_clustering_forgets_a_kind_when_its_last_pod_leaves() -> None:
     seen = world([node("a", gpus=4), node("b", gpus=4)], [pod("p", gpus=1, on="b", devices=(0,))])
-    packer = Packer.of(seen, policy_named("clustering", Knowledge(seen)))
+    packer = Packer(seen, policy_named("clustering", Knowledge(seen)))
     before = packer.choose(A_GPU)
     packer.remove(pod("p", gpus=1).shape, 1, 0b1)
 
@@ -124,11 +124,11 @@ def test_clustering_forgets_a_kind_when_its_last_pod_leaves() -> None:
 def test_a_new_draft_begins_with_the_pods_that_run_whatever_was_tried_before() -> None:
     seen = world([node("a", gpus=4), node("b", gpus=4)], [pod("p", gpus=1, on="b", devices=(0,))])
     policy = policy_named("clustering", Knowledge(seen))
-    tried = Packer.of(seen, policy)
+    tried = Packer(seen, policy)
     tried.place(A_GPU, Choice(0, 0b1, 0.0))
     tried.remove(A_GPU, 1, 0b1)
 
-    choice = Packer.of(seen, policy).choose(A_GPU)
+    choice = Packer(seen, policy).choose(A_GPU)
 
     assert choice is not None
     assert choice.node == 1
@@ -165,7 +165,7 @@ def test_growth_of_the_fragment_becomes_whole_points_whatever_its_last_digit() -
 def test_fgd_without_a_known_mix_learns_it_from_arrivals() -> None:
     seen = world([node("a", gpus=2)], [pod("p", gpus=1, gpu_milli=500, on="a", devices=(1,))])
     policy = policy_named("fgd", Knowledge(seen))
-    packer = Packer.of(seen, policy)
+    packer = Packer(seen, policy)
     policy.arrived(A_GPU)
 
     choice = packer.choose(A_SHARE)
@@ -176,7 +176,7 @@ def test_fgd_without_a_known_mix_learns_it_from_arrivals() -> None:
 
 def test_random_spreads_evenly_over_nodes_and_devices() -> None:
     seen = world([node("a", gpus=2), node("b", gpus=2)])
-    packer = Packer.of(seen, policy_named("random", Knowledge(seen, seed=1)))
+    packer = Packer(seen, policy_named("random", Knowledge(seen, seed=1)))
 
     drawn: list[Choice | None] = [packer.choose(A_SHARE) for _ in range(400)]
 

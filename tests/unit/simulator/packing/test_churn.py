@@ -53,7 +53,7 @@ def test_the_pods_that_run_at_a_time_would_hold_the_offered_load(stays: str) -> 
 def test_a_fleet_with_room_allocates_the_offered_load() -> None:
     seen = fleet()
     stream = churning_stream(seen, 7, churn(0.3))
-    played = replay(seen, stream.pods, Packer.of(seen, BestFit()), lambda: 0.0, 7, Conditions(stay=stream.stay))
+    played = replay(seen, stream.pods, Packer(seen, BestFit()), lambda: 0.0, 7, Conditions(stay=stream.stay))
 
     assert not played.unplaced
     assert mean_allocation_pct(played, stream) == pytest.approx(30.0, rel=0.1)

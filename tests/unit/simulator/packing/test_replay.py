@@ -16,7 +16,7 @@ from tests.clock import ticking
 
 
 def played(trace: Snapshot, stream: list[int], conditions: Conditions | None = None, policy: str = "bestfit") -> Replay:
-    packer = Packer.of(trace, policy_named(policy, Knowledge(trace)))
+    packer = Packer(trace, policy_named(policy, Knowledge(trace)))
     return replay(trace, np.array(stream), packer, ticking(1.0), 7, conditions)
 
 
@@ -102,7 +102,7 @@ def test_moves_stay_within_the_allowed_share(move_share: float, moved: int, allo
     # with two. One move for the one pod that was placed is a share of 1; all of 3 GPUs but a half is then in use.
     half, pair = pod("h", gpus=1, gpu_milli=500, cpu_milli=1000), pod("p", gpus=2, cpu_milli=4000)
     trace = world([node("a", gpus=2, cpu_milli=9000), node("b", gpus=1, cpu_milli=64_000)], [half, pair])
-    packer = Packer.of(trace, policy_named("bestfit", Knowledge(trace)))
+    packer = Packer(trace, policy_named("bestfit", Knowledge(trace)))
 
     result = replay(trace, np.array([0, 1]), packer, ticking(1.0), 7, Conditions(_gather_on_b, move_share))
 
@@ -118,7 +118,7 @@ def test_names_do_not_change_what_a_replay_finds() -> None:
 
     def found(fleet: Snapshot) -> list[float]:
         policy = policy_named("fgd", Knowledge(fleet, tuple(fleet.pods.shapes)))
-        packer = Packer.of(fleet, policy, content_rank(fleet, seed=5))
+        packer = Packer(fleet, policy, content_rank(fleet, seed=5))
         return replay(fleet, stream, packer, ticking(1.0), 3).curve.allocation_pct.tolist()
 
     renamed = with_renamed_nodes(trace, seed=1)

@@ -12,7 +12,7 @@ from tests.builders.fleet import GIB, node, pod, shape, world
 
 
 def packer_for(fleet: Snapshot) -> Packer:
-    return Packer.of(fleet, policy_named("bestfit", Knowledge(fleet)))
+    return Packer(fleet, policy_named("bestfit", Knowledge(fleet)))
 
 
 FULL_OF_CPU_PODS = world(
