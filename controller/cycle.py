@@ -46,13 +46,10 @@ def carry_out(world: World, plan: Plan) -> Outcome:
             undone += lost + [Undone(step, Reason("NotWhole", words)) for step in sound]
             continue
         stops = [step for step in sound if phase.whole and _stops(step)]
-        for step, error in zip(stops, world.rehearse([step.action for step in stops]) if stops else (), strict=True):
-            if error is not None:
-                lost.append(Undone(step, Reason("StopRefused", str(error))))
-        if lost:
-            words = f"{phase.name} is all or nothing: {lost[0].reason.words}"
-            refused = {id(each.step) for each in lost}
-            undone += lost + [Undone(step, Reason("NotWhole", words)) for step in sound if id(step) not in refused]
+        answers = zip(stops, world.rehearse([step.action for step in stops]) if stops else (), strict=True)
+        if refused := {id(step): Undone(step, Reason("StopRefused", str(error))) for step, error in answers if error}:
+            words = f"{phase.name} is all or nothing: {next(iter(refused.values())).reason.words}"
+            undone += (refused.get(id(step)) or Undone(step, Reason("NotWhole", words)) for step in sound)
             continue
         for number, steps in enumerate(_stages(sound) if phase.whole else [sound]):
             if number and lost:

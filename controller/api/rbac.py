@@ -108,7 +108,6 @@ def features(kinds: Iterable[Kind] = KINDS) -> Mapping[str, tuple[Grant, ...]]:
             *_loop(_watched_by("health", watched)),
             Grant(GROUP, ("faultincidents",), ("create", "delete")),
             Grant("", ("nodes", "nodes/status"), ("patch",)),
-            Grant("policy", ("poddisruptionbudgets",), ("list",)),
         ),
         "evict": (Grant("", ("pods/eviction",), ("create",)),),
         # Server-side apply is a patch that may create.

@@ -32,6 +32,7 @@ READ = {
         "": ("namespaces", "nodes", "persistentvolumeclaims", "persistentvolumes", "pods", "resourcequotas"),
         "storage.k8s.io": ("csinodes", "storageclasses"),
         "apps": ("deployments",),
+        "policy": ("poddisruptionbudgets",),
         "tonnage.dev": PLANNED,
     }.items()
     for resource in resources

@@ -123,4 +123,4 @@ def test_where_a_pod_cannot_be_stopped_the_unit_that_it_makes_room_for_does_not_
     outcome = carry_out(simulated, Plan(phases=(Phase("make room for p", steps(stop, start), whole=True),)))
 
     assert not outcome.done
-    assert [u.reason.code for u in outcome.undone] == ["ActionFailed", "NotWhole"]
+    assert [u.reason.code for u in outcome.undone] == ["StopRefused", "NotWhole"]
