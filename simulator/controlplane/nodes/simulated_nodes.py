@@ -48,7 +48,7 @@ class Kubelets:
         self._client = client
         self._free: dict[str, dict[str, Decimal]] = {}
         self._nodes: dict[str, structs.Node] = {}
-        """As they registered."""
+        """As they were seen last: at their registration, or when a pod did not suit one."""
         for node in map(as_registered, nodes):
             name, allocatable = node["metadata"]["name"], node["status"]["allocatable"].items()
             self._free[name] = {resource: quantity(amount) for resource, amount in allocatable}
@@ -143,8 +143,8 @@ class Kubelets:
             if no := pod_lifecycle.refusal(wants, free):
                 unknown = [name for name in wants if name not in free]
                 return self._admit_later(pod, unknown) if unknown else self._refuse(pod, *no)
-            if no := self._misfit(pod):
-                return self._refuse(pod, *no)
+            if self._misfit(pod):
+                return self._admit_where_it_suits(pod)
         self._holds[uid] = node, wants
         for name, amount in wants.items():
             free[name] = free.get(name, Decimal(0)) - amount
@@ -155,6 +155,16 @@ class Kubelets:
         there = (self._pods[uid] for uid, (name, _) in self._holds.items() if name == pod.spec.node_name)
         taken = (port for other in there for port in pod_lifecycle.host_ports(other))
         return pod_lifecycle.misfit(pod, node.metadata.labels, node.spec.taints, taken)
+
+    async def _admit_where_it_suits(self, pod: KubeletPod) -> None:
+        """Admits a pod if its node suits it as the node is now: labels may have come since it was registered."""
+        answer = await self._client.insist("GET", f"/api/v1/nodes/{pod.spec.node_name}")
+        if answer.is_ok:
+            self._nodes[pod.spec.node_name] = msgspec.json.decode(answer.body, type=structs.Node)
+        if no := self._misfit(pod):
+            await self._refuse(pod, *no)
+        elif pod.metadata.uid in self._admitted:
+            await self._admit(pod)
 
     async def _admit_later(self, pod: KubeletPod, unknown: Iterable[str]) -> None:
         """Admits a pod that asks for resources which its node may have got since it was registered."""
