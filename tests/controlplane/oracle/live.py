@@ -72,7 +72,9 @@ async def _begin(kubeconfig: Path, cluster: RandomCluster) -> None:
     async with await connect(ApiAccess(kubeconfig=str(kubeconfig)), time.monotonic) as api:
         await put_lasting(api)
         await make_volumes(api, cluster.volumes)
-        strangers = [RandomPod(_without(pod.object, "nodeName"), ()) for pod in cluster.running]
+        # All of one priority, so that nobody need be stopped for another.
+        same = [pod for pod in cluster.running if "priorityClassName" not in pod.object["spec"]]
+        strangers = [RandomPod(_without(pod.object, "nodeName"), ()) for pod in same]
         await create_pods(api, strangers)
         await _until_still(api)
 
