@@ -1,6 +1,8 @@
 """Control loop beside the planning cycle: what a decider needs besides kinds and facts, such as watches of its own."""
 
 import asyncio
+import math
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import ExitStack
@@ -72,8 +74,10 @@ class LoopClocks:
 class CycleTrigger:
     """Requests for a planning cycle, from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, monotonic: clock.Clock = time.monotonic) -> None:
         self._changed, self._urgent = Event(), Event()
+        self._monotonic = monotonic
+        self._first_s = self._last_s = -math.inf
 
     @property
     def is_set(self) -> bool:
@@ -85,8 +89,16 @@ class CycleTrigger:
         """Whether the next cycle should not wait until its interval has passed."""
         return self._urgent.is_set()
 
+    def has_settled(self, quiet_s: float, most_s: float) -> bool:
+        """Whether nothing changed for `quiet_s`, or the first change was `most_s` ago."""
+        now_s = self._monotonic()
+        return now_s - self._last_s >= quiet_s or now_s - self._first_s >= most_s
+
     def changed(self) -> None:
         """Asks for a cycle soon, since facts have changed."""
+        self._last_s = self._monotonic()
+        if not self._changed.is_set():
+            self._first_s = self._last_s
         self._changed.set()
 
     def hurry(self) -> None:

@@ -117,7 +117,10 @@ FAILURES_IN_A_ROW = 3
 REST, LEAST_APART_S = 10.0, 0.1
 """Longest part of the time that cycles take, as its inverse, and their least distance in seconds. Chosen: a cycle that
 places one pod among 1,000 nodes takes 10 ms, so that the next pod is not kept waiting, at a tenth of a core."""
-POLL_S = 0.05
+SETTLE_S = 0.04
+"""Seconds without a change after which a cycle begins; it waits no longer than `interval_s` for them. Chosen: longer
+than one deletion after another takes, and short beside the tenth of a second in which a pod alone is bound."""
+POLL_S = 0.02
 """Seconds between two checks of the loop for work."""
 SWITCH_S = 0.0005
 """Longest time that a thread computes before another gets its turn, in seconds. With Python's default of 5 ms, each
@@ -281,7 +284,9 @@ def run_loop(operator: Operator, stop: Event) -> None:
                     reporter.report_unfenced()
             operator.planner.lead(leads=leads, epoch=cluster.leadership.epoch)
         now_s = time.monotonic()
-        is_due = now_s >= next_at_s or (trigger.is_set and (trigger.is_urgent or now_s >= rested_at_s))
+        # What is deleted or made together arrives together: a gang is not judged by a half of it.
+        has_settled = now_s >= rested_at_s and trigger.has_settled(SETTLE_S, settings.interval_s)
+        is_due = now_s >= next_at_s or (trigger.is_set and (trigger.is_urgent or has_settled))
         if not leads or not cluster.is_synced() or not is_due:
             continue
         trigger.clear()

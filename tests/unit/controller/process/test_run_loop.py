@@ -174,3 +174,18 @@ def test_processes_of_one_identity_have_each_a_name_of_its_own_in_the_lease() ->
     assert first != second
     assert first.startswith("of-one-file_")
     assert identity_of(drawn) == drawn.identity
+
+
+def test_a_cycle_waits_until_what_changes_together_has_arrived_but_not_for_ever() -> None:
+    now_s = 0.0
+    trigger = CycleTrigger(lambda: now_s)
+    trigger.changed()
+    now_s = 0.03
+    trigger.changed()
+
+    assert not trigger.has_settled(0.04, 1.0), "the second change is 0 s old"
+    now_s = 0.08
+    assert trigger.has_settled(0.04, 1.0)
+    for now_s in (0.5, 0.99, 1.01):  # noqa: B007 - the clock that the trigger reads
+        trigger.changed()
+    assert trigger.has_settled(0.04, 1.0), "the first change is a second old"
