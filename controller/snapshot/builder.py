@@ -103,6 +103,7 @@ class SnapshotBuilder:
             self.remove_pod(name)
             self.put_done(name, pod)
             return
+        self._groups.remove_done(name)
         row = pod_row(read, self._types)
         if life == "ending":  # it holds what it has until it is gone, and no member may start beside it for one
             row = replace(row, gang="", group=None)
@@ -184,6 +185,7 @@ class SnapshotBuilder:
         self._budgets.remove_pod(name)
         self._pods.remove(name)
         self._groups.remove_pod(name)
+        self._groups.remove_done(name)
         self._with_volumes.pop(name, None)
 
     def put_namespace(self, name: str, labels: Mapping[str, str]) -> None:

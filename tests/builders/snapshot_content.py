@@ -1,5 +1,6 @@
 """Comparison of two snapshots, column by column."""
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -18,6 +19,8 @@ def plain(value: Any) -> Any:
             return list(value)
         case tuple():
             return [plain(each) for each in value]
+        case Mapping():
+            return {key: plain(each) for key, each in value.items()}
         case _ if hasattr(value, "__dataclass_fields__"):
             return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
         case _:

@@ -11,7 +11,7 @@ from structlog.testing import CapturingLogger
 from cluster.actions import Action, Bind
 from cluster.autoscaling import ConcurrencyTuning, Context, ForecastSkill, Observation, Scaler
 from cluster.errors import ObservationError
-from cluster.plans import Finding, Plan, Reason
+from cluster.plans import Finding, Plan, Reason, Unplaced
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from controller.brain.inline import InlineBrain
@@ -45,8 +45,10 @@ class OpinionatedBrain:
     def plan(self, snapshot: Snapshot, deadline_s: float) -> Plan:
         plan = self.brain.plan(snapshot, deadline_s)
         found = Finding("Gang/waits", Reason("NeverFits", "no node has 8 free GPUs"))
+        tired = Unplaced("Pod/ns/tired", Reason("OutOfStops", "as many pods as may be were stopped for it in an hour"))
         late = (Reason("PackingOutOfTime", "the deadline passed"),) if self.is_late else ()
-        return replace(plan, findings=(*plan.findings, found), cut_short=(*plan.cut_short, *late))
+        waiting = (*plan.unplaced, tired)
+        return replace(plan, findings=(*plan.findings, found), unplaced=waiting, cut_short=(*plan.cut_short, *late))
 
 
 class Load:

@@ -119,7 +119,7 @@ def stage(programs: Programs, folder: Path, nodes: int, seed: int) -> Iterator[S
         admin("apply", "-f", "-", stdin={**important, "value": 1000})
         admin("create", "namespace", STRANGERS)
         for each in strangers():
-            admin("apply", "-f", "-", stdin=each)
+            admin.within(STRANGERS)("apply", "-f", "-", stdin=each)
         admin.within(STRANGERS)("rollout", "status", "deployment/plain", "--timeout=90s")
         admin.within(STRANGERS)("rollout", "status", "deployment/with-budget", "--timeout=90s")
         token = admin("create", "token", "tonnage", "-n", SYSTEM, "--duration=10h").strip()

@@ -212,7 +212,7 @@ def test_a_member_above_the_minimum_that_fits_nowhere_waits_and_the_plan_ends() 
     more = pod("g-1", 2, gang="g", priority=9)
     seen = world([node("a", gpus=3)], [*low, runs, more], [gang], budgets=(budget,))
 
-    plan = pack(seen, Packer.of(seen, BestFit()))
+    plan = pack(seen, Packer(seen, BestFit()))
 
     assert plan.actions == ()
     assert [each.workload for each in plan.unplaced] == ["Gang/g"]
