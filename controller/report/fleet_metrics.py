@@ -12,6 +12,7 @@ from controller.report.scaling_status import NO_LIMITS, limit_of
 from controller.snapshot.namespace_bounds import first_by_name
 from controller.snapshot.scalers import is_past_bound
 from placement.batch.proposal import IMPOSSIBLE, SHORT
+from placement.packing.spared import OUT_OF_STOPS
 from placement.policies.fgd import Fragmentation, typical_pods
 
 COSTS = {"cost_per_hour": "chosen", "cost_one_fewer": "one_fewer", "cost_one_more": "one_more"}
@@ -127,8 +128,9 @@ def _samples(cycle: Cycle, since_s: Mapping[str, float], proof: plans.Certificat
     for kind in ("Pod", "Gang"):
         oldest = min((at_s for workload, at_s in since_s.items() if workload.startswith(f"{kind}/")), default=now.at_s)
         yield Sample("tonnage_oldest_pending_seconds", (kind.lower(),), now.at_s - oldest)
-    for code, count in sorted(Counter(each.reason.code for each in cycle.plan.unplaced).items()):
-        yield Sample("tonnage_unplaced", (code,), count)
+    waits = Counter(each.reason.code for each in cycle.plan.unplaced)
+    for code in sorted({OUT_OF_STOPS, *waits}):  # an alert watches that one, which stands at 0 otherwise
+        yield Sample("tonnage_unplaced", (code,), waits[code])
     found = Counter(each.reason.code for each in cycle.plan.findings)
     # Without a finding 0 without a reason, so that a panel shows 0 instead of no data.
     for code, count in sorted(found.items()) or [("", 0)]:
