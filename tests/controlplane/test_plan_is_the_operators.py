@@ -122,7 +122,8 @@ def test_what_has_stood_for_too_long_is_stopped_as_planned_by_a_leader_that_has_
     server: ControlPlane, kubectl: Kubectl, tmp_path: Path
 ) -> None:
     """Half a gang runs and the rest fits nowhere; a released pod fits no node; the service changed a moment ago."""
-    halves = [in_gang(f"half-{n}", "half", gpus=1, nodeName="l4-2") for n in range(2)]
+    ours = {"tonnage.dev/node": "l4-2"}
+    halves = [in_gang(f"half-{n}", "half", gpus=1, nodeName="l4-2", annotations=ours) for n in range(2)]
     wide = [in_gang(f"half-{n}", "half", gpus=64, **GATED) for n in (2, 3)]
     placed = {"tonnage.dev/node": "l4-3", "tonnage.dev/movable": "true"}
     nowhere = {"nodeSelector": {"kubernetes.io/hostname": "l4-3", "example.com/no": "such"}}
