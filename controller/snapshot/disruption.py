@@ -4,12 +4,12 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import ceil
-from typing import get_args
 
 from cluster.disruption import DisruptionBudget
 from cluster.nodes import meets
-from cluster.workloads import Operator, Requirement
-from controller.api.structs import BudgetObject, LabelSelector, Pod
+from cluster.workloads import Requirement
+from controller.api.structs import BudgetObject, Pod
+from controller.snapshot.pod_rules import NotUnderstoodError, selected_by
 
 
 @dataclass(slots=True)
@@ -39,8 +39,11 @@ class Budgets:
     def put(self, name: str, budget: BudgetObject) -> None:
         """name: `namespace/name`."""
         there = self._namespaces[name.partition("/")[0]]
-        selector = budget.spec.selector
-        there.budgets[name] = budget, None if selector is None else requirements_of(selector)
+        try:
+            selected = selected_by(budget.spec.selector, "spec.selector")
+        except NotUnderstoodError:  # the API server admits none
+            selected = None
+        there.budgets[name] = budget, selected
         there.covered[name] = {}
         for pod in there.pods:
             there.match(name, pod)
@@ -102,11 +105,3 @@ def allowed_by(budget: BudgetObject, expected: int, healthy: int) -> int:
 def _pods(amount: int | str, of: int) -> int:
     """A number of pods, or a percentage of them, rounded up as the controller of budgets does."""
     return ceil(int(amount[:-1]) * of / 100) if isinstance(amount, str) and amount.endswith("%") else int(amount)
-
-
-def requirements_of(selector: LabelSelector) -> tuple[Requirement, ...]:
-    """What a selector of pods requires of their labels; one of an unknown operator selects nothing."""
-    listed = [Requirement(key, "In", (value,)) for key, value in sorted(selector.match_labels.items())]
-    known: dict[str, Operator] = {name: name for name in get_args(Operator)}
-    more = (Requirement(each.key, known.get(each.operator, "In"), each.values) for each in selector.match_expressions)
-    return (*listed, *more)

@@ -67,7 +67,7 @@ def _spread(
     ):
         if policy not in ("Honor", "Ignore"):
             raise NotUnderstoodError(f"{path}.{name}", f"is {policy!r}")
-    selected = _selected(constraint.label_selector, f"{path}.labelSelector")
+    selected = selected_by(constraint.label_selector, f"{path}.labelSelector")
     return PodRule(
         "spread",
         Crowd(
@@ -85,18 +85,18 @@ def _spread(
 
 
 def _crowd(term: PodAffinityTerm, path: str, labels: Mapping[str, str], namespace: str) -> Crowd:
-    selected = _selected(term.label_selector, f"{path}.labelSelector")
+    selected = selected_by(term.label_selector, f"{path}.labelSelector")
     selected = _with_keys(selected, term.match_label_keys, "In", labels)
     others, named = term.namespace_selector, tuple(sorted(set(term.namespaces)))
     return Crowd(
         namespaces=named or (() if others is not None else (namespace,)),
-        namespace_labels=None if others is None else _selected(others, f"{path}.namespaceSelector"),
+        namespace_labels=None if others is None else selected_by(others, f"{path}.namespaceSelector"),
         labels=_with_keys(selected, term.mismatch_label_keys, "NotIn", labels),
     )
 
 
-def _selected(selector: LabelSelector | None, path: str) -> tuple[Requirement, ...] | None:
-    """Requirements of a label selector; None where it is missing, which selects nothing."""
+def selected_by(selector: LabelSelector | None, path: str) -> tuple[Requirement, ...] | None:
+    """Requirements of a label selector; None where it is missing, which selects nothing. Raises NotUnderstoodError."""
     if selector is None:
         return None
     found = {Requirement(key, "In", (value,)) for key, value in selector.match_labels.items()}
