@@ -96,9 +96,10 @@ class Load:
             draw_w=900.0 + number % 7, worst_w=990.0, budget_w=1000.0, headroom_w=40.0, devices=4, managed=4, stale=1,
             suspects=1, held=1, unheard_nodes=(), culprits=(), short_w={"high": 0.0, "low": 120.0},
         )  # fmt: skip
-        self._meter.publish_power(samples_of({"row": facts}))
-        self._meter.publish_scaling([Sample("tonnage_desired_replicas", ("team-a/chat",), 3.0)])
-        self._meter.publish_health(
+        self._meter.publish("power", samples_of({"row": facts}))
+        self._meter.publish("scaling", [Sample("tonnage_desired_replicas", ("team-a/chat",), 3.0)])
+        self._meter.publish(
+            "health",
             [
                 Sample("tonnage_health_incidents", ("Paged",), 1.0),
                 Sample("tonnage_health_waiting", ("DrainBlocked",), 1.0),
@@ -107,12 +108,12 @@ class Load:
                 Sample("tonnage_health_verdicts", ("dead-process",), float(number)),
                 Sample("tonnage_health_probes", ("nic",), float(number)),
                 Sample("tonnage_health_refused", ("replayed",), 0.0),
-            ]
+            ],
         )
         self._meter.count("tonnage_demand_readings_total", "prometheus", "QueryEmpty" if number % 3 else "ok")
         policy = PolicyFacts(3, 2, running=4, queued=1, frozen=1, agent_bytes=1 << 30, calls_bytes=2 << 30)
         here = IsolationReport("a", "life", "full", "cgroup v2, writable", 8 << 30, 3 << 30)
-        self._meter.publish_sandboxes(sandbox_samples({"agents": policy}, {"a": here}))
+        self._meter.publish("sandboxes", sandbox_samples({"agents": policy}, {"a": here}))
         self._meter.count("tonnage_sandbox_happenings_total", "agents", "ToolCallKilled", "OUTGREW_CLAIM")
         self._meter.count("tonnage_sandbox_happenings_total", "agents", "AgentKilled", "NODE_SHORT_OF_MEMORY", by=0)
         for name in ("reports", "leases"):

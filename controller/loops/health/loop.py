@@ -281,7 +281,7 @@ class HealthAnalysis:
                 probe=each.probe,
                 why="; ".join(one for one in each.shown if not is_stack(one)),
             )
-        context.meter.publish_health(samples_of(self._records.reported, counted, refused, probed, queue.dropped))
+        context.meter.publish("health", samples_of(self._records.reported, counted, refused, probed, queue.dropped))
         if found or has_news or self._records.take_recorded():
             context.trigger.hurry()
 

@@ -66,7 +66,7 @@ class SandboxReporter:
         meter = self._context.meter
         if not (self._context.leadership.may_write() and self._policies.is_synced and self._pods.is_synced):
             self.channel.set_orders(None)
-            meter.publish_sandboxes(())
+            meter.publish("sandboxes", ())
             self._seen = policy_status.Seen()
             return
         objects = self._policies.all()
@@ -81,7 +81,7 @@ class SandboxReporter:
         for each in found:
             meter.count("tonnage_sandbox_happenings_total", each.covered.policy, each.what, each.reason, by=each.count)
         facts = {name: policy_status.facts_of(name, coverage, reports) for name in objects}
-        meter.publish_sandboxes(policy_status.samples_of(facts, reports))
+        meter.publish("sandboxes", policy_status.samples_of(facts, reports))
         changed: dict[str, dict[str, Any]] = {}
         for name, obj in objects.items():
             if not obj.metadata.deletion_timestamp:

@@ -126,12 +126,12 @@ class PowerReporter:
         """Writes what needs to be written now."""
         loop_state, meter = self._loop.loop_state, self._context.meter
         if loop_state is None:
-            meter.publish_power(())
+            meter.publish("power", ())
             self._written.clear()
             self._written_at_s.clear()
             return
         facts = facts_of(loop_state)
-        meter.publish_power(samples_of(facts))
+        meter.publish("power", samples_of(facts))
         # Soon after the start of a term, silent devices are merely not heard from yet.
         is_young = loop_state.at_s - loop_state.since_s < self._settle_s
         is_settled = not (is_young and any(each.stale for each in facts.values()))
