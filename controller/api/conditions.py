@@ -7,29 +7,25 @@ from pydantic import Field
 
 from controller.api.fields import Instant, ListOf, StatusPart, keyed_by
 
-ACCEPTED = "Accepted"
-"""The object is valid, and so are its references to other objects."""
+ACCEPTED, PLANNED, READY, DEGRADED, FOUND = "Accepted", "Planned", "Ready", "Degraded", "Found"
+METRICS_AVAILABLE, FORECAST_TRUSTED = "MetricsAvailable", "ForecastTrusted"
+SCALING_LIMITED, CONFLICT, CONCURRENCY_TUNED = "ScalingLimited", "Conflict", "ConcurrencyTuned"
+CONDITIONS = {
+    ACCEPTED: "the object is valid, and so are its references to other objects",
+    PLANNED: "the last plan satisfies the object's requests",
+    READY: "the cluster matches that plan; of a ScalingPolicy: it decides by fresh metrics, and nothing opposes it",
+    DEGRADED: "the object works, but below what its spec asks for",
+    METRICS_AVAILABLE: "the load of a ScalingPolicy is measured, and recent",
+    FORECAST_TRUSTED: "forecasts of that load are better than naive ones",
+    SCALING_LIMITED: "a limit keeps the replicas from those of least expected cost",
+    CONFLICT: "another autoscaler scales the same target; then nothing is changed",
+    CONCURRENCY_TUNED: "the concurrency limit of a target's replicas was decided by what was measured under it",
+    FOUND: "a decider has a finding about the object; absent until then",
+}
+"""When each condition holds."""
 BAD_INPUT = "BadInput"
 """Reason of the condition Accepted, and of the Event, of an object that is refused for what is written in it; also the
 code of a plan's refusal of a service."""
-PLANNED = "Planned"
-"""The last plan satisfies the object's requests."""
-READY = "Ready"
-"""The cluster matches that plan."""
-DEGRADED = "Degraded"
-"""The object works, but below what its spec asks for."""
-METRICS_AVAILABLE = "MetricsAvailable"
-"""The load of a scaled target is measured, and recent."""
-FORECAST_TRUSTED = "ForecastTrusted"
-"""The forecasts of a load are better than naive ones."""
-SCALING_LIMITED = "ScalingLimited"
-"""A limit keeps the replicas from those of least expected cost."""
-CONFLICT = "Conflict"
-"""Another autoscaler scales the same target; then nothing is changed."""
-CONCURRENCY_TUNED = "ConcurrencyTuned"
-"""The concurrency limit of a target's replicas was decided by what was measured under it."""
-FOUND = "Found"
-"""A decider has a finding about the object, a verdict or a forecast without an action. Absent until then."""
 
 LONGEST_MESSAGE = 32_768
 LONGEST_REASON = 1_024
