@@ -5,16 +5,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from pydantic import ValidationError
-
 from cluster.errors import Mistake
 from cluster.plans import Reason
-from controller.api.conditions import ACCEPTED, BAD_INPUT, READY, ConditionStatus, set_condition
+from controller.api.conditions import READY, Claim, conditions_after
 from controller.api.sandbox_policy import MOST_TROUBLES, SandboxPolicyStatus, SandboxTrouble
-from controller.api.validation import words_of
 from controller.loops.isolation.coverage import Coverage, Covered
 from controller.metrics.registry import Sample
 from controller.report.events import ReportedDecision
+from controller.report.statuses import accepted
 from isolation.orders import IsolationReport, SandboxReport
 from isolation.state import ADVICE, Reason as IsolationReason
 
@@ -146,25 +144,20 @@ def status_after(
     before: Mapping[str, Any], generation: int, mistakes: Sequence[Mistake], facts: PolicyFacts, at_s: float
 ) -> dict[str, Any]:
     """The status as plain data; equal to `before` where nothing changed."""
-    try:
-        old = SandboxPolicyStatus.model_validate(before)
-    except ValidationError:
-        old = SandboxPolicyStatus()
-    accepted: tuple[ConditionStatus, str, str] = ("True", "Valid", "")
-    ready: tuple[ConditionStatus, str, str]
+    old = SandboxPolicyStatus.read(before)
+    ready: Claim
     if mistakes:
-        accepted = ready = ("False", BAD_INPUT, words_of(mistakes))
+        ready = (READY, *accepted(mistakes)[1:])
     elif not facts.selected:
-        ready = ("True", "NoPods", "no running pod is selected")
+        ready = (READY, "True", Reason("NoPods", "no running pod is selected"))
     elif facts.troubles:
         first = facts.troubles[0]
         words = f"{len(facts.troubles)} of {facts.selected} pods are not under control; {first.pod}: {first.message}"
-        ready = ("False", "NotControlled", words)
+        ready = (READY, "False", Reason("NotControlled", words))
     else:
-        ready = ("True", "Controlled", f"all {facts.selected} pods are under control")
-    conditions = old.conditions
-    for kind, (status, code, text) in ((ACCEPTED, accepted), (READY, ready)):
-        conditions = set_condition(conditions, kind, status, code, text, generation=generation, at_s=at_s)
+        ready = (READY, "True", Reason("Controlled", f"all {facts.selected} pods are under control"))
+    claims = (accepted(mistakes), ready)
+    conditions = conditions_after(old.conditions, claims, generation=generation, at_s=at_s)
     return old.model_copy(
         update={
             "observed_generation": generation,
