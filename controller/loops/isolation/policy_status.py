@@ -26,6 +26,7 @@ WORDS: Mapping[str, str] = {
 """What may happen, with its words in an Event."""
 REASONS = frozenset(get_args(IsolationReason))
 """Codes that a node may report; others are dropped, so that no node can invent series and texts."""
+CALL_STATES = ("running", "queued", "frozen")
 REPORTED = ("ToolCallKilled", "AgentKilled", "Frozen", "Throttled")
 """Happenings with an Event. A refused call is its agent's own affair, and counts in the metrics."""
 
@@ -34,14 +35,17 @@ REPORTED = ("ToolCallKilled", "AgentKilled", "Frozen", "Throttled")
 class PolicyFacts:
     """State of one policy's pods."""
 
-    selected: int = 0
-    controlled: int = 0
-    running: int = 0
-    queued: int = 0
-    frozen: int = 0
-    agent_bytes: int = 0
-    calls_bytes: int = 0
+    reports: tuple[SandboxReport, ...] = ()
+    """Of those under control."""
     troubles: tuple[SandboxTrouble, ...] = ()
+    """The others, and why."""
+
+    @property
+    def selected(self) -> int:
+        return len(self.reports) + len(self.troubles)
+
+    def total(self, figure: str) -> int:
+        return sum(getattr(each, figure) for each in self.reports)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +78,7 @@ def facts_of(policy: str, coverage: Coverage, reports: Mapping[str, IsolationRep
             troubles.append(SandboxTrouble(pod=covered.pod, node=covered.node, message=report[:512]))
         else:
             under.append(report)
-    return PolicyFacts(
-        len(under) + len(troubles),
-        len(under),
-        sum(each.running for each in under),
-        sum(each.queued for each in under),
-        sum(each.frozen for each in under),
-        sum(each.agent_bytes for each in under),
-        sum(each.calls_bytes for each in under),
-        tuple(troubles),
-    )
+    return PolicyFacts(tuple(under), tuple(troubles))
 
 
 def report_of(covered: Covered, reports: Mapping[str, IsolationReport]) -> SandboxReport | str:
@@ -163,10 +158,8 @@ def status_after(
             "observed_generation": generation,
             "conditions": conditions,
             "selected": facts.selected,
-            "controlled": facts.controlled,
-            "running": facts.running,
-            "queued": facts.queued,
-            "frozen": facts.frozen,
+            "controlled": len(facts.reports),
+            **{state: facts.total(state) for state in CALL_STATES},
             "troubles": facts.troubles[:MOST_TROUBLES],
         }
     ).plain()
@@ -175,12 +168,12 @@ def status_after(
 def samples_of(facts: Mapping[str, PolicyFacts], reports: Mapping[str, IsolationReport]) -> Iterator[Sample]:
     """Gauges by policy, and of the nodes."""
     for policy, each in facts.items():
-        yield Sample("tonnage_sandboxes", (policy, "controlled"), each.controlled)
-        yield Sample("tonnage_sandboxes", (policy, "uncontrolled"), each.selected - each.controlled)
-        for state, count in (("running", each.running), ("queued", each.queued), ("frozen", each.frozen)):
-            yield Sample("tonnage_sandbox_calls", (policy, state), count)
-        yield Sample("tonnage_sandbox_memory_bytes", (policy, "agents"), each.agent_bytes)
-        yield Sample("tonnage_sandbox_memory_bytes", (policy, "calls"), each.calls_bytes)
+        yield Sample("tonnage_sandboxes", (policy, "controlled"), len(each.reports))
+        yield Sample("tonnage_sandboxes", (policy, "uncontrolled"), len(each.troubles))
+        for state in CALL_STATES:
+            yield Sample("tonnage_sandbox_calls", (policy, state), each.total(state))
+        yield Sample("tonnage_sandbox_memory_bytes", (policy, "agents"), each.total("agent_bytes"))
+        yield Sample("tonnage_sandbox_memory_bytes", (policy, "calls"), each.total("calls_bytes"))
     levels = Counter(report.level for report in reports.values())
     for level in ("full", "observe", "none"):
         yield Sample("tonnage_sandbox_nodes", (level,), levels[level])
