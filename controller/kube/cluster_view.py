@@ -1,7 +1,7 @@
 """View of the watched objects beyond the snapshot: uids and resourceVersions, for the preconditions of writes."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from cluster import plans, workloads
@@ -90,6 +90,7 @@ class SeenService:
     generation: int
     template: Mapping[str, Any] | None
     """Pod template of an instance; None: Tonnage plans the service but creates no Deployment."""
+    status: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,7 +186,7 @@ class CachedView:
         if seen is None or obj is not found:
             meta = found.metadata
             template = _plain(bytes(found.spec)).get("template")
-            seen = SeenService(name, meta.uid, meta.generation, template)
+            seen = SeenService(name, meta.uid, meta.generation, template, _plain(bytes(found.status)))
             self._seen_services[name] = found, seen
         return seen
 

@@ -203,9 +203,10 @@ def send(connection: Connection, kind: MessageKind, body: bytes, now_s: float = 
 def receive(connection: Connection) -> _Message | None:
     """The next message; None at the end of the stream. Raises OSError."""
     try:
-        return msgspec.msgpack.decode(connection.recv_bytes(), type=_Message)
+        message: _Message = msgspec.msgpack.decode(connection.recv_bytes(), type=_Message)
     except EOFError:
         return None
+    return message
 
 
 class _Child:
