@@ -105,6 +105,10 @@ class CycleTrigger:
         self._urgent.set()
         self._changed.set()
 
+    def wait(self, most_s: float) -> None:
+        """Waits until something has changed, for so many seconds at most."""
+        self._changed.wait(most_s)
+
     def clear(self) -> None:
         self._changed.clear()
         self._urgent.clear()
