@@ -28,13 +28,6 @@ class Output:
         return self.format in ("table", "wide")
 
 
-class TextChoice(click.Choice[str]):
-    """Choice of formats in which `words`, the name of `text` in earlier versions, still means `text`."""
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        return super().convert("text" if value == "words" else value, param, ctx)
-
-
 def output_from(value: str | Output) -> Output:
     """Output that the value of `-o` names. Raises click.BadParameter."""
     if isinstance(value, Output):
