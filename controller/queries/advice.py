@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from cluster.changes import without_pods
 from cluster.plans import Plan
 from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import WHOLE_GPU_MILLI, InstanceType
@@ -226,7 +227,6 @@ def _without_pending(now: Snapshot, *, keep: np.ndarray) -> Snapshot:
 
     A pod that names no type stays on the one that it runs on: whether its model fits another is unknown.
     """
-    rows = np.flatnonzero(now.pods.node != PENDING)
     shapes = list(now.pods.shapes)
     shape = now.pods.shape.copy()
     number = {each: index for index, each in enumerate(shapes)}
@@ -238,19 +238,8 @@ def _without_pending(now: Snapshot, *, keep: np.ndarray) -> Snapshot:
                 number[pinned] = len(shapes)
                 shapes.append(pinned)
             shape[row] = number[pinned]
-    pods = replace(
-        now.pods,
-        names=type(now.pods.names)([now.pods.names[row] for row in rows.tolist()]),
-        shape=shape[rows],
-        shapes=tuple(shapes),
-        node=now.pods.node[rows],
-        devices=now.pods.devices[rows],
-        priority=now.pods.priority[rows],
-        gang=now.pods.gang[rows],
-        owner=tuple(now.pods.owner[row] for row in rows.tolist()),
-        movable=now.pods.movable[rows],
-        **now.pods.sparse_at(rows),
-    )
+    pinned_pods = replace(now.pods, shape=shape, shapes=tuple(shapes))
+    pods = without_pods(pinned_pods, np.flatnonzero(now.pods.node == PENDING).tolist())
     return replace(now, pods=pods, services=())
 
 
