@@ -7,16 +7,18 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Literal
 
 import click
 import structlog
 from prometheus_client import CollectorRegistry
 
 from cluster.errors import ConfigError, TonnageError
+from nodeagent import out_of_band
 from nodeagent.agent import Controller, Hardware, NodeAgent, new_life
 from nodeagent.bmc import READ_S, Bmc, BmcAccess, NodeMeter
 from nodeagent.controller_link import ControllerLink, Tls
-from nodeagent.device_process import DeviceProcess, guarded_backend
+from nodeagent.device_process import DeviceProcess
 from nodeagent.health.dcgm_exporter import DcgmExporter, fetched, own_gpus, page_of
 from nodeagent.health.feed import HealthFeed, Probes, forward
 from nodeagent.health.host_evidence import DeviceEvidence, HostEvidence, KernelLog, NicCounters, kmsg
@@ -24,22 +26,27 @@ from nodeagent.health.pod_sockets import Deliver, PodSockets
 from nodeagent.health.probe_wire import ProbeListener, address_of
 from nodeagent.health.prober import Prober
 from nodeagent.health.processes import ProcessTable, Ranks, Senders
-from nodeagent.local_backends import BackendArguments, PretendArguments, RedfishArguments
 from nodeagent.logs import configure_logs
 from nodeagent.loops import kept_up
 from nodeagent.metrics import Scraped, agent_metrics, dcgm_metrics, feed_metrics, probe_metrics, probes, serve
 from nodeagent.out_of_band import BmcPacing
+from nodeagent.pretend_devices import NoDevices, PretendDevices
 from nodeagent.recovery import RESTORE_S, AgentRules, Session
 from nodeagent.sandboxes.process import ProcessSettings, SandboxSupervisor
 from nodeagent.settings import AgentSettings, RedfishSettings, read_settings
 from nodeagent.state_file import boot_id
+from power.devices.amd_smi import AmdSmi
 from power.devices.backend import DeviceError, DeviceReading
+from power.devices.nvml import Nvml
 from power.devices.redfish import ChassisMeter
 from power.leases.messages import Keys
 from power.leases.mounted_keys import MountedKeys, keys_of_node
 
 log = structlog.get_logger(__name__)
 FAILED, WRONG_INPUT = 1, 2
+BMC_START_S = 90.0
+"""Time limit for searching a BMC: three requests of 0.3 s for each of 16 processors, at five times the usual
+duration."""
 OUT_OF_BAND_RESTORE_S = 150.0
 """Time for restoring limits out of band: two limits one after the other through a slow BMC, with the pauses between
 them."""
@@ -106,12 +113,12 @@ def restore(config: Path, node: str | None) -> None:
     "--config", type=click.Path(path_type=Path), help="The agent's settings file, which names the back end and the BMC."
 )
 @NODE
-def devices(backend: str | None, config: Path | None, node: str | None) -> None:
+def devices(backend: Literal["nvml", "amdsmi"] | None, config: Path | None, node: str | None) -> None:
     """List this node's devices, their ranges and their draws. Changes nothing."""
     if config is not None and backend is None:
         found = _backend(read_settings(config, node))
     else:
-        found = guarded_backend(backend or "nvml", clock)
+        found = _vendors(backend or "nvml")
     try:
         facts, seen = found.discover(), found.read()
     finally:
@@ -312,13 +319,24 @@ async def _restore(settings: AgentSettings) -> None:
 
 
 def _backend(settings: AgentSettings) -> DeviceProcess:
-    arguments: BackendArguments = None
-    if settings.backend == "redfish" and (bmc := settings.redfish) is not None:
-        arguments = RedfishArguments(_bmc(settings, bmc), BmcPacing(bmc.look_s, bmc.rest_s, bmc.settles_s))
-    if settings.backend == "pretend":
-        arguments = PretendArguments(settings.node, settings.pretend.devices, settings.pretend.folder)
-        log.warning("devices are simulated: no GPU of this node is read or limited")
-    return guarded_backend(settings.backend, clock, arguments)
+    match settings.backend:
+        case "redfish" if (bmc := settings.redfish) is not None:
+            pacing = BmcPacing(bmc.look_s, bmc.rest_s, bmc.settles_s)
+            return DeviceProcess(partial(out_of_band.started, _bmc(settings, bmc), pacing), clock, start_s=BMC_START_S)
+        case "pretend":
+            log.warning("devices are simulated: no GPU of this node is read or limited")
+            about = settings.pretend
+            made = partial(PretendDevices, settings.node, about.devices, time.monotonic, about.folder)
+            return DeviceProcess(made, clock)
+        case "nvml" | "amdsmi":
+            return _vendors(settings.backend)
+        case _:
+            return DeviceProcess(NoDevices, clock)
+
+
+def _vendors(name: Literal["nvml", "amdsmi"]) -> DeviceProcess:
+    library = {"nvml": Nvml, "amdsmi": AmdSmi}[name]
+    return DeviceProcess(partial(library, time.monotonic), clock, renews=True)
 
 
 def _bmc(settings: AgentSettings, bmc: RedfishSettings) -> BmcAccess:
@@ -328,13 +346,13 @@ def _bmc(settings: AgentSettings, bmc: RedfishSettings) -> BmcAccess:
 def _agent(
     settings: AgentSettings, backend: DeviceProcess, keys: "_NodeKeys", controller: Controller, meter: NodeMeter | None
 ) -> NodeAgent:
-    out_of_band = settings.backend == "redfish"
+    is_out_of_band = settings.backend == "redfish"
     rules = AgentRules(
         period_s=settings.period,
         floor_share=settings.floor_share,
         manages=None if settings.manages is None else frozenset(settings.manages),
-        bursts=not out_of_band,
-        restore_s=OUT_OF_BAND_RESTORE_S if out_of_band else RESTORE_S,
+        bursts=not is_out_of_band,
+        restore_s=OUT_OF_BAND_RESTORE_S if is_out_of_band else RESTORE_S,
     )
     hardware = Hardware(backend, backend.leave_at, lambda: None if meter is None else meter.reading)
     session = Session(settings.node, new_life(), boot_id())

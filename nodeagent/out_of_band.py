@@ -8,12 +8,15 @@ counts as enforcing the higher of the old and the new limit, so that power still
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from random import Random
+from random import Random, SystemRandom
+from time import monotonic
 
 import structlog
 
+from nodeagent.bmc import READ_S, SET_S, Bmc, BmcAccess
 from nodeagent.loops import Turns
 from power.devices.backend import BROKEN, SILENT, Backend, DeviceError, DeviceFacts, DeviceReading
+from power.devices.redfish import Redfish
 
 log = structlog.get_logger(__name__)
 SAME_W = 0.6
@@ -215,3 +218,10 @@ class OutOfBand:
 
     def _longer(self, for_s: float) -> float:
         return for_s * (1 + self._chance.uniform(0.0, self._pacing.jitter_share))
+
+
+def started(access: BmcAccess, pacing: BmcPacing) -> OutOfBand:
+    """Devices behind a BMC, read and set from now on."""
+    made = OutOfBand(Redfish(Bmc(access, READ_S), monotonic, Bmc(access, SET_S)), monotonic, SystemRandom(), pacing)
+    made.start()
+    return made

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from nodeagent.local_backends import PretendDevices
+from nodeagent.pretend_devices import PretendDevices
 from nodeagent.metrics import serve
 from power.devices.backend import BROKEN, SILENT, DeviceError, DeviceReading
 from simulator.controlplane.commands import AUTHORITY, SERVER
