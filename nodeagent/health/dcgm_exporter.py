@@ -1,16 +1,14 @@
 """Reader of the node's DCGM exporter: a thread of its own, so that an exporter that hangs delays no other evidence."""
 
 import http.client
-import io
 import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, cast
 from urllib.parse import urlsplit
 
 import structlog
@@ -161,7 +159,6 @@ PATIENCE_S = 5.0
 """Seconds for the whole answer. An exporter collects when it is asked, which takes it tenths of a second."""
 MOST_BYTES = 4 * 1024 * 1024
 """Bytes of one answer: 64 instances of GPUs with a hundred metrics of 600 bytes each."""
-PIECE_BYTES = 64 * 1024
 
 
 class PageError(ObservationError):
@@ -174,52 +171,47 @@ class PageError(ObservationError):
 
 def fetched(url: str, patience_s: float = PATIENCE_S, most_bytes: int = MOST_BYTES) -> str:
     """The page's text. Raises PageError. No proxy is asked, no redirect followed, no connection kept."""
-    parts = urlsplit(url)
+    parts, ends_s = urlsplit(url), time.monotonic() + patience_s
     path = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
-    asked = f"GET {path} HTTP/1.1\r\nHost: {parts.netloc}\r\nAccept: text/plain\r\nConnection: close\r\n\r\n"
-    ends_s = time.monotonic() + patience_s
     try:
-        with socket.create_connection((parts.hostname or "", parts.port or 80), timeout=patience_s) as line:
-            line.sendall(asked.encode("ascii"))
-            answer = http.client.HTTPResponse(cast(socket.socket, _Bounded(line, ends_s, most_bytes)))
-            with closing(answer):
-                answer.begin()
-                if answer.status != HTTPStatus.OK:
-                    raise PageError("Refused", f"{url} answers {answer.status}")
-                # In pieces: for one whole read memory is taken as the answer's header says.
-                body = b"".join(iter(lambda: answer.read(PIECE_BYTES), b""))
-                if answer.length:
-                    raise PageError("Unreachable", f"{url}: the answer ends {answer.length} bytes early")
-                return body.decode("utf-8", "replace")
-    except TimeoutError as error:
-        raise PageError("Silent", f"{url}: no whole answer within {patience_s:g} s") from error
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise PageError("Unreachable", f"{url}: {type(error).__name__} {error}"[:200]) from error
-
-
-class _Bounded(io.RawIOBase):
-    """What is left of a connection's time and bytes. A socket's own time-out starts anew with every byte."""
-
-    def __init__(self, line: socket.socket, ends_s: float, most_bytes: int) -> None:
-        self._line, self._ends_s, self._left = line, ends_s, most_bytes
-
-    def makefile(self, _mode: str) -> io.BufferedReader:
-        """What HTTPResponse asks a socket for, in the one mode that it reads in."""
-        return io.BufferedReader(self)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        left_s = self._ends_s - time.monotonic()
-        if left_s <= 0:
+        with (
+            closing(http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=patience_s)) as page,
+            _shut_at(page, ends_s),
+        ):
+            page.request("GET", path, headers={"Accept": "text/plain", "Connection": "close"})
+            with page.getresponse() as answer:
+                body = answer.read(most_bytes + 1)
+        if time.monotonic() >= ends_s:
             raise TimeoutError
-        self._line.settimeout(left_s)
-        count = self._line.recv_into(buffer)
-        self._left -= count
-        if self._left < 0:
-            raise PageError("TooLong", "the answer is longer than a page of metrics may be")
-        return count
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        if time.monotonic() >= ends_s:
+            raise PageError("Silent", f"{url}: no whole answer within {patience_s:g} s") from error
+        raise PageError("Unreachable", f"{url}: {type(error).__name__} {error}"[:200]) from error
+    if answer.status != HTTPStatus.OK:
+        raise PageError("Refused", f"{url} answers {answer.status}")
+    if len(body) > most_bytes:
+        raise PageError("TooLong", "the answer is longer than a page of metrics may be")
+    if answer.length:
+        raise PageError("Unreachable", f"{url}: the answer ends {answer.length} bytes early")
+    return body.decode("utf-8", "replace")
+
+
+@contextmanager
+def _shut_at(page: http.client.HTTPConnection, ends_s: float) -> Iterator[None]:
+    """Connects, and ends the connection at this instant: a socket's own time-out starts anew with every byte."""
+    page.connect()
+    line = page.sock
+
+    def shut() -> None:
+        with suppress(OSError):
+            line.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(ends_s - time.monotonic(), shut)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class DcgmExporter:
