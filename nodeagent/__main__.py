@@ -214,8 +214,8 @@ async def _run(settings: AgentSettings, address: str) -> None:
     try:
         await agent.start()
         if meter is not None:
-            meter.start()
-            closes.append(meter.close)
+            meter.loop.start()
+            closes.append(meter.loop.close)
         if health.enabled:
             sources: list[HostEvidence] = [NicCounters(health.sys), DeviceEvidence(lambda: agent.readings)]
             dcgm = None

@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 
-from nodeagent.loops import Turns
+from nodeagent.loops import LoopThread
 from power.devices.backend import DeviceError
 
 log = structlog.get_logger(__name__)
@@ -101,15 +101,9 @@ class NodeMeter:
     def __init__(self, read_w: Callable[[], float], clock: Callable[[], float], chance: Random, look_s: float) -> None:
         """read_w: reads the meter; raises DeviceError."""
         self._read_w, self._clock, self._chance, self._look_s = read_w, clock, chance, look_s
-        self._stop = threading.Event()
         self._trouble = ""
         self.reading: MeterReading | None = None
-
-    def start(self) -> None:
-        threading.Thread(target=self._read_on, name="meter", daemon=True).start()
-
-    def close(self) -> None:
-        self._stop.set()
+        self.loop = LoopThread("meter", self._turn, pause_s=max(look_s, REST_S))
 
     def look(self) -> bool:
         """Reads once and returns whether that succeeded. A failure is logged once."""
@@ -126,11 +120,6 @@ class NodeMeter:
         self._trouble = ""
         return True
 
-    def _read_on(self) -> None:
-        turns, has_read = Turns("meter"), False
-        while True:
-            with turns.turn():
-                has_read = self.look()
-            rest_s = self._look_s if has_read and not turns.is_failing else max(self._look_s, REST_S)
-            if self._stop.wait(rest_s * (1 + self._chance.uniform(0.0, JITTER_SHARE))):
-                return
+    def _turn(self) -> float:
+        rest_s = self._look_s if self.look() else max(self._look_s, REST_S)
+        return rest_s * (1 + self._chance.uniform(0.0, JITTER_SHARE))

@@ -14,7 +14,7 @@ from time import monotonic
 import structlog
 
 from nodeagent.bmc import READ_S, SET_S, Bmc, BmcAccess
-from nodeagent.loops import Turns
+from nodeagent.loops import LoopThread
 from power.devices.backend import BROKEN, SILENT, Backend, DeviceError, DeviceFacts, DeviceReading
 from power.devices.redfish import Redfish
 
@@ -86,7 +86,11 @@ class OutOfBand:
         self._devices: dict[str, _Device] = {}
         self._lock = threading.Lock()
         self._stop, self._news = threading.Event(), threading.Event()
-        self._threads: list[threading.Thread] = []
+        look_s, rest_s = pacing.look_s, pacing.rest_s
+        self._loops = (
+            LoopThread("readings of the BMC", self._polling, begin_s=look_s, pause_s=look_s),
+            LoopThread("limits of the BMC", self._sending, pause_s=rest_s),
+        )
 
     def discover(self) -> tuple[DeviceFacts, ...]:
         """The devices. Blocks for as long as the BMC takes, and reads once."""
@@ -97,9 +101,8 @@ class OutOfBand:
         return facts
 
     def start(self) -> None:
-        for each in (self._polling, self._sending):
-            self._threads.append(threading.Thread(target=each, name=each.__name__, daemon=True))
-            self._threads[-1].start()
+        for each in self._loops:
+            each.start()
 
     def read(self) -> Mapping[str, DeviceReading | DeviceError]:
         """The newest readings, however old, with the limits that may be in force."""
@@ -129,6 +132,8 @@ class OutOfBand:
     def close(self) -> None:
         self._stop.set()
         self._news.set()
+        for each in self._loops:
+            each.close()
         self._behind.close()
 
     def poll(self) -> None:
@@ -199,22 +204,15 @@ class OutOfBand:
             return device.error or DeviceError(SILENT, "its BMC has not answered for long")
         return replace(reading, limit_w=device.held_w(now_s))
 
-    def _polling(self) -> None:
-        turns = Turns("readings of the BMC")
-        while not self._stop.wait(self._longer(self._pacing.look_s)):
-            with turns.turn():
-                self.poll()
+    def _polling(self) -> float:
+        self.poll()
+        return self._longer(self._pacing.look_s)
 
-    def _sending(self) -> None:
-        turns = Turns("limits of the BMC")
-        while not self._stop.is_set():
-            rest_s = self._pacing.rest_s
-            with turns.turn():
-                rest_s = self.send_due()
-            self._news.wait(rest_s)
-            # Requests arrive once a period and are mostly the same: new ones are collected for a moment.
-            self._stop.wait(self._longer(0.2))
-            self._news.clear()
+    def _sending(self) -> float:
+        self._news.clear()
+        self._news.wait(self.send_due())
+        # Requests arrive once a period and are mostly the same: new ones are collected for a moment.
+        return self._longer(0.2)
 
     def _longer(self, for_s: float) -> float:
         return for_s * (1 + self._chance.uniform(0.0, self._pacing.jitter_share))

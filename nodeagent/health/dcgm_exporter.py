@@ -1,7 +1,6 @@
 """Reader of the node's DCGM exporter: a thread of its own, so that an exporter that hangs delays no other evidence."""
 
 import http.client
-import os
 import socket
 import threading
 import time
@@ -17,8 +16,8 @@ from cluster.clock import Clock
 from cluster.errors import ConfigError, Mistake, ObservationError
 from health.records.frames import Evidence, Source
 from nodeagent.health.dcgm_metrics import CLOCK_REASONS, LAST_XID, RISES, STATES, XIDS, DcgmSample, samples_in
-from nodeagent.health.feed import NICENESS
 from nodeagent.health.host_evidence import CODES, KEPT_S, RisingCounter
+from nodeagent.loops import LoopThread
 from power.devices.nvml import REASONS
 
 WINDOW_S = 60.0
@@ -221,24 +220,24 @@ class DcgmExporter:
         """fetch: the exporter's text; raises PageError. is_own: whether a sample is of this node."""
         self._fetch, self._is_own, self._clock = fetch, is_own, clock
         self._evidence = DcgmEvidence()
-        self._stop = threading.Event()
+        self._loop = LoopThread("DCGM exporter", self.look, pause_s=EVERY_S, gives_way=True)
         self._logged_s = float("-inf")
         self._fails = self._is_logged = False
         self.reads = 0
         self.failed: dict[str, int] = {}
 
     def start(self) -> None:
-        threading.Thread(target=self._run, name="dcgm", daemon=True).start()
+        self._loop.start()
 
     def close(self) -> None:
-        self._stop.set()
+        self._loop.close()
 
     def read(self, now_s: float) -> Sequence[Evidence]:
         """What was found so far; waits for nothing."""
         return self._evidence.read(now_s)
 
-    def look(self) -> None:
-        """Reads the exporter once."""
+    def look(self) -> float:
+        """Reads the exporter once. Returns seconds until the next time."""
         self.reads += 1
         try:
             samples, unread = samples_in(self._fetch())
@@ -254,10 +253,11 @@ class DcgmExporter:
         except PageError as error:
             if self._is_news(error.code):
                 log.warning("the DCGM exporter cannot be read", code=error.code, why=str(error))
-            return
+            return EVERY_S
         if self._is_logged:
             log.info("the DCGM exporter can be read again")
         self._fails = self._is_logged = False
+        return EVERY_S
 
     def _is_news(self, code: str) -> bool:
         """Counts a failure; whether it is to be logged."""
@@ -267,17 +267,6 @@ class DcgmExporter:
             self._logged_s, self._is_logged = self._clock(), True
             return True
         return False
-
-    def _run(self) -> None:
-        with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
-        while not self._stop.is_set():
-            try:
-                self.look()
-            except Exception:
-                if self._is_news("Broken"):
-                    log.exception("a reading of the DCGM exporter failed")
-            self._stop.wait(EVERY_S)
 
 
 def own_gpus(node: str, uuids: Callable[[], Collection[str]]) -> Callable[[DcgmSample], bool]:

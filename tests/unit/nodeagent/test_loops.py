@@ -104,9 +104,9 @@ def test_the_reader_of_the_meter_outlives_an_answer_that_breaks_its_decoder() ->
     meter = NodeMeter(read_w, HandClock(), Random(1), look_s=0.0)  # noqa: S311
     meter._stop = AtOnce()
     with capture_logs():
-        meter.start()
+        meter.loop.start()
         assert comes_true(lambda: isinstance(meter.reading, MeterReading), within_s=10)
-    meter.close()
+    meter.loop.close()
 
     assert FAILED["meter"] == 2
 
