@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from cluster.errors import ConfigError, TonnageError
 from nodeagent import out_of_band
 from nodeagent.agent import Controller, Hardware, NodeAgent, new_life
-from nodeagent.bmc import READ_S, Bmc, BmcAccess, NodeMeter
+from nodeagent.bmc import READ_S, Bmc, NodeMeter
 from nodeagent.controller_link import ControllerLink, Tls
 from nodeagent.device_process import DeviceProcess
 from nodeagent.health.dcgm_exporter import DcgmExporter, fetched, own_gpus, page_of
@@ -29,11 +29,10 @@ from nodeagent.health.processes import ProcessTable, Ranks, Senders
 from nodeagent.logs import configure_logs
 from nodeagent.loops import kept_up
 from nodeagent.metrics import Scraped, agent_metrics, dcgm_metrics, feed_metrics, probe_metrics, probes, serve
-from nodeagent.out_of_band import BmcPacing
 from nodeagent.pretend_devices import NoDevices, PretendDevices
 from nodeagent.recovery import RESTORE_S, AgentRules, Session
 from nodeagent.sandboxes.process import ProcessSettings, SandboxSupervisor
-from nodeagent.settings import AgentSettings, RedfishSettings, read_settings
+from nodeagent.settings import AgentSettings, read_settings
 from nodeagent.state_file import boot_id
 from power.devices.amd_smi import AmdSmi
 from power.devices.backend import DeviceError, DeviceReading
@@ -203,9 +202,8 @@ async def _run(settings: AgentSettings, address: str) -> None:
     link = ControllerLink(node, at.host, at.port, receive, chance, tls, lambda: agent.inventory())
     backend = _backend(settings)
     meter = None
-    if settings.meter and settings.redfish is not None:  # over a connection of its own
-        chassis = ChassisMeter(Bmc(_bmc(settings, settings.redfish), READ_S), settings.redfish.chassis)
-        meter = NodeMeter(chassis.read_w, clock, chance, settings.redfish.look_s)
+    if settings.meter and (bmc := settings.bmc) is not None:  # over a connection of its own
+        meter = NodeMeter(ChassisMeter(Bmc(bmc, READ_S), bmc.chassis).read_w, clock, chance, bmc.look_s)
     agent = _agent(settings, backend, keys, link, meter)
     closes = [backend.close, agent.close]
     registry, tasks = CollectorRegistry(), [kept_up("link", link.keep_up)]
@@ -320,9 +318,8 @@ async def _restore(settings: AgentSettings) -> None:
 
 def _backend(settings: AgentSettings) -> DeviceProcess:
     match settings.backend:
-        case "redfish" if (bmc := settings.redfish) is not None:
-            pacing = BmcPacing(bmc.look_s, bmc.rest_s, bmc.settles_s)
-            return DeviceProcess(partial(out_of_band.started, _bmc(settings, bmc), pacing), clock, start_s=BMC_START_S)
+        case "redfish" if (bmc := settings.bmc) is not None:
+            return DeviceProcess(partial(out_of_band.started, bmc), clock, start_s=BMC_START_S)
         case "pretend":
             log.warning("devices are simulated: no GPU of this node is read or limited")
             about = settings.pretend
@@ -337,10 +334,6 @@ def _backend(settings: AgentSettings) -> DeviceProcess:
 def _vendors(name: Literal["nvml", "amdsmi"]) -> DeviceProcess:
     library = {"nvml": Nvml, "amdsmi": AmdSmi}[name]
     return DeviceProcess(partial(library, time.monotonic), clock, renews=True)
-
-
-def _bmc(settings: AgentSettings, bmc: RedfishSettings) -> BmcAccess:
-    return BmcAccess(bmc.host.replace("{node}", settings.node), bmc.login, bmc.ca_file, bmc.port)
 
 
 def _agent(

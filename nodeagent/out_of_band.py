@@ -13,8 +13,9 @@ from time import monotonic
 
 import structlog
 
-from nodeagent.bmc import READ_S, SET_S, Bmc, BmcAccess
+from nodeagent.bmc import JITTER_SHARE, READ_S, SET_S, Bmc
 from nodeagent.loops import LoopThread
+from nodeagent.settings import RedfishSettings
 from power.devices.backend import BROKEN, SILENT, Backend, DeviceError, DeviceFacts, DeviceReading
 from power.devices.redfish import Redfish
 
@@ -25,21 +26,6 @@ LONGEST_REST_S = 120.0
 """Longest pause, however often a device has failed."""
 OLD_LOOKS = 3.0
 """Number of reading intervals after which a reading is no longer used."""
-
-
-@dataclass(frozen=True, slots=True)
-class BmcPacing:
-    """Limits on the load of a BMC."""
-
-    look_s: float = 5.0
-    """Interval between two readings of all devices: 8 GETs of 0.3 s take half of it."""
-    rest_s: float = 10.0
-    """Interval between two limits of one device: BMCs write them to flash, and drop requests under load."""
-    settles_s: float = 40.0
-    """Longest time until an accepted limit is in force (POLCA: up to 40 s out of band)."""
-    jitter_share: float = 0.25
-    """Fraction by which intervals are lengthened at random, so that a fleet does not send its requests at the same
-    time."""
 
 
 @dataclass(slots=True)
@@ -80,7 +66,7 @@ class OutOfBand:
     without it.
     """
 
-    def __init__(self, behind: Backend, clock: Callable[[], float], chance: Random, pacing: BmcPacing) -> None:
+    def __init__(self, behind: Backend, clock: Callable[[], float], chance: Random, pacing: RedfishSettings) -> None:
         """behind: read and set from one thread each at the same time. clock: monotonic, that of its readings."""
         self._behind, self._clock, self._chance, self._pacing = behind, clock, chance, pacing
         self._devices: dict[str, _Device] = {}
@@ -215,11 +201,11 @@ class OutOfBand:
         return self._longer(0.2)
 
     def _longer(self, for_s: float) -> float:
-        return for_s * (1 + self._chance.uniform(0.0, self._pacing.jitter_share))
+        return for_s * (1 + self._chance.uniform(0.0, JITTER_SHARE))
 
 
-def started(access: BmcAccess, pacing: BmcPacing) -> OutOfBand:
+def started(bmc: RedfishSettings) -> OutOfBand:
     """Devices behind a BMC, read and set from now on."""
-    made = OutOfBand(Redfish(Bmc(access, READ_S), monotonic, Bmc(access, SET_S)), monotonic, SystemRandom(), pacing)
+    made = OutOfBand(Redfish(Bmc(bmc, READ_S), monotonic, Bmc(bmc, SET_S)), monotonic, SystemRandom(), bmc)
     made.start()
     return made
