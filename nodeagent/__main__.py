@@ -35,7 +35,7 @@ from nodeagent.sandboxes.process import ProcessSettings, SandboxSupervisor
 from nodeagent.settings import AgentSettings, read_settings
 from nodeagent.state_file import boot_id
 from power.devices.amd_smi import AmdSmi
-from power.devices.backend import DeviceError, DeviceReading
+from power.devices.backend import Backend, DeviceError, DeviceReading
 from power.devices.nvml import Nvml
 from power.devices.redfish import ChassisMeter
 from power.leases.messages import Keys
@@ -332,8 +332,8 @@ def _backend(settings: AgentSettings) -> DeviceProcess:
 
 
 def _vendors(name: Literal["nvml", "amdsmi"]) -> DeviceProcess:
-    library = {"nvml": Nvml, "amdsmi": AmdSmi}[name]
-    return DeviceProcess(partial(library, time.monotonic), clock, renews=True)
+    made: Callable[[], Backend] = partial(Nvml if name == "nvml" else AmdSmi, time.monotonic)
+    return DeviceProcess(made, clock, renews=True)
 
 
 def _agent(

@@ -136,8 +136,9 @@ class Prober:
 
     def _measure(self) -> float:
         """Waits for an order and measures its peers. Returns seconds until the next order: none."""
-        order = self._orders.get()
-        for peer in order.measure if order is not None else ():
+        if (order := self._orders.get()) is None:
+            return 0.0
+        for peer in order.measure:
             made = self._measured(order, peer)
             self.measured += 1
             with self._lock:
