@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from isolation import state as act
 from isolation.admission import is_safe
 from isolation.ledger import MemoryLedger, Reservation
-from isolation.settings import NORMAL_CPU_WEIGHT, Rung, Settings
+from isolation.settings import LOW_CPU_WEIGHT, NORMAL_CPU_WEIGHT, Rung, Settings
 
 Step = tuple[act.ArbiterState, tuple[act.Action, ...]]
 
@@ -203,11 +203,10 @@ def _rung(
     first = victims[0] if victims else None
     match rung:
         case "slow down":
-            weight = settings.low_cpu_weight
-            fast = [call for call in victims if call.cpu_weight > weight and call.frozen is None]
+            fast = [call for call in victims if call.cpu_weight > LOW_CPU_WEIGHT and call.frozen is None]
             for call in fast:
-                state = state.with_call(replace(call, cpu_weight=weight))
-            slowed = tuple(act.SetCpuWeight(call.name, weight, "HIGHER_PRIORITY_NEEDS_CPU") for call in fast)
+                state = state.with_call(replace(call, cpu_weight=LOW_CPU_WEIGHT))
+            slowed = tuple(act.SetCpuWeight(call.name, LOW_CPU_WEIGHT, "HIGHER_PRIORITY_NEEDS_CPU") for call in fast)
             return (state, slowed) if fast else None
         case "freeze" if first is not None and first.frozen is None and not first.feeds_runner:
             # What its lease holds beyond its use goes with the next readings.
