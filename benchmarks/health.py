@@ -10,6 +10,7 @@ from benchmarks.cases import DATA, Row, Rows, case, numbers
 from benchmarks.tables import grouped
 from health.analysis.excess import TIERS
 from health.probing import AnswerKind
+from health.records.frames import decoded
 from health.records.layout import layout_from
 from health.stream import Analyser, Options
 from health.verdicts.verdict import Cause, FactKind, JobVerdict, Part, Syndrome
@@ -219,9 +220,9 @@ def health_recorded(*, folder: Path = DATA / "health") -> Iterator[Row]:
     for path in sorted(each for each in folder.iterdir() if (each / "truth.json").exists()):
         job = recording(path)
         ranks = np.arange(job.ranks)
-        analyser = Analyser(layout_from(job.transcript.introductions, node=ranks, nic=ranks))
+        analyser = Analyser(layout_from(decoded(job.introductions), node=ranks, nic=ranks))
         verdicts: list[JobVerdict] = []
-        for now_s, frames in job.transcript.ticks():
+        for now_s, frames in job.ticks:
             analyser.take(frames, now_s)
             verdicts += analyser.judge(now_s)
         first = next((verdict for verdict in verdicts if verdict.blames), None)
