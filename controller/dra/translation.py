@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from cluster.actions import Bind
+from cluster.actions import Start
 from cluster.errors import ActionError, Mistake
 from cluster.plans import Reason
 from controller.api import notation, structs
@@ -140,7 +140,7 @@ class ClaimTranslation:
             placed_at_s = notation.instant_or_none(claim.metadata.annotations.placed_at)
             yield SeenClaim(name, claim.metadata.uid, self.known.users_of(name), holder_of(name), placed_at_s)
 
-    def allocate(self, pod: SeenPod, action: Bind, stamp: Stamp) -> list[Write]:
+    def allocate(self, pod: SeenPod, action: Start, stamp: Stamp) -> list[Write]:
         """Writes that allocate the devices of a bind to the pod's claims. Raises ActionError if impossible."""
         node, left, made = action.node, sorted(action.devices), list[Write]()
         known, inventory = self.known.pods.get(pod.name), self._feasibility.inventory.get(node)

@@ -262,7 +262,7 @@ class Observer:
                     self._unreadable[kind.name, name] = read
         for group in caches.groups:
             for name, owner in group.drain().items():
-                builder.put_owner(group.resource.part, name, owner and owner_of(owner))
+                builder.put_owner(group.resource.part, name, None if owner is None else owner_of(owner))
         builder.read_groups(group.resource.part for group in caches.groups if not group.is_absent)
         followers: tuple[tuple[Cache[Any], Callable[[str, Any], None]], ...] = (
             (caches.budgets, builder.put_budget),
@@ -293,9 +293,9 @@ class Observer:
             translated = self.claims.settle()
             nodes, pods = translated.nodes, translated.pods
         for name, node in nodes.items():
-            builder.put_node(name, node and Read(node, core_v1.NODE))
+            builder.put_node(name, None if node is None else Read(node, core_v1.NODE))
         for name, pod in pods.items():
-            builder.put_pod(name, pod and Read(pod, core_v1.POD))
+            builder.put_pod(name, None if pod is None else Read(pod, core_v1.POD))
 
 
 def owner_of(obj: structs.OwnObject) -> GroupOwner:

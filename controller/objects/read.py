@@ -71,7 +71,8 @@ class Read(Generic[Object]):
         )
 
 
-Key, Value = TypeVar("Key", bound=Hashable), TypeVar("Value")
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
 
 
 def put(index: MutableMapping[Key, Value], name: Key, value: Value | None) -> bool:

@@ -171,20 +171,19 @@ class SnapshotBuilder:
 
     def put_budget(self, name: str, budget: structs.BudgetObject | None) -> None:
         """A PodDisruptionBudget; name: `namespace/name`."""
-        put(self._budgets, name, budget and (budget, covered_by(name, budget)))
+        put(self._budgets, name, None if budget is None else (budget, covered_by(name, budget)))
         self._known_budgets = None, ()
 
     def put_namespace(self, name: str, namespace: structs.Namespace | None) -> None:
         """A namespace, by whose labels rules between pods may select it; the API server adds its name to them."""
-        known = dict(self._namespaces)
-        labels = namespace and {"kubernetes.io/metadata.name": name, **namespace.metadata.labels}
-        if put(known, name, labels):
+        known, own = dict(self._namespaces), {"kubernetes.io/metadata.name": name}
+        if put(known, name, None if namespace is None else {**own, **namespace.metadata.labels}):
             self._namespaces = known
 
     def put_node(self, name: str, read: Read[structs.Node] | None) -> None:
         self._current_own_kinds()
         put(self._nodes, name, read)
-        if put(self._node_rows, name, read and node_row(read, self._types)):
+        if put(self._node_rows, name, None if read is None else node_row(read, self._types)):
             self._node_table = None
 
     def put_own(self, kind: Kind, name: str, read: Read[Any] | None) -> None:
@@ -226,8 +225,8 @@ class SnapshotBuilder:
                     words = f"{kind} {name}, which says how many pods start together, cannot be read: a bug of Tonnage"
                 left_out.append(LeftOut(each.read.name, code, words))
         snapshot = replace(with_instances_off_spot(snapshot), left_out=tuple(left_out))
-        for kind, add_fact in self._facts:
-            snapshot = add_fact(snapshot, self.own(kind)) if self._own[kind] else snapshot
+        for of_kind, add_fact in self._facts:
+            snapshot = add_fact(snapshot, self.own(of_kind)) if self._own[of_kind] else snapshot
         of_nodes = (mistake for name in sorted(self._node_rows) for mistake in self._node_rows[name].mistakes)
         return BuiltSnapshot(snapshot, (*of_nodes, *own.findings.mistakes, *view.mistakes), view.dangling)
 

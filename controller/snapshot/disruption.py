@@ -1,6 +1,5 @@
 """Disruption budgets of the snapshot: which running pods each covers, and how many of them may be stopped now."""
 
-from collections.abc import Mapping
 from math import ceil
 
 from cluster.disruption import DisruptionBudget
@@ -9,7 +8,7 @@ from controller.api.structs import BudgetObject
 from controller.snapshot.pod_rules import NotUnderstoodError, selected_by
 from controller.snapshot.pod_table import PodColumns
 
-Budgets = Mapping[str, tuple[BudgetObject, Crowd]]
+Budgets = dict[str, tuple[BudgetObject, Crowd]]
 """Budgets by `namespace/name`, each with the pods that it covers."""
 
 
