@@ -13,7 +13,7 @@ import click
 from cli.inputs.cluster import ClusterAccess, cluster_options, listed
 from cli.inputs.options import adding, output_choice, report_option, setting
 from cli.inputs.runs import command_line, cores, machine_description, save_report
-from cli.printing.columns import columns
+from cli.printing.object_output import show_rows
 from cli.printing.terminal import FAILED, VerbGroup, stopped_status
 from cluster.errors import ConfigError, Mistake
 from cluster.version import VERSION
@@ -225,12 +225,7 @@ def status(ctx: click.Context, output: str, access: ClusterAccess) -> None:
 
     domains = _domains(access)
     lines = list(rows(domains))
-    if output == "json":
-        click.echo(json.dumps(as_data(domains), indent=2))
-    elif lines:
-        click.echo(columns(HEADERS, lines), nl=False)
-    else:
-        click.echo("No power domains found.", err=True)
+    show_rows(output, as_data(domains), HEADERS, lines, "No power domains found.")
     if any(line[HEADERS.index("READY")] != "True" for line in lines):
         ctx.exit(FAILED)
 

@@ -18,7 +18,7 @@ import numpy as np
 from cli.inputs.cluster import ClusterAccess, cluster_options, listed
 from cli.inputs.options import adding, output_choice, report_option, setting
 from cli.inputs.runs import check_report, report_facts, save_report
-from cli.printing.columns import columns
+from cli.printing.object_output import show_rows
 from cli.printing.terminal import FAILED, VerbGroup
 from cluster.arrays import column
 from cluster.errors import ConfigError, Mistake
@@ -78,7 +78,6 @@ def backtest(
     """
     if (file is None) == (prometheus is None) or (prometheus is None) != (query is None):
         raise click.UsageError("give either FILE, or --prometheus and --query")
-    from cli.verbs.scaling import from_prometheus
     from simulator.scaling.traces import read_trace
 
     if file is not None:
@@ -190,12 +189,7 @@ def status(ctx: click.Context, all_namespaces: bool, output: str, access: Cluste
     from cli.printing.scaling_output import HEADERS, as_data, is_in_order, policies_of, rows
 
     policies = policies_of(listed(access, "scalingpolicies", all_namespaces=all_namespaces))
-    if output == "json":
-        click.echo(json.dumps([as_data(each) for each in policies], indent=2))
-    elif policies:
-        click.echo(columns(HEADERS, rows(policies)), nl=False)
-    else:
-        click.echo("No scaling policies found.", err=True)
+    show_rows(output, [as_data(each) for each in policies], HEADERS, rows(policies), "No scaling policies found.")
     if not all(map(is_in_order, policies)):
         ctx.exit(FAILED)
 

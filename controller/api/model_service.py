@@ -1,10 +1,10 @@
 """ModelService: a model served behind an endpoint: its demand, its SLO, and resources per instance besides GPUs."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from cluster.workloads import MAX_GPUS_PER_NODE
 from controller.api import fields
@@ -247,14 +247,6 @@ RULES = (
         flaws=_of_demand(_sum_flaws),
     ),
 )
-
-
-def status_from(before: Mapping[str, Any]) -> ModelServiceStatus:
-    """The object's present status; an unreadable one, written by another program, is replaced by an empty one."""
-    try:
-        return ModelServiceStatus.model_validate(before)
-    except ValidationError:
-        return ModelServiceStatus()
 
 
 KIND = Kind(

@@ -12,7 +12,7 @@ from cluster.nodes import HeldBack
 from cluster.plans import PlanLimits
 from cluster.snapshot import Snapshot
 from cluster.workloads import IdleClaim, InstanceType, LeftOut
-from controller.api.model_service import status_from
+from controller.api.model_service import ModelServiceStatus
 from controller.deciders.closing import half_started, not_bound, overdue, since
 from controller.kube.cluster_view import ClusterView, SeenDeployment, SeenPod, SeenRefusal
 from controller.kube.sender import REQUEST_TIMEOUT_S
@@ -220,7 +220,7 @@ class PlanningView:
             deployed = dict(sorted(found[service.name].items())) if service.name in found else None
             replicas = service.replicas if service.is_planned_only else deployed
             of_view = self.view.service(service.name)
-            written = status_from(of_view.status).last_scale_time if of_view else None
+            written = ModelServiceStatus.read(of_view.status).last_scale_time if of_view else None
             own = self.scaled.get(service.name)
             scaled_at_s = own if written is None or (own is not None and own > written) else written
             services.append(replace(service, replicas=replicas, scaled_at_s=scaled_at_s))

@@ -50,8 +50,8 @@ class OtherChange:
 
     subject: str
     """Changed object, `Kind/name`."""
-    sentence: str
-    """Description of the change."""
+    change: str
+    """The change as a sentence."""
     reason: Reason
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from cluster.arrays import IntArray
 from cluster.nodes import meets
 from cluster.workloads import Beside, Crowd, HostPort, Operator, PodRule, PodShape, PodState, Requirement, Terms
-from controller.api.structs import LabelSelector, Pod, PodAffinityTerm, SpreadConstraint
+from controller.api.structs import LabelSelector, Pod, PodAffinityTerm, PodSpec, SpreadConstraint
 from controller.snapshot.nodes import MOST_TERMS
 
 _OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
@@ -47,11 +47,11 @@ def beside_of(pod: Pod, terms: Terms) -> Beside:
     if len(rules) > MOST_RULES or count > MOST_TERMS:
         problem = f"has {len(rules)} rules about other pods with {count} requirements and values; "
         raise NotUnderstoodError("spec", problem + f"{MOST_RULES} and {MOST_TERMS} are read at most")
-    return Beside(rules=tuple(dict.fromkeys(rules)), ports=tuple(sorted(set(_ports(pod)))))
+    return Beside(rules=tuple(dict.fromkeys(rules)), ports=tuple(sorted(set(host_ports(spec)))))
 
 
-def _ports(pod: Pod) -> Iterator[HostPort]:
-    spec = pod.spec
+def host_ports(spec: PodSpec) -> Iterator[HostPort]:
+    """Ports that its containers and sidecars take on its node."""
     for container in (*spec.containers, *(each for each in spec.init_containers if each.is_sidecar)):
         for port in container.ports:
             # Of a pod on the node's network, the API server writes the host port that is missing.

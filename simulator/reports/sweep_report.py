@@ -166,12 +166,15 @@ def render_report(summaries: Sequence[PolicySummary], traces: Sequence[Trace], a
     return rendered("report.html.j2", about=about, sections=sections, seeds=seeds, terms=TERMS, traces=traces)
 
 
-def rendered(template: str, **parts: object) -> str:
-    """Page from a template beside this module; inserted text is escaped."""
+HERE = Path(__file__).parent
+
+
+def rendered(template: str, folder: Path = HERE, **parts: object) -> str:
+    """Page from a template in a folder; inserted text is escaped."""
     import jinja2
 
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        loader=jinja2.FileSystemLoader([folder, HERE]),  # here is the style of all pages
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -27,8 +27,9 @@ from controller.kube_world.cached_view import DEPLOYMENTS, CachedView
 from controller.kube_world.observer import Observer, empty_caches
 from controller.objects.manifests import read_manifests
 from controller.objects.read import Read
+from controller.ports import Outcome
 from controller.report.events import EventSeries, ReportedDecision, event_write
-from controller.report.own_statuses import reports_on
+from controller.report.own_statuses import StatusReports
 from controller.snapshot.from_manifests import snapshot_from
 from tests.builders.live_cluster import LiveCluster
 from tests.builders.manifests import node, written
@@ -93,8 +94,8 @@ def live(*objects: dict[str, Any]) -> LiveCluster:
 
 def statuses(cluster: LiveCluster) -> dict[str, Any]:
     """Path → what is written there after a plan."""
-    reports = reports_on(cluster.observer, cluster.caches, lambda _: False)
-    jobs = reports(cluster.observer.observe(), Plan(), NOON_S)
+    reports = StatusReports(cluster.observer, cluster.caches, lambda _: False)
+    jobs = reports.jobs(cluster.observer.observe(), Plan(), Outcome(), {}, NOON_S)
     return {job.write.path: job.write.body for job in jobs}
 
 
