@@ -54,10 +54,6 @@ class Settings:
     swap: bool = False
     """Whether the node has swap or zram, without which the kernel can reclaim no anonymous memory."""
 
-    @property
-    def low_cpu_weight(self) -> int:
-        """cpu.weight of a call that makes way; the kernel's default is 100."""
-        return 10
 
-
-NORMAL_CPU_WEIGHT = 100
+NORMAL_CPU_WEIGHT, LOW_CPU_WEIGHT = 100, 10
+"""cpu.weight of a call, which is the kernel's default, and of one that makes way."""

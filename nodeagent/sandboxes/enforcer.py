@@ -145,10 +145,6 @@ class Enforcer:
             with self._may_be_gone(name):
                 self.tree.loosen(name)
 
-    def end_sandbox(self, name: str) -> None:
-        self._unwatch(self._watched, "memory.events", self.tree.agent_group(name))
-        self._step([act.SandboxEnded(name)])
-
     def ask(self, request: act.CallDemand) -> None:
         self._step([act.Asked(request)])
 
@@ -273,9 +269,9 @@ class Enforcer:
     def _apply(self, action: act.Action) -> None:
         match action:
             case act.Admit(call, sandbox, lease_bytes):
-                limits = tree.Limits(max_bytes=lease_bytes + WALL_SLACK_BYTES, pids=self.settings.pids_per_call)
+                wall_bytes, pids = lease_bytes + WALL_SLACK_BYTES, self.settings.pids_per_call
                 try:
-                    self.tree.add_call(sandbox, call, lease_bytes, limits)
+                    self.tree.add_call(sandbox, call, lease_bytes, max_bytes=wall_bytes, pids=pids)
                 except OSError as error:
                     if error.errno not in FULL:
                         raise

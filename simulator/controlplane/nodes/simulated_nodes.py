@@ -14,11 +14,13 @@ from random import Random
 import msgspec
 import structlog
 
+from cluster.nodes import NodeTaint
 from controller.api import structs
 from controller.api.notation import quantity
 from controller.dra.objects import API as RESOURCE_API
 from controller.kube.cache import Cache, Resource, WatchSurroundings, WatchTimes, reflect
 from controller.kube.request import MERGE_PATCH, STRATEGIC_PATCH, Body
+from controller.snapshot.pod_rules import host_ports
 from simulator.controlplane.nodes import node_objects, pod_lifecycle
 from simulator.controlplane.nodes.client import InsistentClient, connected
 from simulator.controlplane.nodes.node_objects import Node, as_registered
@@ -153,8 +155,9 @@ class Kubelets:
     def _misfit(self, pod: KubeletPod) -> tuple[str, str] | None:
         node = self._nodes[pod.spec.node_name]
         there = (self._pods[uid] for uid, (name, _) in self._holds.items() if name == pod.spec.node_name)
-        taken = (port for other in there for port in pod_lifecycle.host_ports(other))
-        return pod_lifecycle.misfit(pod, node.metadata.labels, node.spec.taints, taken)
+        taken = (port for other in there for port in host_ports(other.spec))
+        taints = [NodeTaint(each.key, each.value, each.effect) for each in node.spec.taints]
+        return pod_lifecycle.misfit(pod, node.metadata.labels, taints, taken)
 
     async def _admit_where_it_suits(self, pod: KubeletPod) -> None:
         """Admits a pod if its node suits it as the node is now: labels may have come since it was registered."""
