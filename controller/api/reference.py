@@ -1,4 +1,4 @@
-"""Markdown reference of all kinds, made from their models; `python -m controller.api.reference` puts it into the page."""
+"""Markdown reference of all kinds, made from their models; `python -m controller.api.reference` updates its page."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
