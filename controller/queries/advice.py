@@ -8,7 +8,7 @@ import numpy as np
 
 from cluster.plans import Plan
 from cluster.snapshot import PENDING, Snapshot
-from cluster.workloads import WHOLE_GPU_MILLI, InstanceType
+from cluster.workloads import WHOLE_GPU_MILLI, InstanceType, PodShape
 from controller.api import notation
 from controller.api.gpu_type import GPUType
 from controller.api.labels import is_device_number
@@ -227,30 +227,14 @@ def _without_pending(now: Snapshot, *, keep: np.ndarray) -> Snapshot:
     A pod that names no type stays on the one that it runs on: whether its model fits another is unknown.
     """
     rows = np.flatnonzero(now.pods.node != PENDING)
-    shapes = list(now.pods.shapes)
-    shape = now.pods.shape.copy()
-    number = {each: index for index, each in enumerate(shapes)}
+    shapes, pinned = now.pods.shapes, dict[int, PodShape]()
+    made: dict[PodShape, PodShape] = {}
     for row in np.flatnonzero(keep).tolist():
-        own, kind = shapes[shape[row]], int(now.nodes.gpu_type[now.pods.node[row]])
+        own, kind = shapes[now.pods.shape[row]], int(now.nodes.gpu_type[now.pods.node[row]])
         if not own.gpu_types and kind >= 0:
-            pinned = replace(own, gpu_types=(now.gpu_type_names[kind],))
-            if pinned not in number:
-                number[pinned] = len(shapes)
-                shapes.append(pinned)
-            shape[row] = number[pinned]
-    pods = replace(
-        now.pods,
-        names=type(now.pods.names)([now.pods.names[row] for row in rows.tolist()]),
-        shape=shape[rows],
-        shapes=tuple(shapes),
-        node=now.pods.node[rows],
-        devices=now.pods.devices[rows],
-        priority=now.pods.priority[rows],
-        gang=now.pods.gang[rows],
-        owner=tuple(now.pods.owner[row] for row in rows.tolist()),
-        movable=now.pods.movable[rows],
-        **now.pods.sparse_at(rows),
-    )
+            narrow = replace(own, gpu_types=(now.gpu_type_names[kind],))
+            pinned[row] = made.setdefault(narrow, narrow)
+    pods = now.pods.reshaped(pinned).only(rows)
     return replace(now, pods=pods, services=())
 
 

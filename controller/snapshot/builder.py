@@ -347,15 +347,9 @@ def with_instances_off_spot(snapshot: Snapshot) -> Snapshot:
         for each in snapshot.services
     )
     pods = snapshot.pods
-    shape, shapes = pods.shape.copy(), list(pods.shapes)
-    numbers: dict[int, int] = {}
-    for row in pods.pending.tolist():
-        if pods.owner[row] not in kept_off:
-            continue
-        own = int(shape[row])
-        if own not in numbers:
-            numbers[own] = len(shapes)
-            shapes.append(replace(shapes[own], node_terms=on_capacity(shapes[own].node_terms, spot=False)))
-        shape[row] = numbers[own]
-    shape.setflags(write=False)
-    return replace(snapshot, services=services, pods=replace(pods, shape=shape, shapes=tuple(shapes)))
+    rows = {row: int(pods.shape[row]) for row in pods.pending.tolist() if pods.owner[row] in kept_off}
+    off = {
+        number: replace(pods.shapes[number], node_terms=on_capacity(pods.shapes[number].node_terms, spot=False))
+        for number in dict.fromkeys(rows.values())
+    }
+    return replace(snapshot, services=services, pods=pods.reshaped({row: off[own] for row, own in rows.items()}))
