@@ -17,6 +17,7 @@ from controller.kube.request import ApiRequest
 from controller.kube_world import cached_view, observer, planning_view, refusals, reservations, world
 from controller.loops.loop import ControlLoop, CycleTrigger, LoopClocks, LoopContext
 from controller.metrics.registry import Meter, count_request, foresee_requests
+from controller.placers import NO_CLAIMS
 from controller.ports import Outcome
 from controller.process.registries import Registries
 from controller.report.events import AT_A_TIME, Events, decisions_of, gangs_of, refusals_of
@@ -175,7 +176,7 @@ class ClusterWriter:
             self._applier,
             cluster.thread.run,
             self,
-            claims=cluster.observer,
+            claims=cluster.observer.claims or NO_CLAIMS,
         )
 
     def epoch(self) -> int:
