@@ -29,7 +29,6 @@ from placement.mix.problem import (
     total_cost,
 )
 from placement.mix.problem_builder import need_of
-from placement.mix.pulp_solver import Terms
 from placement.stock import Footprint
 
 MOST_PACKED = 10_000
@@ -371,7 +370,7 @@ def _answer_by_priority(
     stay: Collection[problem_builder.Claimant],
 ) -> tuple[list[Answered], dict[str, Reason]]:
     """Solutions for as many needs as the stock holds, in order of priority, and reasons for the others."""
-    everything, terms = _question(snapshot, needs, settings, stay), Terms(settings.gap)
+    everything = _question(snapshot, needs, settings, stay)
     known: dict[str, Mixes] = {}
     if memory.pool(everything) is None:  # otherwise the stock is known not to hold their separate solutions
         questions = [replace(everything, needs=(need,)) for need in everything.needs]
@@ -383,18 +382,22 @@ def _answer_by_priority(
         # Where these are all and the stock does not hold them, better ones for each alone would hardly fit, either.
         chosen = tuple(mix for mixes in known.values() for mix in mixes)
         if len(chosen) < len(questions) or is_feasible(everything, chosen):
-            apart = _answer_separately(everything, questions, begun, terms, budget, memory)
+            apart = _answer_separately(everything, questions, begun, settings.gap, budget, memory)
             if _fit_together(everything, apart):
                 return [(q, a) for q, a in zip(questions, apart, strict=True) if isinstance(a, MixAnswer)], {}
             known = {n.service: a.mixes for n, a in zip(needs, apart, strict=True) if isinstance(a, MixAnswer)}
-    return answer_shared(lambda some: _question(snapshot, some, settings, stay), needs, known, budget, terms, memory)
+
+    def ask(some: Sequence[Need]) -> MixQuestion:
+        return _question(snapshot, some, settings, stay)
+
+    return answer_shared(ask, needs, known, budget, settings.gap, memory)
 
 
 def _answer_separately(
     everything: MixQuestion,
     questions: Sequence[MixQuestion],
     begun: Sequence[SearchState],
-    terms: Terms,
+    gap: float,
     budget: Budget,
     memory: SearchMemory,
 ) -> list[MixAnswer | Reason]:
@@ -405,9 +408,9 @@ def _answer_separately(
     """
 
     def solved(known: Sequence[SearchState | Reason], within: Budget) -> list[MixAnswer | Reason]:
-        states[:] = search(questions, known, within, terms)
+        states[:] = search(questions, known, within, gap)
         memory.keep(questions, states)
-        return [concluded(q, each, within, terms) for q, each in zip(questions, states, strict=True)]
+        return [concluded(q, each, within, gap) for q, each in zip(questions, states, strict=True)]
 
     states: list[SearchState | Reason] = []
     if not everything.stock or len(questions) == 1:

@@ -10,7 +10,6 @@ from placement.mix.memory import SearchMemory
 from placement.mix.optimizer import work_of
 from placement.mix.planner import MixSettings, _question, _valid_needs, plan_mix
 from placement.mix.problem import MixQuestion, Need
-from placement.mix.pulp_solver import Terms
 from tests.builders.many_services import tight_manifests
 from tests.mix_exact.comparison import compare, observed
 from tests.mix_exact.fleets import Switches
@@ -54,7 +53,7 @@ def test_services_that_are_many_cost_nothing_once_the_work_is_used_up() -> None:
         asked.append(len(some))
         return _question(snapshot, some, MixSettings())
 
-    _, refusals = answer_shared(ask, needs, {}, Budget(0.0), Terms(0.0), SearchMemory())
+    _, refusals = answer_shared(ask, needs, {}, Budget(0.0), 0.0, SearchMemory())
 
     assert len(refusals) > 10
     assert {reason.code for reason in refusals.values()} == {"WorkUsedUp"}
