@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from cluster import actions, demand, workloads
+from cluster import actions, workloads
 from cluster.plans import Certificate, Phase, Plan, Reason, Routing, ServicePlan, Step, worse_cut
 from cluster.snapshot import Snapshot
 from placement.budget import Budget
@@ -186,7 +186,7 @@ def plan_mix(
     memory: of the plan before, from which searches go on; None: they start anew.
     """
     memory = SearchMemory() if memory is None else memory
-    refusals, needs = _valid_needs(snapshot)
+    refusals, needs = _needs_of(snapshot)
     plans = {name: _refused(name, reason) for name, reason in refusals.items()}
     others_wait = any(not snapshot.pods.owner[row] for row in snapshot.pods.pending.tolist())
 
@@ -279,33 +279,19 @@ UNDECIDED_CODES = ("WorkUsedUp", "DeadlinePassed")
 OUT_OF_TIME = Reason("MixOutOfTime", "time for services ran out before the work for them was done")
 
 
-def _valid_needs(snapshot: Snapshot) -> tuple[dict[str, Reason], list[Need]]:
-    """Refusals of services without a valid problem, and the needs of the others."""
-    names = snapshot.gpu_type_names
-    shared = tuple(problem_builder.gpu_type_mistakes(snapshot.gpu_types))
+def _needs_of(snapshot: Snapshot) -> tuple[dict[str, Reason], list[Need]]:
+    """Refusals of services without a problem that can be solved, and the needs of the others."""
     refusals: dict[str, Reason] = {}
-    needs: dict[str, Need] = {}
-    of_model: dict[str, list[demand.ThroughputProfile]] = {service.model: [] for service in snapshot.services}
-    for profile in snapshot.profiles:
-        # A profile for a type that the fleet does not have does no harm here: it is never used.
-        if profile.model in of_model and profile.gpu_type in names:
-            of_model[profile.model].append(profile)
-    of_profiles = {model: tuple(problem_builder.profile_mistakes(own, names)) for model, own in of_model.items()}
+    needs: list[Need] = []
     for service in snapshot.services:
-        mistakes = (*shared, *of_profiles[service.model], *problem_builder.service_mistakes(service, names))
         found = problem_builder.need_of(service, snapshot)
-        if mistakes:
-            found = Reason("BadInput", "; ".join(str(mistake) for mistake in mistakes))
-        if service.name in needs or service.name in refusals:
-            found = Reason("BadInput", f"several services have the name {service.name}; give each its own name")
-            needs.pop(service.name, None)
         if isinstance(found, Need):
             found = first_unserved(MixQuestion((found,))) or found
         if isinstance(found, Reason):
             refusals[service.name] = found
         else:
-            needs[service.name] = found
-    return refusals, list(needs.values())
+            needs.append(found)
+    return refusals, needs
 
 
 def _question(
