@@ -12,7 +12,7 @@ from cluster.arrays import IntArray
 from cluster.plans import Certificate, CutShort, Reason, worse_cut
 from placement.budget import Budget
 from placement.mix.feasibility import SharedStocks, crowd_at, is_feasible
-from placement.mix.heuristics import fit_into_instances, price_bound, start_mixes, whole_slices
+from placement.mix.heuristics import fit_into_instances, start_mixes, whole_slices
 from placement.mix.milp import build_model, mixes_from
 from placement.mix.pool_split import split_and_rounded
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, objective_of, total_cost
@@ -59,14 +59,13 @@ def begun(
     """State before any solver runs, for a question whose demand can all be served by some offer.
 
     known: mixes from elsewhere, used if they are feasible. bound: proven elsewhere. budget: for splits of any fraction
-    of instances, with mixes near them; None, or one that is used up: there are none.
+    of instances, with mixes near them; None, or one that is used up: there are none, where a bound is known.
     """
     if not any(need.cells for need in question.needs):
         idle = tuple(_idle(need) for need in question.needs)
         return SearchState((idle,), objective_of(question, idle), "none", is_done=True)
-    bounds, near = [bound, price_bound(question)], list[Mix]()
-    if budget is not None and budget.allows_more():
-        proven = []
+    near, proven = list[Mix](), list[float]()
+    if budget is not None and (budget.allows_more() or not math.isfinite(bound)):
         for need in question.needs:
             if need.cells:
                 split, mix = split_and_rounded(need, np.array([o.price_per_hour for o in need.offers]), budget)
@@ -74,10 +73,10 @@ def begun(
                 near.append(mix)
             else:
                 near.append(_idle(need))
-        bounds.append(math.fsum(proven))
+        bound = max(bound, math.fsum(proven))
     start = (known, start_mixes(question), tuple(near) or None)
     feasible = [each for each in start if each is not None and is_feasible(question, each)]
-    return SearchState(tuple(feasible), max(bounds), "greedy")
+    return SearchState(tuple(feasible), bound, "greedy")
 
 
 def _idle(need: Need) -> Mix:
