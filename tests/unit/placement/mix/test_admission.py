@@ -8,7 +8,7 @@ from placement.budget import Budget
 from placement.mix.admission import answer_shared
 from placement.mix.memory import SearchMemory
 from placement.mix.optimizer import work_of
-from placement.mix.planner import MixSettings, _question, _needs_of, plan_mix
+from placement.mix.planner import MixSettings, _needs_of, _question, plan_mix
 from placement.mix.problem import MixQuestion, Need
 from tests.builders.many_services import tight_manifests
 from tests.mix_exact.comparison import compare, observed
