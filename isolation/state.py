@@ -6,7 +6,6 @@ from typing import Literal
 
 from isolation.admission import LearnedNeeds
 from isolation.ledger import MemoryLedger, Sandbox
-from isolation.settings import NORMAL_CPU_WEIGHT
 
 Reason = Literal[
     "FITS",
@@ -19,7 +18,6 @@ Reason = Literal[
     "UNKNOWN_SANDBOX",
     "LEASE_GROWN",
     "LEASE_SHRUNK",
-    "HIGHER_PRIORITY_NEEDS_CPU",
     "HIGHER_PRIORITY_NEEDS_MEMORY",
     "AGENT_NEEDS_MEMORY",
     "NODE_SHORT_OF_MEMORY",
@@ -79,7 +77,6 @@ class RunningCall:
     feeds_runner: bool = False
     """Whether another call that runs waits for a pipe that this one holds."""
     reclaimed: bool = False
-    cpu_weight: int = NORMAL_CPU_WEIGHT
     ending: Reason | None = None
     """Why it was killed; its memory counts until the kernel has it back."""
 
@@ -228,13 +225,6 @@ class SetAgentLease:
 
 
 @dataclass(frozen=True, slots=True)
-class SetCpuWeight:
-    call: str
-    weight: int
-    reason: Reason
-
-
-@dataclass(frozen=True, slots=True)
 class Freeze:
     call: str
     reason: Reason
@@ -271,17 +261,4 @@ class KillAgent:
     reason: Reason
 
 
-Action = (
-    Admit
-    | Queue
-    | Refuse
-    | SetLease
-    | SetAgentLease
-    | SetCpuWeight
-    | Freeze
-    | Thaw
-    | Reclaim
-    | AskToShrink
-    | Kill
-    | KillAgent
-)
+Action = Admit | Queue | Refuse | SetLease | SetAgentLease | Freeze | Thaw | Reclaim | AskToShrink | Kill | KillAgent

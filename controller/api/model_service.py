@@ -198,12 +198,10 @@ class ModelServiceStatus(ObservedStatus):
     routing: RoutingStatus | None = Field(default=None, description="Routing weights of requests over instance types.")
 
 
-class ModelService(fields.Strict):
+class ModelService(fields.OwnKind):
     """Model served behind an endpoint."""
 
-    api_version: fields.ApiVersion
     kind: Literal["ModelService"]
-    metadata: fields.OwnMeta
     spec: ModelServiceSpec = Field(description="Served model, its demand and its SLO.")
     status: ModelServiceStatus = Field(default=ModelServiceStatus(), description="Written by Tonnage.")
 

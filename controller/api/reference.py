@@ -117,10 +117,7 @@ POD = {
         "pools that Tonnage owns"
     ),
 }
-FOOT = """\
-Pod affinity, topology spread, host ports, the limit of pods per node and resources other than CPU, memory and
-GPUs are ignored. Pending pods that require pod affinity, spread or such a resource are listed in a note.
-"""
+FOOT = "Everything else of a pod that decides where it may run is on the page [filters.md](filters.md).\n"
 
 
 def reference(kinds: Iterable[Kind] = KINDS) -> str:

@@ -290,8 +290,6 @@ class Enforcer:
                 self.tree.freeze(self._sandbox_of(call), call)
             case act.Thaw(call):
                 self.tree.thaw(self._sandbox_of(call), call)
-            case act.SetCpuWeight(call, weight):
-                self.tree.set_cpu_weight(self._sandbox_of(call), call, weight)
             case act.Reclaim(call, reclaim_bytes):
                 with contextlib.suppress(OSError):  # the kernel found less: the next rung follows
                     self.tree.reclaim(self._sandbox_of(call), call, reclaim_bytes)

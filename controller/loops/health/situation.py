@@ -18,7 +18,6 @@ from controller.loops.health.members import allowed_disruptions
 from controller.loops.health.stream import HealthStream, OwnLimit
 from health.remediation import facts
 from health.remediation.incidents import Incident
-from health.verdicts.verdict import Part, Syndrome
 from power.control.admission import speed_of
 
 OWNERS = (
@@ -65,19 +64,8 @@ def evidence_of(
         if says is None or says not in conditions | taints | devices.keys():
             continue
         on = f" on {', '.join(sorted(devices[says])[:4])}" if says in devices else ""
-        yield facts.FaultEvidence(
-            job="",
-            incarnation="",
-            syndrome=Syndrome.NONE,
-            part=Part.NODE,
-            nodes=(facts.NodeKey(node.metadata.name, node.metadata.uid),),
-            pods=(),
-            since_s=now_s,
-            at_s=now_s,
-            confidence=0.8,
-            source=facts.Origin.NEIGHBOUR,
-            shown=(f"{detector.name}: {says}{on}",),
-        )
+        key = facts.NodeKey(node.metadata.name, node.metadata.uid)
+        yield facts.node_fault(key, facts.Origin.NEIGHBOUR, 0.8, now_s, now_s, f"{detector.name}: {says}{on}")
 
 
 def rules_from(specs: Mapping[str, HealthPolicySpec], nodes: Mapping[str, Node]) -> tuple[HealthRules, ...]:
@@ -112,7 +100,7 @@ def rules_from(specs: Mapping[str, HealthPolicySpec], nodes: Mapping[str, Node])
             probation_s=spec.probation.lasts,
             remediate=spec.mode == "Act",
         )
-        made.append(HealthRules(name, policy, governed, acts=spec.mode == "Act"))
+        made.append(HealthRules(name, policy, governed))
     return tuple(made)
 
 
