@@ -195,7 +195,7 @@ def _rung(
 ) -> Step | None:
     """One rung for the first victim; None where it has nothing left to give."""
     match rung:
-        case "freeze" if first.frozen is None and not first.feeds_runner:
+        case "freeze" if first.frozen is None:
             # What its lease holds beyond its use goes with the next readings.
             frozen = replace(first, frozen=reason, frozen_since_s=now_s)
             return state.with_call(frozen), (act.Freeze(first.name, reason),)

@@ -43,8 +43,6 @@ class Settings:
     """Time in the queue after which nothing of the same or a lower priority is admitted before it."""
     frozen_s: float = 60.0
     """Bound of a call's time frozen: agents give a tool about 120 s by themselves, and leases of streams break."""
-    pipe_s: float = 2.0
-    """Bound of the time frozen of a call that holds a pipe which a running call waits for."""
     settle_s: float = 0.05
     """Time between two rungs of the ladder, in which the last one shows its effect."""
     rungs: tuple[Rung, ...] = ("freeze", "reclaim", "ask", "kill")

@@ -23,7 +23,6 @@ Reason = Literal[
     "NODE_SHORT_OF_MEMORY",
     "OUTGREW_CLAIM",
     "FROZEN_TOO_LONG",
-    "RUNNER_WAITS_FOR_FROZEN_CALL",
     "SANDBOX_ENDED",
 ]
 
@@ -39,7 +38,6 @@ ADVICE: dict[Reason, str] = {
     "AGENT_NEEDS_MEMORY": "try again with a smaller run",
     "NODE_SHORT_OF_MEMORY": "try again later",
     "FROZEN_TOO_LONG": "try again later, or declare the memory that it needs",
-    "RUNNER_WAITS_FOR_FROZEN_CALL": "try again later",
 }
 """Fixed sentences: text of one tenant never reaches another."""
 
@@ -74,8 +72,6 @@ class RunningCall:
     """Whether it passed its claim: its protection is lost."""
     frozen: Reason | None = None
     frozen_since_s: float = 0.0
-    feeds_runner: bool = False
-    """Whether another call that runs waits for a pipe that this one holds."""
     reclaimed: bool = False
     ending: Reason | None = None
     """Why it was killed; its memory counts until the kernel has it back."""
@@ -157,14 +153,6 @@ class ReachedLease:
 
 
 @dataclass(frozen=True, slots=True)
-class FeedsRunner:
-    """Whether a call holds a pipe that another running call waits for."""
-
-    call: str
-    feeds: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Ended:
     """A call's leaf holds no process any more and the kernel has its memory back."""
 
@@ -182,7 +170,7 @@ class Used:
     """Whether every call was read."""
 
 
-Event = SandboxStarted | SandboxEnded | Asked | Withdrawn | Found | ReachedLease | FeedsRunner | Ended | Used
+Event = SandboxStarted | SandboxEnded | Asked | Withdrawn | Found | ReachedLease | Ended | Used
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from isolation.state import (
     Asked,
     AskToShrink,
     Ended,
-    FeedsRunner,
     Freeze,
     Kill,
     KillAgent,
@@ -257,14 +256,6 @@ def test_a_call_frozen_for_too_long_is_killed() -> None:
     _, actions = step(state, [], 61.0, SETTINGS)
 
     assert Kill("b", "FROZEN_TOO_LONG") in actions
-
-
-def test_a_frozen_call_that_holds_a_pipe_of_a_running_one_waits_for_seconds_only() -> None:
-    state, _ = step(braked(), [FeedsRunner("b", feeds=True)], 1.1, SETTINGS)
-
-    _, actions = step(state, [], 3.0, SETTINGS)
-
-    assert Kill("b", "RUNNER_WAITS_FOR_FROZEN_CALL") in actions
 
 
 def test_a_growing_agent_outranks_tool_calls_of_every_priority() -> None:
