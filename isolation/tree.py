@@ -160,9 +160,6 @@ class SandboxTree:
         """Limit of the leaf of light calls: behind it the kernel kills the largest of them."""
         self._limit(self.light_group(sandbox), "memory.max", max_bytes)
 
-    def set_cpu_weight(self, sandbox: str, call: str, weight: int) -> None:
-        self.files.write(self.call_group(sandbox, call), "cpu.weight", str(weight))
-
     def freeze(self, sandbox: str, call: str) -> None:
         self.files.write(self.call_group(sandbox, call), "cgroup.freeze", "1")
 

@@ -22,7 +22,6 @@ KILLED_FOR: tuple[Reason, ...] = (
     "AGENT_NEEDS_MEMORY",
     "NODE_SHORT_OF_MEMORY",
     "FROZEN_TOO_LONG",
-    "RUNNER_WAITS_FOR_FROZEN_CALL",
 )
 """Reasons of kills. Their counters begin at 0 with the policy, so that alerts see the first kill."""
 
