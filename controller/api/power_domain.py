@@ -254,7 +254,6 @@ RULES = (
 )
 
 KIND = Kind(
-    name="PowerDomain",
     model=PowerDomain,
     plural="powerdomains",
     short_names=("pdom",),
