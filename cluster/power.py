@@ -45,8 +45,8 @@ class PowerClass:
     name: str
     rank: int
     """Rank, 0 first: a class is reduced to its useful floor before one of lower rank number is touched."""
-    weight: float = 1.0
-    """Weight of a second lost by this class against one lost by others, where headroom for spikes is divided."""
+    bursts: bool = True
+    """Whether its devices may draw more than their leases for a moment."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -83,7 +83,11 @@ class ServiceClass(fields.Strict):
         le=2**31 - 1,
         description="Nodes belong to this class if the highest priority of their GPU pods is at least this.",
     )
-    weight: fields.PositiveNumber = Field(default=1.0, description="Relative cost of a second lost by this class.")
+    bursts: bool = Field(
+        default=True,
+        description="Whether its devices may draw more than their power limits for seconds, as far as the breaker "
+        "tolerates. Set false where work starts together, such as training and batch jobs.",
+    )
     floor: Share = Field(
         default=0.5, description="Lowest useful power limit of its devices, as a fraction of their highest."
     )

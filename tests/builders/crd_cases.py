@@ -237,7 +237,7 @@ FULL: Mapping[str, Object] = {
             "otherWatts": 500,
             "breaker": {"curve": [{"over": 1.1, "seconds": 600}], "coolingSeconds": 300},
             "nodes": {"key": "example.com/rack", "values": ["r1"], "otherWatts": 1500, "overheadShare": 0.25},
-            "classes": [{"name": "high", "rank": 0, "minPriority": 1000, "weight": 2, "floor": 0.6}],
+            "classes": [{"name": "high", "rank": 0, "minPriority": 1000, "bursts": False, "floor": 0.6}],
             "mode": "enforce",
         },
         {
