@@ -188,6 +188,3 @@ class PowerTable:
     """Domain → power, in watts, that new work may start to draw in it: budget less the present draw and its margin for
     spikes. Below 0 where the domain is short already, or where the floors of admitted work do not fit. Empty: not
     computed."""
-    courses: Mapping[str, FloatArray] = field(default_factory=dict)
-    """Service → expected draw of each of its GPUs in each hour of a day or week (UTC), as a fraction in 0..1 of the
-    range from idle to the highest limit; all of one length. Services without an entry are expected to draw evenly."""
