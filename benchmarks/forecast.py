@@ -1,4 +1,4 @@
-"""Forecasts of load: quality on traces, in the setting of HARMONY, and what other indicators would add."""
+"""Forecasts of load: quality on traces, and in the setting of HARMONY."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from autoscaler.forecast import fits, grid, linear, online
+from autoscaler.forecast import fits, grid, online
 from autoscaler.series import regular
 from benchmarks.cases import DATA, Row, Rows, case
 from benchmarks.forecast_scores import PEERS, peer_quantiles, scores, taken_out
 from benchmarks.tables import grouped
-from cluster.arrays import BoolArray, FloatArray
+from cluster.arrays import FloatArray
 from cluster.demand import Forecast
 from simulator.scaling.traces import LoadTrace, generated_trace, read_trace, value_columns
 
@@ -19,10 +19,6 @@ _WINDOW = 1440
 """Last errors that make a peer's distribution: a day at a minute, as many as a model's."""
 TRUSTED = "auto"
 """The model that is trusted at each instant and lead: what the autoscaler uses."""
-_RIDGE = 0.01
-_SMOOTHING = (1.0, 0.3, 0.05)
-"""Weights of the newest error in what is known of a column's last errors."""
-
 DEMAND = DATA / "demand"
 
 
@@ -184,90 +180,3 @@ def fisher_rows(trace: LoadTrace) -> Iterator[Row]:
         for name, rows in made.items()
     }
     yield from _beside_peers(trace, 1, judged)
-
-
-@case(
-    "forecast-indicators",
-    "Error of the core explained from its own last errors, and from tokens or CPU as well.",
-    quick={"traces": ()},
-    columns=("trace", "lead_min", "own", "indicators", "n"),
-)
-def forecast_indicators(
-    *,
-    traces: Sequence[Path] = tuple(
-        DEMAND / f"{name}_600s.csv"
-        for name in ("servegen_m-large", "servegen_m-small", "servegen_m-mid_week1", "fisher_5containers")
-    ),
-    train_share: float = 0.5,
-    steps: int = 2,
-) -> Iterator[Row]:
-    """A row for each column and lead: mean absolute error over that of the core alone.
-
-    The numpy core is fitted on each column's training days. Its errors on the load are then explained, by ridge
-    regression on the same days, from its own last errors, and from these and the indicators' together; both are judged
-    on the days after. Columns whose names share their first word up to an underscore belong to one service; where none
-    does, all of a file belong to one. Without traces two generated ones are columns of a service. steps: longest lead.
-    """
-    made = {name: generated_trace(seed, 4, 600.0) for seed, name in enumerate(("load", "other"))}
-    files: list[Mapping[str, LoadTrace]] = [{name: read_trace(p, name) for name in value_columns(p)} for p in traces]
-    for columns in files or [made]:
-        for names in services_of(tuple(columns)):
-            fitted: dict[str, linear.Course] = {}
-            for name in names:
-                trace = columns[name]
-                series = regular(trace.start_s, trace.step_s, trace.values)
-                first = regular(trace.start_s, trace.step_s, trace.values[: round(train_share * len(trace.values))])
-                if (found := linear.fit_linear(first)) is not None:
-                    fitted[name] = linear.course(found, series)
-            for name, own in fitted.items():
-                others = [each for other, each in fitted.items() if other != name]
-                if others:
-                    yield from _explained_rows(columns[name], own, others, train_share, steps)
-
-
-def _explained_rows(
-    trace: LoadTrace, of_load: linear.Course, others: Sequence[linear.Course], train_share: float, steps: int
-) -> Iterator[Row]:
-    own = last_errors(of_load)
-    both = np.concatenate([own, *(last_errors(other) for other in others)], axis=1)
-    is_trained = np.arange(len(own)) < round(train_share * len(own))
-    for n in range(min(steps, of_load.centre.shape[1])):
-        lead = n + 1
-        error = np.full(len(own), np.nan)
-        error[:-lead] = (of_load.roots[lead:] - of_load.centre[:-lead, n]) / of_load.scale[:-lead, n]
-        known = ~np.isnan(error) & ~np.isnan(both).any(1)
-        tested = known & ~is_trained
-        alone = float(np.abs(error[tested]).mean())
-        row: Row = {"trace": trace.name, "lead_min": lead * trace.step_s / 60, "n": int(tested.sum())}
-        for name, columns in (("own", own), ("indicators", both)):
-            left = np.abs(error[tested] - _explained(columns, error, known & is_trained)[tested]).mean()
-            row[name] = float(left) / alone
-        yield row
-
-
-def services_of(columns: Sequence[str]) -> list[list[str]]:
-    """Columns of each service."""
-    by_service: dict[str, list[str]] = {}
-    for name in columns:
-        by_service.setdefault(name.partition("_")[0], []).append(name)
-    return list(by_service.values()) if all(len(each) > 1 for each in by_service.values()) else [list(columns)]
-
-
-def last_errors(past: linear.Course) -> FloatArray:
-    """Smoothed errors of one step that are known at each point, in units of their scale; shape (points, smoothings)."""
-    error = np.full(len(past.roots), np.nan)
-    error[1:] = (past.roots[1:] - past.centre[:-1, 0]) / past.scale[:-1, 0]
-    found = np.zeros((len(error), len(_SMOOTHING)))
-    state = np.zeros(len(_SMOOTHING))
-    weights = np.array(_SMOOTHING)
-    for row, value in enumerate(error):
-        if not np.isnan(value):
-            state = state + weights * (np.clip(value, -10.0, 10.0) - state)
-        found[row] = state
-    return found
-
-
-def _explained(columns: FloatArray, target: FloatArray, rows: BoolArray) -> FloatArray:
-    used = np.column_stack([np.ones(len(columns)), columns])
-    gram = used[rows].T @ used[rows] + _RIDGE * rows.sum() * np.eye(used.shape[1])
-    return np.asarray(used @ np.linalg.solve(gram, used[rows].T @ target[rows]))

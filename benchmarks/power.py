@@ -115,19 +115,16 @@ def power(
     rate: Path | None = LARGE,
     shape: str | None = None,
     days: int | None = None,
-    worst_day: bool = False,
     above: float = 0.0,
     servers: int = 40,
     extra: Sequence[float] = (0.3, 0.4),
     policies: Sequence[str] = RIVALS,
     seeds: Sequence[int] = numbers("1-5"),
-    telemetry_s: float | None = None,
     batch: int = 1,
     mix: str = "chat",
     lengths: Path | None = None,
     burstiness: float = 1.0,
     faults: str = "",
-    noise: float = 0.01,
     rules: Sequence[str] = (),
     brake: bool = True,
     jobs: int = 1,
@@ -135,24 +132,20 @@ def power(
     """A row for each share of more servers, seed and policy: the same requests beside a row without limits.
 
     For each seed the budget is computed so that the planned row peaks at 79 % of it. rate: CSV; null: generated. shape:
-    a synthetic course of hours instead. above: only periods of at least this fraction of the highest rate. telemetry_s:
-    delay of readings; null: 0 in band, 2 of meters. lengths: of the mix `code`. faults: such as
-    `lying:0.25@3600-7200,killed@100-900`. noise: errors of readings beside 5 W. rules: such as reserve_spikes=1.0.
+    a synthetic course of hours instead. above: only periods of at least this fraction of the highest rate. lengths:
+    of the mix `code`. faults: such as `lying:0.25@3600-7200,killed@100-900`. rules: such as reserve_spikes=1.0.
     """
     study = Study(
         rates=rate,
         shape=shape,
         days=days,
-        worst_day=worst_day,
         above_share=above,
         mix=mix,
         lengths=lengths,
         base_servers=servers,
-        telemetry_s=telemetry_s,
         batch=batch,
         burstiness=burstiness,
         brake=brake,
-        noise_share=noise,
         rules=tuple((name, float(value)) for name, _, value in (rule.partition("=") for rule in rules)),
     )
     check_study(study, tuple(policies))

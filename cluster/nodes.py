@@ -197,7 +197,7 @@ class NodeFilter:
     def takes_pods(self, shape: PodShape) -> BoolArray:
         """Nodes that are schedulable, or only cordoned where the pod tolerates that. Do not write to it."""
         schedulable, cordoned = self._nodes.schedulable, self._nodes.cordoned
-        if cordoned is None or not _tolerates(shape.tolerations)(CORDON):
+        if cordoned is None or not tolerates(shape.tolerations)(CORDON):
             return schedulable
         return schedulable | cordoned
 
@@ -226,11 +226,11 @@ class NodeFilter:
             codes = [numbers.setdefault(taints, len(numbers)) for taints in self._nodes.taints]
             self._taints = np.array(codes, dtype=np.int64), tuple(numbers)
         of_node, distinct = self._taints
-        is_tolerated = _tolerates(tolerations)
+        is_tolerated = tolerates(tolerations)
         return np.array([all(map(is_tolerated, taints)) for taints in distinct], dtype=np.bool_)[of_node]
 
 
-def _tolerates(tolerations: tuple[Toleration, ...]) -> Callable[[NodeTaint], bool]:
+def tolerates(tolerations: tuple[Toleration, ...]) -> Callable[[NodeTaint], bool]:
     """Whether a taint keeps no pod with these tolerations away."""
     # Without looking at each toleration: a tenant decides how many there are.
     by_key = {(t.key, t.effect) for t in tolerations if t.operator == "Exists"}

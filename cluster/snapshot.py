@@ -59,6 +59,11 @@ class PodTable:
         return np.flatnonzero(self.node == PENDING)
 
     @property
+    def has_rules(self) -> bool:
+        """Whether other pods decide where some pod may run, beyond what they hold of a node's resources."""
+        return any(shape.beside.is_bound for shape in self.shapes)
+
+    @property
     def may_be_stopped(self) -> BoolArray:
         """Whether Tonnage may stop a pod, whatever for; one that ends already costs nothing. Shape (pods,)."""
         may = np.ones(len(self), dtype=np.bool_)

@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 
 from cluster import workloads
-from cluster.actions import Bind
+from cluster.actions import Start
 from cluster.errors import ActionError
 from cluster.nodes import NODE_NAME_FIELD, NodeTable, meets_terms
 from cluster.snapshot import Snapshot
@@ -62,7 +62,7 @@ not see."""
 class ClaimAllocator(Protocol):
     """Writes that allocate the devices of ResourceClaims, from the last observation."""
 
-    def allocate(self, pod: cluster_view.SeenPod, action: Bind, stamp: sender.Stamp) -> list[sender.Write]:
+    def allocate(self, pod: cluster_view.SeenPod, action: Start, stamp: sender.Stamp) -> list[sender.Write]:
         """Stamped writes that allocate the devices of a bind to the pod's claims.
 
         Raises ActionError when that is impossible.
@@ -80,7 +80,7 @@ class ClaimAllocator(Protocol):
 class NoClaims:
     """The allocator of an installation in which no pool has the placement mode `dra`: it always raises ActionError."""
 
-    def allocate(self, pod: cluster_view.SeenPod, action: Bind, stamp: sender.Stamp) -> list[sender.Write]:  # noqa: ARG002 - ClaimAllocator's
+    def allocate(self, pod: cluster_view.SeenPod, action: Start, stamp: sender.Stamp) -> list[sender.Write]:  # noqa: ARG002 - ClaimAllocator's
         raise ActionError(f"allocating for {pod.name}: no pool has placer 'dra', so no claims are watched")
 
     def deallocate(self, claim: str, epoch: int) -> list[sender.Write]:  # noqa: ARG002 - ClaimAllocator's
@@ -112,7 +112,7 @@ def requested_mode(pod: cluster_view.SeenPod) -> str | None:
 
 def placing_writes(
     pod: cluster_view.SeenPod,
-    action: Bind,
+    action: Start,
     labels: Mapping[str, str],
     pools: Sequence[NodePool],
     stamp: sender.Stamp,

@@ -67,37 +67,12 @@ LIGHT_HEADS = frozenset(
 
 WRAPPERS = frozenset({"bash", "env", "nice", "nohup", "poetry", "sh", "sudo", "time", "timeout", "uv", "xvfb-run"})
 
-_HEADS = {
-    "pytest": "test",
-    "tox": "test",
-    "nox": "test",
-    "ctest": "test",
-    "jest": "test",
-    "pip": "install",
-    "pip3": "install",
-    "apt": "install",
-    "apt-get": "install",
-    "conda": "install",
-    "cc": "build",
-    "gcc": "build",
-    "g++": "build",
-    "clang": "build",
-    "make": "build",
-    "ninja": "build",
-    "cmake": "build",
-    "tsc": "build",
-    "rustc": "build",
+_COMMANDS = {
+    "test": ("pytest", "tox", "nox", "ctest", "jest", "npm test", "cargo test", "go test"),
+    "install": ("pip", "pip3", "apt", "apt-get", "conda", "npm install", "npm ci", "yarn install"),
+    "build": ("cc", "gcc", "g++", "clang", "make", "ninja", "cmake", "tsc", "rustc", "go build", "cargo build"),
 }
-_SECOND_WORDS = {
-    ("npm", "test"): "test",
-    ("cargo", "test"): "test",
-    ("go", "test"): "test",
-    ("go", "build"): "build",
-    ("cargo", "build"): "build",
-    ("npm", "install"): "install",
-    ("npm", "ci"): "install",
-    ("yarn", "install"): "install",
-}
+_CLASS_OF = {command: name for name, commands in _COMMANDS.items() for command in commands}
 _PYTHON_MODULES = {"pytest": "test", "unittest": "test", "pip": "install", "tox": "test", "build": "build"}
 
 
@@ -113,7 +88,7 @@ def command_class(command: Sequence[str]) -> str:
         return _PYTHON_MODULES.get(module.partition(".")[0], "python")
     if head in LIGHT_HEADS:
         return "light"
-    return _SECOND_WORDS.get((head, second)) or _HEADS.get(head) or f"other:{head}"
+    return _CLASS_OF.get(f"{head} {second}") or _CLASS_OF.get(head) or f"other:{head}"
 
 
 def program_of(word: str) -> str:

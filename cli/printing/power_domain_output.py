@@ -6,7 +6,7 @@ from typing import Any
 
 from controller.api.conditions import READY, condition_of
 from controller.api.power_domain import CappedDevice, PowerDomainStatus
-from controller.loops.power.domain_status import fault_words, read
+from controller.loops.power.domain_status import fault_words
 
 Object = dict[str, Any]
 HEADERS = ("DOMAIN", "TYPE", "DRAW", "BUDGET", "HEADROOM", "DEVICES", "CAPPED", "STALE", "READY", "REASON")
@@ -31,7 +31,7 @@ def domains_of(objects: Sequence[Object]) -> tuple[ReportedDomain, ...]:
     found = {}
     for each in objects:
         name = each["metadata"]["name"]
-        found[name] = ReportedDomain(name, each.get("spec") or {}, read(each.get("status") or {}))
+        found[name] = ReportedDomain(name, each.get("spec") or {}, PowerDomainStatus.read(each.get("status") or {}))
     ordered: dict[str, ReportedDomain] = {}
     left = dict(sorted(found.items()))
     while left:

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from cluster.workloads import MAX_GPUS_PER_NODE
 from controller.api.conditions import ObservedStatus
-from controller.api.fields import ApiVersion, Duration, ListOf, NumberFromZero, ObjectName, OwnMeta, Strict
+from controller.api.fields import Duration, ListOf, NumberFromZero, ObjectName, OwnKind, Strict
 from controller.api.kind import ACCEPTED, AGE, Kind, PrinterColumn
 from controller.api.rule import Flaw, Flaws, Path, Rule, column_flaws, rising, row_flaws, unchanging
 
@@ -52,18 +52,12 @@ class ModelProfileSpec(Strict):
     throughput: ListOf[ThroughputTable] = Field(min_length=1, max_length=32, description="One table per measured SLO.")
 
 
-class ModelProfileStatus(ObservedStatus):
-    """Status of the ModelProfile: Accepted, or why not."""
-
-
-class ModelProfile(Strict):
+class ModelProfile(OwnKind):
     """Measured throughput of a model on a GPU type. Not namespaced."""
 
-    api_version: ApiVersion
     kind: Literal["ModelProfile"]
-    metadata: OwnMeta
     spec: ModelProfileSpec = Field(description="Measured throughput, the model and the GPU type.")
-    status: ModelProfileStatus = Field(default=ModelProfileStatus(), description="Written by Tonnage.")
+    status: ObservedStatus = Field(default=ObservedStatus(), description="Written by Tonnage.")
 
 
 def _each_table(check: Callable[[Sequence[Sequence[float]], Grid, Path], Iterable[Flaw]]) -> Flaws:

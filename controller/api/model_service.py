@@ -1,10 +1,10 @@
 """ModelService: a model served behind an endpoint: its demand, its SLO, and resources per instance besides GPUs."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from cluster.workloads import MAX_GPUS_PER_NODE
 from controller.api import fields
@@ -198,12 +198,10 @@ class ModelServiceStatus(ObservedStatus):
     routing: RoutingStatus | None = Field(default=None, description="Routing weights of requests over instance types.")
 
 
-class ModelService(fields.Strict):
+class ModelService(fields.OwnKind):
     """Model served behind an endpoint."""
 
-    api_version: fields.ApiVersion
     kind: Literal["ModelService"]
-    metadata: fields.OwnMeta
     spec: ModelServiceSpec = Field(description="Served model, its demand and its SLO.")
     status: ModelServiceStatus = Field(default=ModelServiceStatus(), description="Written by Tonnage.")
 
@@ -247,14 +245,6 @@ RULES = (
         flaws=_of_demand(_sum_flaws),
     ),
 )
-
-
-def status_from(before: Mapping[str, Any]) -> ModelServiceStatus:
-    """The object's present status; an unreadable one, written by another program, is replaced by an empty one."""
-    try:
-        return ModelServiceStatus.model_validate(before)
-    except ValidationError:
-        return ModelServiceStatus()
 
 
 KIND = Kind(

@@ -185,12 +185,10 @@ class PowerDomainStatus(ObservedStatus):
     )
 
 
-class PowerDomain(fields.Strict):
+class PowerDomain(fields.OwnKind):
     """Part of the power distribution tree. Not namespaced."""
 
-    api_version: fields.ApiVersion
     kind: Literal["PowerDomain"]
-    metadata: fields.OwnMeta
     spec: PowerDomainSpec = Field(description="Budget, breaker, feeds and nodes of the domain.")
     status: PowerDomainStatus = Field(default=PowerDomainStatus(), description="Written by Tonnage.")
 

@@ -2,20 +2,14 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from decimal import Decimal
-from typing import Any
 
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
-
-from cluster.field_errors import model_in
-from controller.api import conditions as api_conditions, labels
+from controller.api import labels
+from controller.api.conditions import CONDITIONS
+from controller.api.crds import Schema, structural
 from controller.api.kind import Kind
 from controller.api.kinds import KINDS, own_kinds
 from controller.api.labels import CATEGORY
-from controller.api.notation import duration
-
-Schema = dict[str, Any]
+from controller.api.notation import DURATION_PATTERN
 
 HEAD = """\
 # Manifests
@@ -68,20 +62,6 @@ asks for that. `kubectl explain` shows the meaning and unit of each field.
 `kubectl scale gang train --replicas=16` sets `spec.minMembers`. A ModelService has no scale subresource: the number of
 its instances and their GPU types follow from its demand.
 """
-
-CONDITIONS = {
-    api_conditions.ACCEPTED: "the object is valid, and so are its references to other objects",
-    api_conditions.PLANNED: "the last plan satisfies the object's requests",
-    api_conditions.READY: (
-        "the cluster matches that plan; of a ScalingPolicy: it decides by fresh metrics, and nothing opposes it"
-    ),
-    api_conditions.DEGRADED: "the object works, but below what its spec asks for",
-    api_conditions.METRICS_AVAILABLE: "the load of a ScalingPolicy is measured, and recent",
-    api_conditions.FORECAST_TRUSTED: "forecasts of that load are better than naive ones",
-    api_conditions.SCALING_LIMITED: "a limit keeps the replicas from those of least expected cost",
-    api_conditions.CONFLICT: "another autoscaler scales the same target; then nothing is changed",
-    api_conditions.FOUND: "a decider has a finding about the object; absent until then",
-}
 
 COMMON = ("observedGeneration", "conditions")
 """Fields of every status."""
@@ -137,10 +117,7 @@ POD = {
         "pools that Tonnage owns"
     ),
 }
-FOOT = """\
-Pod affinity, topology spread, host ports, the limit of pods per node and resources other than CPU, memory and
-GPUs are ignored. Pending pods that require pod affinity, spread or such a resource are listed in a note.
-"""
+FOOT = "Everything else of a pod that decides where it may run is on the page [filters.md](filters.md).\n"
 
 
 def reference(kinds: Iterable[Kind] = KINDS) -> str:
@@ -172,8 +149,9 @@ def _kind(kind: Kind) -> str:
     doc = " ".join((kind.model.__doc__ or "").split())
     scope = "Namespaced." if kind.is_namespaced else "Not namespaced."
     head = f"## {kind.name}\n\n{doc.removesuffix(' Not namespaced.')} {scope}\n\n`spec`:\n\n"
-    fields = "".join(f"{line}\n" for line in _fields(_part(kind, "spec")))
-    status = "".join(f"{line}\n" for line in _fields(_part(kind, "status"), written=True)) if kind.has_status else ""
+    parts = structural(kind.model)["properties"]
+    fields = "".join(f"{line}\n" for line in _fields(parts["spec"]))
+    status = "".join(f"{line}\n" for line in _fields(parts["status"], written=True)) if kind.has_status else ""
     return head + fields + _rules(kind) + (f"\n`status`, written by Tonnage:\n\n{status}" if status else "")
 
 
@@ -186,51 +164,29 @@ def _rules(kind: Kind) -> str:
     return "\nRules between fields, with the messages of violations:\n\n" + "".join((*lines, *whole))
 
 
-def _part(kind: Kind, name: str) -> type[BaseModel]:
-    part = kind.model.model_fields[name].annotation
-    assert isinstance(part, type) and issubclass(part, BaseModel)  # noqa: S101, PT018  # parts are models
-    return part
-
-
-def _fields(model: type[BaseModel], indent: str = "", *, written: bool = False) -> Iterator[str]:
+def _fields(schema: Schema, indent: str = "", *, written: bool = False) -> Iterator[str]:
     """A line for each field, those of an object below it, without what every status has.
 
     written: of a status, which nobody but Tonnage writes and so has no defaults.
     """
-    schema = model.model_json_schema()
-    definitions = schema.get("$defs", {})
-    required = schema.get("required", ())
-    for field in model.model_fields.values():
-        if field.alias in COMMON:
+    for name, field in schema.get("properties", {}).items():
+        if name in COMMON:
             continue
-        described = _resolved(schema["properties"][str(field.alias)], definitions)
-        default = "required" if field.alias in required else _default(field, described)
-        kind = ", ".join(filter(None, (_type(described, definitions), "" if written else default)))
-        yield f"{indent}- `{field.alias}` ({kind}): {field.description or ''}".rstrip(" :")
-        inner = model_in(field.annotation)
-        if inner is not None:
-            yield from _fields(inner, f"{indent}  ", written=written)
+        default = "required" if name in schema.get("required", ()) else _default(field)
+        kind = ", ".join(filter(None, (_type(field), "" if written else default)))
+        yield f"{indent}- `{name}` ({kind}): {field.get('description', '')}".rstrip(" :")
+        yield from _fields(field.get("items", field), f"{indent}  ", written=written)
 
 
-def _resolved(schema: Schema, definitions: Schema) -> Schema:
-    """The schema that a reference points to, and X of `X or null`: in a manifest, null is a field left out."""
-    options = [each for each in schema.get("anyOf", ()) if each.get("type") != "null"]
-    if len(options) == 1:
-        schema = {**options[0], **{key: value for key, value in schema.items() if key != "anyOf"}}
-    if "$ref" in schema:
-        return _resolved(definitions[schema["$ref"].rpartition("/")[2]], definitions)
-    return schema
-
-
-def _type(schema: Schema, definitions: Schema) -> str:
+def _type(schema: Schema) -> str:
     if schema.get("x-kubernetes-int-or-string"):
         return "quantity"
     if "enum" in schema:
         return " or ".join(f"`{value}`" for value in schema["enum"])
     kind = schema.get("type")
     if kind == "array":
-        return f"list of {_type(_resolved(schema['items'], definitions), definitions)}{_bounds(schema)}"
-    if kind == "string" and "ms" in schema.get("pattern", ""):
+        return f"list of {_type(schema['items'])}{_bounds(schema)}"
+    if schema.get("pattern") == DURATION_PATTERN:
         return "duration"
     if schema.get("format") == "date-time":
         return "timestamp"
@@ -242,32 +198,25 @@ def _bounds(schema: Schema) -> str:
     """Bounds as text, such as `, from 1 to 16`. Lengths of text are left out."""
     low, high = schema.get("minimum"), schema.get("maximum")
     parts = []
-    if "exclusiveMinimum" in schema:
-        parts.append(f"above {schema['exclusiveMinimum']:g}")
-    if low is not None:
-        parts.append(f"from {low:,}" if abs(low) < 2**31 else "")
-    if high is not None:
-        parts.append(f"to {high:,}" if abs(high) < 1e9 else "")
-    if "exclusiveMaximum" in schema:
-        parts.append(f"to below {schema['exclusiveMaximum']:g}")
+    if low is not None and abs(low) < 2**31:
+        parts.append(f"above {low:g}" if schema.get("exclusiveMinimum") else f"from {low:,}")
+    if high is not None and abs(high) < 1e9:
+        parts.append(f"to below {high:g}" if schema.get("exclusiveMaximum") else f"to {high:,}")
     if schema.get("minItems"):
         parts.append("not empty")
-    words = " ".join(part for part in parts if part)
-    return f", {words}" if words else ""
+    return f", {' '.join(parts)}" if parts else ""
 
 
-def _default(field: FieldInfo, described: Schema) -> str:
-    match field.default:
-        case None | () | "" | BaseModel():
+def _default(schema: Schema) -> str:
+    match schema.get("default"):
+        case None | dict():
             return ""
-        case bool():
-            return f"default `{str(field.default).lower()}`"
-        case Decimal() | str() | int():
-            return f"default `{field.default}`"
-        case float():
-            is_time = described.get("type") == "string"
-            return f"default `{duration(field.default)}`" if is_time else f"default `{field.default:g}`"
-    return ""
+        case bool() as default:
+            return f"default `{str(default).lower()}`"
+        case float() as default:
+            return f"default `{default:g}`"
+        case default:
+            return f"default `{default}`"
 
 
 if __name__ == "__main__":

@@ -136,6 +136,12 @@ class VolumeObject(Slim, frozen=True):
         older = self.metadata.annotations.storage_class
         return self.spec.storage_class_name if older is None else older
 
+    @property
+    def kept_for(self) -> str:
+        """Claim (`namespace/name`) that has it, or for which it is kept; empty: none."""
+        reference = self.spec.claim_ref
+        return f"{reference.namespace}/{reference.name}" if reference is not None else ""
+
 
 class TopologyRequirement(Slim, frozen=True):
     key: str

@@ -23,8 +23,6 @@ class HealthRules:
     policy: RemedyPolicy
     nodes: frozenset[str]
     """A node is governed by one policy at most."""
-    acts: bool = False
-    """False: incidents are opened and priced, nothing is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +90,7 @@ def decide(snapshot: Snapshot, turn: Turn) -> Plan:  # noqa: ARG001 - a Decide
             jobs=(*outcome.jobs, *made.jobs),
             pages=(*outcome.pages, *made.pages),
         )
-        if rules.acts:
+        if rules.policy.remediate:
             steps += (step for intent in made.nodes if (step := _node_step(snapshot, intent)) is not None)
             due = HealthOutcome.of((), decision.due(facts.recorded)).jobs
             restarts.update((step.action.subject, step) for step in _restarts(snapshot, facts, due, rules))

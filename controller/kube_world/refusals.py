@@ -130,6 +130,8 @@ class Refusals:
     still wait; of those that were evicted it learns anew.
     """
 
+    is_empty: bool = True
+    """Whether none was ever taken."""
     _of_nodes: dict[str, _Pause] = field(default_factory=dict)
     _of_shapes: OrderedDict[tuple[str, PodShape, str], _Pause] = field(default_factory=OrderedDict)
     """By namespace, shape and node; the one refused last is the last."""
@@ -140,6 +142,7 @@ class Refusals:
 
     def take(self, refusals: Iterable[SeenRefusal], now_s: float) -> None:
         """Adds refusals; one that was added before changes nothing. A clock that is ahead counts as now."""
+        self.is_empty = False
         for each in sorted(refusals, key=lambda refusal: refusal.at_s):
             pause = self._of_nodes.setdefault(each.node, _Pause()) if each.is_of_node else self._of_shape(each)
             if each.uid not in self._counted:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from threading import Event
 from typing import Any, Protocol
 
-import msgspec
 import structlog
 
 from cluster import clock, errors, plans
@@ -106,6 +105,10 @@ class CycleTrigger:
         self._urgent.set()
         self._changed.set()
 
+    def wait(self, most_s: float) -> None:
+        """Waits until something has changed, for so many seconds at most."""
+        self._changed.wait(most_s)
+
     def clear(self) -> None:
         self._changed.clear()
         self._urgent.clear()
@@ -177,31 +180,6 @@ class ControlLoop(ABC):
     def probe(self) -> str | None:
         """Why it has to be restarted; None while it runs."""
         return None
-
-
-class WrittenStatuses:
-    """Statuses that were written last, each until the watch shows a newer version than the one it was based on."""
-
-    def __init__(self) -> None:
-        self._written: dict[str, tuple[str, dict[str, Any]]] = {}
-        """Object → its resourceVersion at the write, and the status."""
-
-    def before(self, about: str, obj: OwnObject) -> dict[str, Any]:
-        """The present status of an object, by the last write where the watch does not show that yet."""
-        version, status = self._written.get(about, ("", {}))
-        if version == obj.metadata.resource_version:
-            return status
-        shown: dict[str, Any] = msgspec.json.decode(obj.status)
-        return shown
-
-    def put(self, about: str, obj: OwnObject, status: dict[str, Any]) -> None:
-        self._written[about] = (obj.metadata.resource_version, status)
-
-    def forget(self, about: str) -> None:
-        self._written.pop(about, None)
-
-    def clear(self) -> None:
-        self._written.clear()
 
 
 async def repeat(turn: Callable[[], Awaitable[None]], every_s: float, failed: str) -> None:

@@ -17,12 +17,13 @@ from controller.kube.request import ApiRequest
 from controller.kube_world import cached_view, observer, planning_view, refusals, reservations, world
 from controller.loops.loop import ControlLoop, CycleTrigger, LoopClocks, LoopContext
 from controller.metrics.registry import Meter, count_request, foresee_requests
+from controller.placers import NO_CLAIMS
 from controller.ports import Outcome
 from controller.process.registries import Registries
 from controller.report.events import AT_A_TIME, Events, decisions_of, gangs_of, refusals_of
-from controller.report.own_statuses import reports_on
+from controller.report.own_statuses import StatusReports
 from controller.report.scaling_status import PublishedLimits
-from controller.report.service_status import log_unwritten, status_jobs
+from controller.report.statuses import log_unwritten
 from controller.settings import OperatorSettings
 
 REST_S = 10.0
@@ -160,7 +161,7 @@ class ClusterWriter:
         stack.callback(cluster.thread.begin(self._events.write()).cancel)
         self._fence = sender.Fence(cluster.connection, settings.lease.namespace, time.monotonic)
         published = PublishedLimits() if settings.autoscaler.config_maps else None
-        self._own_jobs = reports_on(cluster.observer, cluster.caches, cluster.is_running, published)
+        self._statuses = StatusReports(cluster.observer, cluster.caches, cluster.is_running, published)
         planning = planning_view.PlanningView(
             cluster.view,
             cached_view.pools_from(settings),
@@ -175,7 +176,7 @@ class ClusterWriter:
             self._applier,
             cluster.thread.run,
             self,
-            claims=cluster.observer,
+            claims=cluster.observer.claims or NO_CLAIMS,
         )
 
     def epoch(self) -> int:
@@ -194,13 +195,10 @@ class ClusterWriter:
             *refusals_of(snapshot, cluster.mistakes(), plan),
         )
         cluster.thread.call(lambda: self._events.say(decisions))
-        jobs = [
-            *status_jobs(cluster.view, snapshot, plan, outcome, generations, at_s),
-            *self._own_jobs(snapshot, plan, at_s),
-        ]
-        for answer in cluster.thread.run(self._reports.send(jobs)):
+        jobs = list(self._statuses.jobs(snapshot, plan, outcome, generations, at_s))
+        for job, answer in zip(jobs, cluster.thread.run(self._reports.send(jobs)), strict=True):
             if isinstance(answer, ActionError):
-                log_unwritten(answer)
+                log_unwritten(job.about, answer)
         cluster.observer.log_devices()
 
     def loop_context(self) -> LoopContext:

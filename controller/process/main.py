@@ -121,7 +121,9 @@ SETTLE_S = 0.04
 """Seconds without a change after which a cycle begins; it waits no longer than `interval_s` for them. Chosen: longer
 than one deletion after another takes, and short beside the tenth of a second in which a pod alone is bound."""
 POLL_S = 0.02
-"""Seconds between two checks of the loop for work."""
+"""Seconds between two checks whether it is time for a cycle, once something has changed."""
+IDLE_POLL_S = 0.25
+"""Longest time without a look at the clock and the Lease while nothing changes, in seconds."""
 SWITCH_S = 0.0005
 """Longest time that a thread computes before another gets its turn, in seconds. With Python's default of 5 ms, each
 answer of the API server would wait that long while the main thread decides or logs: writes, and renewals of the
@@ -269,7 +271,8 @@ def run_loop(operator: Operator, stop: Event) -> None:
     heartbeat, trigger = operator.heartbeat, operator.cluster.trigger
     term: int | None = None
     next_at_s = rested_at_s = 0.0
-    while not stop.wait(POLL_S):
+    while not stop.wait(POLL_S if trigger.is_set else 0.0):
+        trigger.wait(IDLE_POLL_S)
         heartbeat.beat()
         leads = cluster.leadership.may_write()
         # The term, because another process may have led, and ended, while a cycle lasted.

@@ -107,7 +107,7 @@ class CycleReporter:
                     self._meter.observe("tonnage_pod_wait_seconds", waited_s)
         # Most cycles plan no batch, so the metrics show the last one.
         self._batch = cycle.plan.certificates.get(CERTIFICATE, self._batch)
-        self._meter.publish(samples_of(cycle, self._since_s, self._batch))
+        self._meter.publish("cycle", samples_of(cycle, self._since_s, self._batch))
         self._meter.set("tonnage_last_cycle_timestamp_seconds", self._now_s())
 
     def report_blind(self, error: errors.ObservationError) -> None:
@@ -141,7 +141,7 @@ class CycleReporter:
             self._since_s = {}
             self._batch = None
             self._findings, self._undone = (), ()
-            self._meter.publish(())
+            self._meter.publish("cycle", ())
 
     def report_unfenced(self) -> None:
         """Report that the API server accepts writes of earlier leaders; this replica leads nevertheless."""

@@ -10,13 +10,24 @@ from pydantic import ValidationError
 from autoscaler.decision.outcome import CODES, LimitedBy
 from cluster.autoscaling import ConcurrencyLimit, ConcurrencyTuning, Scaler
 from cluster.plans import Reason
-from controller.api import conditions as api_conditions, scaling_policy
+from controller.api import scaling_policy
+from controller.api.conditions import (
+    CONCURRENCY_TUNED,
+    CONFLICT,
+    FORECAST_TRUSTED,
+    METRICS_AVAILABLE,
+    READY,
+    SCALING_LIMITED,
+    Claim,
+    ConditionStatus,
+    conditions_after,
+)
 from controller.kube.request import APPLY_PATCH
 from controller.kube.sender import Write, WriteJob
 from controller.snapshot.scalers import contexts_of, pool_of
 
 LONGEST_MESSAGE = 1024
-_STATUS_OF: Mapping[str, api_conditions.ConditionStatus] = {
+_STATUS_OF: Mapping[str, ConditionStatus] = {
     "Breach": "False",
     "Unsafe": "False",
     "NoData": "False",
@@ -54,9 +65,7 @@ def concurrency_status_after(
         )
 
 
-def concurrency_claim(
-    tuning: ConcurrencyTuning, status: scaling_policy.ConcurrencyStatus, *, publishes: bool
-) -> tuple[str, api_conditions.ConditionStatus, Reason]:
+def concurrency_claim(tuning: ConcurrencyTuning, status: scaling_policy.ConcurrencyStatus, *, publishes: bool) -> Claim:
     """The condition ConcurrencyTuned. What hides the limit from the replicas, and a source that fails, count more than
     the last decision.
 
@@ -64,17 +73,13 @@ def concurrency_claim(
     """
     if tuning.config_map and not publishes:
         words = f"the operator does not write ConfigMap/{tuning.config_map}; set autoscaler.configMaps in the chart"
-        return api_conditions.CONCURRENCY_TUNED, "False", Reason("NotPublished", words)
+        return CONCURRENCY_TUNED, "False", Reason("NotPublished", words)
     if tuning.problem:
         code, _, words = tuning.problem.partition(": ")
-        return api_conditions.CONCURRENCY_TUNED, "False", Reason(code, words)
+        return CONCURRENCY_TUNED, "False", Reason(code, words)
     if not status.reason:
-        return api_conditions.CONCURRENCY_TUNED, "Unknown", Reason("NotDecided", "the replicas were not measured yet")
-    return (
-        api_conditions.CONCURRENCY_TUNED,
-        _STATUS_OF.get(status.reason, "True"),
-        Reason(status.reason, status.message),
-    )
+        return CONCURRENCY_TUNED, "Unknown", Reason("NotDecided", "the replicas were not measured yet")
+    return CONCURRENCY_TUNED, _STATUS_OF.get(status.reason, "True"), Reason(status.reason, status.message)
 
 
 KEY = "concurrency"
@@ -137,8 +142,6 @@ MOST_LEARNED = 32
 NO_LIMITS = ("none", "load")
 _LIMITS: Mapping[str, LimitedBy] = {code: limit for limit, code in CODES.items()}
 
-Claim = tuple[str, api_conditions.ConditionStatus, Reason]
-
 
 def scaling_status_after(
     before: Mapping[str, Any],
@@ -156,19 +159,13 @@ def scaling_status_after(
     policy is off. generation: of the observed object. at_s: now, seconds since the epoch. limit: concurrency limit of
     the plan, where one was decided. publishes: whether limits are written to the ConfigMaps that policies name.
     """
-    try:
-        old = scaling_policy.ScalingPolicyStatus.model_validate(before)
-    except ValidationError:
-        old = scaling_policy.ScalingPolicyStatus()  # another writer's status
+    old = scaling_policy.ScalingPolicyStatus.read(before)
     concurrency = concurrency_status_after(old.concurrency, scaler.concurrency, limit)
-    conditions = tuple(each for each in old.conditions if concurrency or each.type != api_conditions.CONCURRENCY_TUNED)
     claims = [*_claims(scaler, found, at_s)]
     if scaler.concurrency and concurrency:
         claims.append(concurrency_claim(scaler.concurrency, concurrency, publishes=publishes))
-    for kind, status, reason in claims:
-        conditions = api_conditions.set_condition(
-            conditions, kind, status, reason.code, reason.words, generation=generation, at_s=at_s
-        )
+    kept = (each for each in old.conditions if concurrency or each.type != CONCURRENCY_TUNED)
+    conditions = conditions_after(kept, claims, generation=generation, at_s=at_s)
     decided = _decided(old, scaler, found, at_s)
     known = scaling_policy.ScalingPolicyStatus.model_validate(
         {**decided, "observed_generation": generation, "conditions": conditions}
@@ -321,42 +318,34 @@ def _rounded(figure: float | None) -> float | None:
 def _claims(scaler: Scaler, found: Reason | None, at_s: float) -> Iterator[Claim]:
     metrics = _metrics(scaler, at_s)
     yield metrics
-    yield api_conditions.FORECAST_TRUSTED, *_trust(scaler)
+    yield FORECAST_TRUSTED, *_trust(scaler)
     limit = limit_of(found)
     if found is None or limit in NO_LIMITS:
-        yield api_conditions.SCALING_LIMITED, "False", Reason("NotLimited", "no limit changes the decision")
+        yield SCALING_LIMITED, "False", Reason("NotLimited", "no limit changes the decision")
     else:
-        yield api_conditions.SCALING_LIMITED, "True", found
+        yield SCALING_LIMITED, "True", found
     if scaler.conflict:
-        yield (
-            api_conditions.CONFLICT,
-            "True",
-            Reason("AnotherAutoscaler", f"{scaler.conflict} scales {scaler.target}, too"),
-        )
+        yield CONFLICT, "True", Reason("AnotherAutoscaler", f"{scaler.conflict} scales {scaler.target}, too")
     else:
-        yield api_conditions.CONFLICT, "False", Reason("NoConflict", "no other autoscaler scales the target")
-    yield api_conditions.READY, *_ready(scaler, found, metrics)
+        yield CONFLICT, "False", Reason("NoConflict", "no other autoscaler scales the target")
+    yield READY, *_ready(scaler, found, metrics)
 
 
 def _metrics(scaler: Scaler, at_s: float) -> Claim:
     code, _, words = scaler.source_problem.partition(": ")
     if scaler.load is None:
         reason = Reason(code, words) if code else Reason("NeverMeasured", "the load was never measured")
-        return api_conditions.METRICS_AVAILABLE, "False", reason
+        return METRICS_AVAILABLE, "False", reason
     age_s = at_s - scaler.observed_at_s
     if age_s >= scaler.max_age_s:
         more = f"; {words}" if words else ""
-        return (
-            api_conditions.METRICS_AVAILABLE,
-            "False",
-            Reason("Stale", f"the last sample of the load is too old{more}"),
-        )
+        return METRICS_AVAILABLE, "False", Reason("Stale", f"the last sample of the load is too old{more}")
     if code:
-        return api_conditions.METRICS_AVAILABLE, "False", Reason(code, words)
-    return api_conditions.METRICS_AVAILABLE, "True", Reason("Fresh", "the load is measured")
+        return METRICS_AVAILABLE, "False", Reason(code, words)
+    return METRICS_AVAILABLE, "True", Reason("Fresh", "the load is measured")
 
 
-def _trust(scaler: Scaler) -> tuple[api_conditions.ConditionStatus, Reason]:
+def _trust(scaler: Scaler) -> tuple[ConditionStatus, Reason]:
     skill = scaler.skill
     if scaler.forecast is None:
         return "Unknown", Reason("TooLittleHistory", "too little of the load was measured for a forecast")
@@ -367,7 +356,7 @@ def _trust(scaler: Scaler) -> tuple[api_conditions.ConditionStatus, Reason]:
     return "True", Reason("BetterThanNaive", f"model {skill.model} beats the naive forecast")
 
 
-def _ready(scaler: Scaler, found: Reason | None, metrics: Claim) -> tuple[api_conditions.ConditionStatus, Reason]:
+def _ready(scaler: Scaler, found: Reason | None, metrics: Claim) -> tuple[ConditionStatus, Reason]:
     if scaler.mode == "Off" or found is None:
         return "False", Reason("Off", "it is not evaluated: its mode is Off, or the autoscaler is not enabled")
     if scaler.problem or scaler.replicas is None:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from cluster.workloads import Gang, GangRole
 from controller.api import foreign_kinds
 from controller.api.structs import Pod
+from controller.objects.read import put
 
 MOST_MEMBERS = 1_000_000
 """Largest size that is believed, as of a Gang's minMembers; also of products of several such numbers."""
@@ -399,6 +400,8 @@ class KnownGroups:
     """(kind, pod) of groups whose size is not known, because their kind is not read."""
     unreadable: frozenset[str] = frozenset()
     """Names under which pods refer to a group whose object cannot be read; they wait, too."""
+    done: Mapping[tuple[str, str], Mapping[str, int]] = field(default_factory=dict)
+    """Members that are done by part, by word and name of their group's object."""
 
 
 class Groups:
@@ -407,60 +410,40 @@ class Groups:
     def __init__(self, rules: Mapping[str, GroupRule] = RULE) -> None:
         """rules: by their words."""
         self._rules = rules
-        self._owners: defaultdict[str, dict[str, GroupOwner]] = defaultdict(dict)
+        self._owners: dict[tuple[str, str], GroupOwner] = {}
         self._read: frozenset[str] = frozenset()
         self._members: dict[str, tuple[GroupRef, dict[str, bool]]] = {}
         """(group, whether it is for Tonnage by pod) by name."""
         self._of_pod: dict[str, str] = {}
-        self._done: defaultdict[tuple[str, str], dict[str, str]] = defaultdict(dict)
-        """Part by pod that is done, by word and name of its object."""
+        self._done: dict[str, GroupRef] = {}
+        """Group of each pod that is done."""
         self._known: KnownGroups | None = None
 
-    def put_done(self, pod: str, word: str, name: str, part: str = "") -> None:
-        """A member that is done. word: of the kind of the object that its pods name."""
-        if self._done[word, name].get(pod) != part:
-            self._done[word, name][pod], self._known = part, None
-
-    def remove_done(self, pod: str) -> None:
-        for key in [key for key, pods in self._done.items() if pod in pods]:
-            del self._done[key][pod]
+    def put_done(self, pod: str, ref: GroupRef | None) -> None:
+        """A member that is done; None: it is not, or not any more."""
+        if (ref is not None or pod in self._done) and put(self._done, pod, ref):
             self._known = None
-            if not self._done[key]:
-                del self._done[key]
 
-    def done(self, word: str, name: str) -> int:
-        """Members that are done."""
-        return len(self._done.get((word, name), ()))
-
-    def put_pod(self, pod: str, ref: GroupRef | None, *, is_ours: bool) -> None:
-        """A pod that is not ours is no member of the gang, and counts as one that is there."""
-        text = ref.text if ref else None
-        if text is not None and self._of_pod.get(pod) == text:
+    def put_pod(self, pod: str, ref: GroupRef | None, *, is_ours: bool = True) -> None:
+        """A pod that is not ours is no member of the gang, and counts as one that is there. None: of no group."""
+        text, before = ref.text if ref else None, self._of_pod.get(pod)
+        if ref is not None and text is not None and before == text:
             known, members = self._members[text]
             if known == ref and members[pod] == is_ours:
                 return
-        self.remove_pod(pod)
+        if before is not None:
+            self._known = None
+            del self._of_pod[pod], self._members[before][1][pod]
+            if not self._members[before][1]:
+                del self._members[before]
         if ref is not None and text is not None:
             _, members = self._members.get(text, (ref, {}))
             members[pod] = is_ours
             self._members[text] = (ref, members)
             self._of_pod[pod], self._known = text, None
 
-    def remove_pod(self, pod: str) -> None:
-        text = self._of_pod.pop(pod, None)
-        if text is None:
-            return
-        self._known = None
-        del self._members[text][1][pod]
-        if not self._members[text][1]:
-            del self._members[text]
-
-    def put_owner(self, word: str, name: str, owner: GroupOwner) -> None:
-        if self._owners[word].get(name) != owner:
-            self._owners[word][name], self._known = owner, None
-
-    def remove_owner(self, word: str, name: str) -> None:
-        if self._owners[word].pop(name, None) is not None:
+    def put_owner(self, word: str, name: str, owner: GroupOwner | None) -> None:
+        if put(self._owners, (word, name), owner):
             self._known = None
 
     def read(self, words: Iterable[str]) -> None:
@@ -475,14 +458,17 @@ class Groups:
         found: dict[str, _Found] = {}
         gang_of, unread, unreadable = {}, [], set()
         read: dict[tuple[str, str], Any] = {}
+        ended: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+        for ref in self._done.values():
+            ended[ref.word, ref.name][ref.part] += 1
         for text, (ref, members) in self._members.items():
-            rule, owner = self._rules[ref.word], self._owners[ref.word].get(ref.name)
+            rule, owner = self._rules[ref.word], self._owners.get((ref.word, ref.name))
             if owner is None and rule.needs_object:
                 if ref.word not in self._read:
                     gang_of[text] = ""
                     unread += [(ref.word, pod) for pod in members]
                 continue
-            done = Counter(self._done.get((ref.word, ref.name), {}).values())
+            done = ended.get((ref.word, ref.name), Counter())
             try:
                 if owner is not None and (ref.word, ref.name) not in read:
                     read[ref.word, ref.name] = rule.read(owner)
@@ -497,7 +483,7 @@ class Groups:
             gang_of[text] = gang
             found.setdefault(gang, _Found()).put(share, ref.part, members)
         gangs = (each.gang(name) for name, each in sorted(found.items()))
-        self._known = KnownGroups(tuple(gangs), gang_of, tuple(sorted(unread)), frozenset(unreadable))
+        self._known = KnownGroups(tuple(gangs), gang_of, tuple(sorted(unread)), frozenset(unreadable), ended)
         return self._known
 
 

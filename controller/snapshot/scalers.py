@@ -111,10 +111,10 @@ def pool_of(state: autoscaling.BanditState) -> scaling_policy.ConcurrencyPool | 
     )
 
 
-OwnReads = Callable[[Kind], tuple[Read[Any], ...]]
-"""Valid objects of one of Tonnage's kinds, sorted by name."""
-Fact = Callable[[Snapshot, OwnReads], Snapshot]
-"""Adds the meaning of the objects of some kinds to a snapshot."""
+Fact = Callable[[Snapshot, tuple[Read[Any], ...]], Snapshot]
+"""Adds the meaning of a kind's valid objects to a snapshot, where there are any; they are sorted by name."""
+Facts = tuple[tuple[Kind, Fact], ...]
+"""Each with the kind of its objects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,11 +202,9 @@ class PolicyState:
     """Last change among the replicas that are ready, seconds since the epoch."""
 
 
-def with_scalers(snapshot: Snapshot, own: OwnReads) -> Snapshot:
+def with_scalers(snapshot: Snapshot, reads: tuple[Read[scaling_policy.ScalingPolicy], ...]) -> Snapshot:
     """The snapshot with the scalers of all policies, by their statuses."""
-    policies = {read.name: read.object for read in own(scaling_policy.KIND)}
-    if not policies:
-        return snapshot
+    policies = {read.name: read.object for read in reads}
     within = within_bounds(policies)
     words = f"{EXCEEDED}: its namespace has more than {MOST_POLICIES} ScalingPolicies; the first by name are evaluated"
     scalers = [

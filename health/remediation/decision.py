@@ -3,21 +3,33 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from health.remediation import breakers, folding, incidents as remediation_incidents, lifecycle
+from health.remediation import breakers, folding, lifecycle
 from health.remediation.breakers import Harm, places
 from health.remediation.facts import FaultEvidence, JobFacts, RemedyPolicy, Situation, is_relevant
+from health.remediation.incidents import (
+    Act,
+    Incident,
+    IncidentPhase,
+    Intent,
+    JobDo,
+    JobIntent,
+    NodeDo,
+    NodeIntent,
+    Page,
+    Remedy,
+    Run,
+)
+from health.remediation.lifecycle import Around
 
 _STRENGTH = {
-    remediation_incidents.JobDo.TOLERATE: 0,
-    remediation_incidents.JobDo.MOVE_AT_CHECKPOINT: 1,
-    remediation_incidents.JobDo.RESTART_IN_PLACE: 2,
-    remediation_incidents.JobDo.EVICT_NOW: 3,
+    JobDo.TOLERATE: 0,
+    JobDo.MOVE_AT_CHECKPOINT: 1,
+    JobDo.RESTART_IN_PLACE: 2,
+    JobDo.EVICT_NOW: 3,
 }
 
 
-def intents(
-    incidents: Sequence[remediation_incidents.Incident], around: lifecycle.Around
-) -> Iterator[remediation_incidents.Intent]:
+def intents(incidents: Sequence[Incident], around: Around) -> Iterator[Intent]:
     """Nodes first: a tainted node is not chosen again by the restart that follows."""
     for each in incidents:
         for key in each.nodes:
@@ -29,18 +41,15 @@ def intents(
                 continue
             current = ours and node.taint is not None and node.taint.generation == each.generation
             do = _node_do(each, tainted=node.taint is not None, ours=ours, current=current)
-            if do is remediation_incidents.NodeDo.PROBATION and node.taint is not None and node.taint.on_probation:
+            if do is NodeDo.PROBATION and node.taint is not None and node.taint.on_probation:
                 continue
             if do is not None:
                 why = each.waits_for or (each.shown[0] if each.shown else str(each.phase))
-                yield remediation_incidents.NodeIntent(do, key, each.id, each.generation, why)
+                yield NodeIntent(do, key, each.id, each.generation, why)
     # One intent per run, the strongest, which avoids the nodes of all.
-    wanted: dict[str, list[remediation_incidents.JobIntent]] = {}
+    wanted: dict[str, list[JobIntent]] = {}
     for incident in incidents:
-        if incident.phase in (
-            remediation_incidents.IncidentPhase.SUSPECTED,
-            remediation_incidents.IncidentPhase.ACTING,
-        ):
+        if incident.phase in (IncidentPhase.SUSPECTED, IncidentPhase.ACTING):
             for job in lifecycle.live_jobs(incident, around.situation):
                 found = _on_job(incident, job, around)
                 if found is not None:
@@ -54,40 +63,30 @@ def intents(
         yield replace(strongest, avoid=tuple(others) if strongest.avoid else ())
     for each in incidents:
         waits = each.waits_for != "" and not lifecycle.is_open_question(each)
-        stuck = each.phase is remediation_incidents.IncidentPhase.SUSPECTED and each.stops and waits
-        limited = each.phase is remediation_incidents.IncidentPhase.ACTING and each.waits_for != ""
+        stuck = each.phase is IncidentPhase.SUSPECTED and each.stops and waits
+        limited = each.phase is IncidentPhase.ACTING and each.waits_for != ""
         domain = each.domain != "" and each.is_open
-        if each.phase is remediation_incidents.IncidentPhase.PAGED or stuck or limited or domain:
-            yield remediation_incidents.Page(each.id, each.generation, each.waits_for or f"{each.domain}", each.probe)
+        if each.phase is IncidentPhase.PAGED or stuck or limited or domain:
+            yield Page(each.id, each.generation, each.waits_for or f"{each.domain}", each.probe)
 
 
-def _node_do(
-    incident: remediation_incidents.Incident, *, tainted: bool, ours: bool, current: bool
-) -> remediation_incidents.NodeDo | None:
-    if incident.phase is remediation_incidents.IncidentPhase.CLOSED:
-        return remediation_incidents.NodeDo.UNTAINT if ours else None
-    if incident.remedy is not remediation_incidents.Remedy.QUARANTINE:
+def _node_do(incident: Incident, *, tainted: bool, ours: bool, current: bool) -> NodeDo | None:
+    if incident.phase is IncidentPhase.CLOSED:
+        return NodeDo.UNTAINT if ours else None
+    if incident.remedy is not Remedy.QUARANTINE:
         return None
-    if incident.phase in (
-        remediation_incidents.IncidentPhase.ACTING,
-        remediation_incidents.IncidentPhase.QUARANTINED,
-    ) and (not tainted or (ours and not current)):
-        return remediation_incidents.NodeDo.TAINT
-    if incident.phase is remediation_incidents.IncidentPhase.QUARANTINED:
-        return remediation_incidents.NodeDo.TEST
-    return (
-        remediation_incidents.NodeDo.PROBATION
-        if incident.phase is remediation_incidents.IncidentPhase.PROBATION
-        else None
-    )
+    is_out = incident.phase in (IncidentPhase.ACTING, IncidentPhase.QUARANTINED)
+    if is_out and (not tainted or (ours and not current)):
+        return NodeDo.TAINT
+    if incident.phase is IncidentPhase.QUARANTINED:
+        return NodeDo.TEST
+    return NodeDo.PROBATION if incident.phase is IncidentPhase.PROBATION else None
 
 
-def _on_job(
-    incident: remediation_incidents.Incident, job: JobFacts, around: lifecycle.Around
-) -> remediation_incidents.JobIntent | None:
+def _on_job(incident: Incident, job: JobFacts, around: Around) -> JobIntent | None:
     prices = lifecycle.priced(incident, job, around)
-    made = remediation_incidents.JobIntent(
-        remediation_incidents.JobDo.TOLERATE,
+    made = JobIntent(
+        JobDo.TOLERATE,
         job.name,
         job.incarnation,
         incident.id,
@@ -95,11 +94,11 @@ def _on_job(
         incident.waits_for,
         alternatives=prices,
     )
-    if incident.phase is remediation_incidents.IncidentPhase.SUSPECTED:
+    if incident.phase is IncidentPhase.SUSPECTED:
         return None if incident.stops else made
     why = incident.shown[0] if incident.shown else str(incident.syndrome)
-    if incident.remedy is remediation_incidents.Remedy.IN_PLACE:
-        return replace(made, do=remediation_incidents.JobDo.RESTART_IN_PLACE, reason=why)
+    if incident.remedy is Remedy.IN_PLACE:
+        return replace(made, do=JobDo.RESTART_IN_PLACE, reason=why)
     found = lifecycle.seats(incident, job, around)
     if not found.pods or found.blocked:
         return None
@@ -108,8 +107,8 @@ def _on_job(
     if incident.at_checkpoint and not incident.stops:
         # From then on, waiting for a checkpoint that does not come has cost what restarting would have.
         patience_s = job.at_risk_s(incident.acted_s) / max(incident.slow_share, 1e-3)
-        return replace(moved, do=remediation_incidents.JobDo.MOVE_AT_CHECKPOINT, until_s=incident.acted_s + patience_s)
-    return replace(moved, do=remediation_incidents.JobDo.EVICT_NOW)
+        return replace(moved, do=JobDo.MOVE_AT_CHECKPOINT, until_s=incident.acted_s + patience_s)
+    return replace(moved, do=JobDo.EVICT_NOW)
 
 
 ROUNDS = 8
@@ -121,34 +120,28 @@ only when a further pass changes nothing. Two passes are the rule."""
 class HealthDecision:
     """What to do, and what to remember."""
 
-    incidents: tuple[remediation_incidents.Incident, ...]
+    incidents: tuple[Incident, ...]
     """All of them, sorted by id; those not listed may be deleted."""
-    intents: tuple[remediation_incidents.Intent, ...]
+    intents: tuple[Intent, ...]
     """What is still to be done, by level: an intent is repeated until the situation shows its effect."""
 
-    def due(self, recorded: Collection[remediation_incidents.Act]) -> tuple[remediation_incidents.Intent, ...]:
+    def due(self, recorded: Collection[Act]) -> tuple[Intent, ...]:
         """Intents that may be carried out now: a restart waits until every decision behind it is on record.
 
         recorded: what a successor would read. A restart leaves no trace of its own that says why and which nodes the
         job left, so that it is written down ahead; a taint is a record itself, and waits for nothing.
         """
-        return tuple(
-            each
-            for each in self.intents
-            if not isinstance(each, remediation_incidents.JobIntent) or self._is_due(each, recorded)
-        )
+        return tuple(each for each in self.intents if not isinstance(each, JobIntent) or self._is_due(each, recorded))
 
-    def _is_due(self, intent: remediation_incidents.JobIntent, recorded: Collection[remediation_incidents.Act]) -> bool:
-        run = remediation_incidents.Run(intent.job, intent.incarnation)
+    def _is_due(self, intent: JobIntent, recorded: Collection[Act]) -> bool:
+        run = Run(intent.job, intent.incarnation)
         behind = (each.act for each in self.incidents if run in each.runs)
-        return intent.do is remediation_incidents.JobDo.TOLERATE or all(
-            act is None or act in recorded for act in behind
-        )
+        return intent.do is JobDo.TOLERATE or all(act is None or act in recorded for act in behind)
 
 
 def decide(
     situation: Situation,
-    incidents: Sequence[remediation_incidents.Incident],
+    incidents: Sequence[Incident],
     evidence: Sequence[FaultEvidence],
     policy: RemedyPolicy,
 ) -> HealthDecision:
@@ -175,9 +168,7 @@ def decide(
     return HealthDecision(kept, tuple(intents(kept, _around(kept, situation, policy))))
 
 
-def _with_lost(
-    incidents: Mapping[str, remediation_incidents.Incident], situation: Situation
-) -> dict[str, remediation_incidents.Incident]:
+def _with_lost(incidents: Mapping[str, Incident], situation: Situation) -> dict[str, Incident]:
     """Incidents, with what a lost write has left in taints alone."""
     known = dict(incidents)
     for node in situation.nodes.values():
@@ -187,9 +178,7 @@ def _with_lost(
     return known
 
 
-def _advanced(
-    incidents: dict[str, remediation_incidents.Incident], situation: Situation, policy: RemedyPolicy
-) -> dict[str, remediation_incidents.Incident]:
+def _advanced(incidents: dict[str, Incident], situation: Situation, policy: RemedyPolicy) -> dict[str, Incident]:
     """Oldest suspicion first, each seeing what those before it have decided."""
     after = dict(incidents)
     for each in sorted((one for one in after.values() if one.is_open), key=lambda one: (one.since_s, one.id)):
@@ -197,9 +186,7 @@ def _advanced(
     return after
 
 
-def _around(
-    incidents: tuple[remediation_incidents.Incident, ...], situation: Situation, policy: RemedyPolicy
-) -> lifecycle.Around:
+def _around(incidents: tuple[Incident, ...], situation: Situation, policy: RemedyPolicy) -> Around:
     # Spare nodes that no incident speaks against.
     left = {key.name for key in lifecycle.avoided(incidents, situation.now_s, policy)}
     suspected = left | {key.name for each in incidents if each.is_open for key in each.nodes}
@@ -207,4 +194,4 @@ def _around(
         name not in suspected and name in situation.nodes and situation.nodes[name].taint is None
         for name in situation.spares
     )
-    return lifecycle.Around(situation, policy, Harm(incidents), places(incidents, situation, spares))
+    return Around(situation, policy, Harm(incidents), places(incidents, situation, spares))

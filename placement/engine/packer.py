@@ -114,7 +114,7 @@ class Packer:
         self._keys = lru_cache(maxsize=4096)(lambda shape: (policy.rating_key(shape), filters_of(shape)))
         self.filter = NodeFilter(self.nodes, self.gpu_type_names, matches)
         self._eligible = lru_cache(maxsize=512)(self.filter.eligible)
-        self.neighbours = Neighbours.of(snapshot, self.filter)
+        self.neighbours = Neighbours.of(snapshot, self.filter) if snapshot.pods.has_rules else None
 
     def choose(self, shape: PodShape, among: BoolArray | None = None) -> Choice | None:
         """Cheapest choice for a pod of this shape now; None when it fits nowhere. Changes nothing.

@@ -4,12 +4,7 @@ import argparse
 import sys
 
 from cluster.errors import BuildError
-from simulator.controlplane.binaries import CONTROL_PLANE, TOOLS, OnProgress, build, progress_on
-
-
-def _once_it_compiles(tell: OnProgress) -> OnProgress:
-    """Progress of a build that got as far as compiling: without Go, or a proxy of its modules, there is none."""
-    return lambda progress: tell(progress) if progress.compiled or progress.stage == "waiting" else None
+from simulator.controlplane.binaries import CONTROL_PLANE, TOOLS, build, progress_on
 
 
 def main() -> int:
@@ -22,11 +17,8 @@ def main() -> int:
     names = given.tools or [tool.name for tool in CONTROL_PLANE]
     if unknown := [name for name in names if name not in TOOLS]:
         parser.error(f"no tool is called {unknown[0]}; choose from {', '.join(TOOLS)}")
-    tell = progress_on(sys.stderr)
     try:
-        programs = build(
-            [TOOLS[name] for name in names], on_progress=tell if not given.skippable else _once_it_compiles(tell)
-        )
+        programs = build([TOOLS[name] for name in names], progress_on(sys.stderr))
     except BuildError as error:
         said = f"error: {error}"
         if given.skippable:

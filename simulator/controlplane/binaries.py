@@ -9,10 +9,14 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import TextIO
+
+from rich.console import Console
 
 from cluster.errors import BuildError
 from simulator.controlplane.processes import locked
@@ -181,115 +185,65 @@ TELL_EVERY_S = 1.0
 LAST_LINES = 15
 """Number of the compiler's last lines in the message of a failure."""
 
-
-@dataclass(frozen=True, slots=True)
-class BuildProgress:
-    """Progress of a build."""
-
-    tool: str
-    stage: Literal["waiting", "building", "built"]
-    number: int
-    """Position among the missing tools, from 1."""
-    total: int
-    elapsed_s: float = 0.0
-    """Seconds since the build of this tool began."""
-    compiled: int = 0
-    """Packages compiled for it; those shared with an earlier tool are not counted again."""
+SILENT = Console(quiet=True)
 
 
-OnProgress = Callable[[BuildProgress], None]
-
-
-def build(tools: Sequence[UpstreamTool], on_progress: OnProgress = lambda _: None) -> dict[str, Path]:
+def build(tools: Sequence[UpstreamTool], console: Console = SILENT) -> dict[str, Path]:
     """Program of every tool by its name, built where it is missing.
 
     Of two builds at once, the second waits for the first and uses its result. Raises BuildError.
     """
     try:
-        return _build(tools, on_progress)
+        programs = {tool.name: cache_folder(tool.module) / tool.name for tool in tools}
+        missing = [tool for tool in tools if not programs[tool.name].exists()]
+        for number, tool in enumerate(missing, 1):
+            which = f"[{number}/{len(missing)}] {tool.name}"
+            waiting = partial(console.print, f"{which}: another process is building; waiting for it")
+            with locked(cache_folder(tool.module) / ".lock", on_wait=waiting) as lock:
+                if not programs[tool.name].exists():
+                    _build_one(tool, programs[tool.name], lock, which, console)
     except OSError as error:
         raise BuildError(f"building in the cache: {error}; TONNAGE_CACHE may name another folder") from error
-
-
-def _build(tools: Sequence[UpstreamTool], on_progress: OnProgress) -> dict[str, Path]:
-    programs = {tool.name: cache_folder(tool.module) / tool.name for tool in tools}
-    missing = [tool for tool in tools if not programs[tool.name].exists()]
-    for number, tool in enumerate(missing, 1):
-        folder = cache_folder(tool.module)
-        progress = BuildProgress(tool.name, "waiting", number, len(missing))
-        with locked(folder / ".lock", on_wait=lambda progress=progress: on_progress(progress)) as lock:  # type: ignore[misc]
-            if not programs[tool.name].exists():
-                _build_one(tool, programs[tool.name], lock, number, len(missing), on_progress)
     return programs
 
 
-def _build_one(tool: UpstreamTool, program: Path, lock: int, number: int, total: int, on_progress: OnProgress) -> None:
-    began = time.monotonic()
-
-    def tell(stage: Literal["building", "built"], compiled: int) -> None:
-        on_progress(BuildProgress(tool.name, stage, number, total, time.monotonic() - began, compiled))
-
-    tell("building", 0)
+def _build_one(tool: UpstreamTool, program: Path, lock: int, which: str, console: Console) -> None:
+    """Runs Go, which names each compiled package (-v) on standard error."""
+    go, began_s = find_go(), time.monotonic()
     # A temporary name marks an unfinished file, so that a file with the right name is always complete.
     unfinished = program.with_name(f".{program.name}.unfinished")
-    compiled = _compile(tool, unfinished, lock, lambda compiled: tell("building", compiled))
-    unfinished.rename(program)
-    tell("built", compiled)
-
-
-def _compile(tool: UpstreamTool, output: Path, lock: int, on_compiled: Callable[[int], None]) -> int:
-    """Runs Go, which names each compiled package (-v) on standard error. Returns the number of packages."""
-    go = find_go()
-    command: list[str | Path] = [
-        go,
-        "build",
-        "-v",
-        *BUILD_FLAGS,
-        "-ldflags",
-        linker_flags(tool.module),
-        "-o",
-        output,
-        tool.package,
-    ]
-    log = output.with_suffix(".log")
-    with log.open("w+", encoding="utf-8", errors="replace") as output_file:
+    log = unfinished.with_suffix(".log")
+    words: list[str | Path] = ["-v", *BUILD_FLAGS, "-ldflags", linker_flags(tool.module), "-o", unfinished]
+    if not console.is_terminal:
+        console.print(f"{which}: building, which takes minutes; packages are listed in {log}")
+    with log.open("w", encoding="utf-8") as output, console.status(f"{which}: building") as status:
         process = subprocess.Popen(  # noqa: S603
-            command,
+            [go, "build", *words, tool.package],
             cwd=tool.module.folder,
             env=environment(),
-            stdout=output_file,
+            stdout=output,
             stderr=subprocess.STDOUT,
             # If this process is killed, Go may continue; the lock keeps others from writing the same file meanwhile.
             pass_fds=(lock,),
         )
         try:
-            while _is_running(process):
-                on_compiled(_packages_in(log))
+            while process.returncode is None:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(TELL_EVERY_S)
+                took_s = time.monotonic() - began_s
+                lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+                packages = sum(map(_names_package, lines))
+                status.update(f"{which}: {packages} packages compiled, {took_s:.0f} s")
         except BaseException:
             process.terminate()
             process.wait()
             raise
     if process.returncode:
-        lines = [line for line in log.read_text(errors="replace").splitlines() if not _names_package(line)]
-        raise BuildError(
-            f"building {tool.name} with {go} failed (full output in {log}):\n" + "\n".join(lines[-LAST_LINES:])
-        )
-    compiled = _packages_in(log)
+        last = "\n".join([line for line in lines if not _names_package(line)][-LAST_LINES:])
+        raise BuildError(f"building {tool.name} with {go} failed (full output in {log}):\n{last}")
     log.unlink()
-    return compiled
-
-
-def _is_running(process: subprocess.Popen[bytes]) -> bool:
-    """Whether it still runs after a short wait for its end."""
-    try:
-        process.wait(timeout=TELL_EVERY_S)
-    except subprocess.TimeoutExpired:
-        return True
-    return False
-
-
-def _packages_in(log: Path) -> int:
-    return sum(map(_names_package, log.read_text(errors="replace").splitlines()))
+    unfinished.rename(program)
+    console.print(f"{which}: built in {took_s:.0f} s ({packages} packages)")
 
 
 def _names_package(line: str) -> bool:
@@ -315,11 +269,11 @@ class Programs:
         return self.path[name]
 
 
-def control_plane_programs(on_progress: OnProgress = lambda _: None) -> Programs:
+def control_plane_programs(console: Console = SILENT) -> Programs:
     """Programs of a control plane, built first where they are missing. Raises BuildError."""
     if assets := os.environ.get("KUBEBUILDER_ASSETS"):
         return programs_in(Path(assets).absolute())
-    return Programs(build(CONTROL_PLANE, on_progress), {})
+    return Programs(build(CONTROL_PLANE, console), {})
 
 
 def programs_in(folder: Path) -> Programs:
@@ -336,35 +290,6 @@ def programs_in(folder: Path) -> Programs:
     return programs
 
 
-LINE_EVERY_S = 15.0
-"""Interval of the lines where there is no terminal."""
-
-
-def progress_on(stream: TextIO) -> OnProgress:
-    """Callback that writes the progress of a build."""
-    written = BuildProgress("", "waiting", 0, 0)
-
-    def tell(progress: BuildProgress) -> None:
-        nonlocal written
-        if stream.isatty():
-            stream.write(f"\r\033[K{in_words(progress)}" + ("\n" if progress.stage == "built" else ""))
-        elif (progress.tool, progress.stage) != (
-            written.tool,
-            written.stage,
-        ) or progress.elapsed_s >= written.elapsed_s + LINE_EVERY_S:
-            stream.write(in_words(progress) + "\n")
-            written = progress
-        stream.flush()
-
-    return tell
-
-
-def in_words(progress: BuildProgress) -> str:
-    which = f"[{progress.number}/{progress.total}] {progress.tool}"
-    match progress.stage:
-        case "waiting":
-            return f"{which}: another process is building; waiting for it"
-        case "building":
-            return f"{which}: {progress.compiled} packages compiled, {progress.elapsed_s:.0f} s"
-        case "built":
-            return f"{which}: built in {progress.elapsed_s:.0f} s ({progress.compiled} packages)"
+def progress_on(stream: TextIO) -> Console:
+    """Console for the progress of a build: one line that changes on a terminal, a line for each tool elsewhere."""
+    return Console(file=stream, highlight=False, soft_wrap=True)

@@ -1,16 +1,16 @@
 """Scaling policies by name, replayed on the same forecasts, with default parameters or those best in hindsight."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from autoscaler.decision.decide import WEIGHING, decide
 from autoscaler.decision.expected_cost import Weighing
-from autoscaler.forecast.fits import Fit, fit
+from autoscaler.forecast.fits import fit
 from autoscaler.forecast.grid import LEVELS, lead_steps
 from autoscaler.forecast.online import OnlineForecaster
-from autoscaler.series import Series, regular
+from autoscaler.series import regular
 from cluster.autoscaling import Scaler, ScalingObjective
 from cluster.demand import Forecast
 from cluster.errors import ConfigError, Mistake
@@ -166,25 +166,22 @@ REFIT_S = DAY_S / 2
 """Time from one fit to the next; in the operator fits run in the background."""
 
 
-Fitted = Callable[[Series], Fit | None]
-Asked = Callable[[OnlineForecaster, float], Forecast | None]
-"""What is asked of a forecaster at an instant."""
-
-
-def forecasts_of(
-    scenario: LoadScenario,
-    *,
-    fitted: Fitted = fit,
-    refit_s: float = REFIT_S,
-    asked: Asked = OnlineForecaster.forecast,
-) -> tuple[Forecast | None, ...]:
+def forecasts_of(scenario: LoadScenario) -> tuple[Forecast | None, ...]:
     """Forecast at each step of a scenario, after the training days and with fits at intervals.
 
     At a gap there is no new sample: the forecast is that of the last one, wider with its age.
     """
     trained = regular(scenario.start_s - len(scenario.trained) * scenario.step_s, scenario.step_s, scenario.trained)
-    forecaster = OnlineForecaster.of(trained, fitted(trained))
-    return tuple(_rolling(forecaster, scenario, fitted, refit_s, asked))
+    forecaster = OnlineForecaster.of(trained, fit(trained))
+    refit_steps = max(1, round(REFIT_S / scenario.step_s))
+    found = []
+    for step, load in enumerate(scenario.load.tolist()):
+        at_s = scenario.start_s + step * scenario.step_s
+        forecaster.observe(at_s, load)
+        if step and step % refit_steps == 0:
+            forecaster.adopt(fit(forecaster.history.whole()))
+        found.append(forecaster.forecast(at_s))
+    return tuple(found)
 
 
 def foreseen(scenario: LoadScenario) -> Outlook:
@@ -199,24 +196,6 @@ def foreseen(scenario: LoadScenario) -> Outlook:
         )
 
     return known
-
-
-def of_the_richest(forecaster: OnlineForecaster, at_s: float) -> Forecast | None:
-    """Forecast of the model with the most mechanisms, however well it does: none is demoted."""
-    rivals = forecaster.rivals(at_s)
-    return next((rivals[name] for name in ("boosted", "core", "ewma") if name in rivals), None)
-
-
-def _rolling(
-    forecaster: OnlineForecaster, scenario: LoadScenario, fitted: Fitted, refit_s: float, asked: Asked
-) -> Iterator[Forecast | None]:
-    refit_steps = max(1, round(refit_s / scenario.step_s))
-    for step, load in enumerate(scenario.load.tolist()):
-        at_s = scenario.start_s + step * scenario.step_s
-        forecaster.observe(at_s, load)
-        if step and step % refit_steps == 0:
-            forecaster.adopt(fitted(forecaster.history.whole()))
-        yield asked(forecaster, at_s)
 
 
 def outlook_of(forecasts: tuple[Forecast | None, ...]) -> Outlook:

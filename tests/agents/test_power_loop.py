@@ -101,7 +101,7 @@ class Cluster:
     def say(self, several: Iterable[ReportedDecision]) -> None:
         self.said += several
 
-    def publish_power(self, samples: Iterable[Sample]) -> None:
+    def publish(self, _: str, samples: Iterable[Sample]) -> None:
         self.samples = tuple(samples)
 
     def status(self, name: str) -> dict[str, Any]:

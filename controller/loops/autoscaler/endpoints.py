@@ -331,7 +331,7 @@ def open_endpoints(
 async def _publish(context: LoopContext, policies: PolicyReader) -> None:
     """Keeps the gauge of desired replicas up to date, in the leader only."""
     desired = policies.desired(context.clocks.wall()) if context.leadership.may_write() else ()
-    context.meter.publish_scaling(samples_of(desired))
+    context.meter.publish("scaling", samples_of(desired))
 
 
 def samples_of(desired: Iterable[DesiredReplicas]) -> tuple[Sample, ...]:

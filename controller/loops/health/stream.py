@@ -23,10 +23,10 @@ from health.probing import question_of
 from health.records import frames as reports
 from health.records.frames import ProbeAddress
 from health.records.layout import Layout
-from health.remediation.facts import FaultEvidence, NodeKey, Origin
+from health.remediation.facts import FaultEvidence, NodeKey, Origin, node_fault
 from health.stream import Analyser, bytes_for
 from health.verdicts.findings import Severity, fact_kind_of, is_hardware, is_instant, is_plausible, severity_of
-from health.verdicts.verdict import SLOW, Fact, FactKind, JobVerdict, Part, Syndrome
+from health.verdicts.verdict import SLOW, Fact, FactKind, JobVerdict
 
 log = structlog.get_logger(__name__)
 SHARE = 0.5
@@ -267,27 +267,19 @@ class HealthStream:
 
     def node_evidence(self, now_s: float) -> tuple[FaultEvidence, ...]:
         """Evidence of nodes themselves, whoever works on them."""
-        return tuple(
-            FaultEvidence(
-                job="",
-                incarnation="",
-                syndrome=Syndrome.NONE,
-                part=Part.NODE,
-                nodes=(NodeKey(node, self.node_uids[node]),),
-                pods=(),
-                since_s=host.at_s - found.age_s,
-                # What waits for a job's end counts for as long as its agent tells of it.
-                at_s=host.at_s - found.age_s if severity is Severity.NOW and is_instant(found) else host.at_s,
-                confidence=0.9,
-                source=Origin.NODE,
-                shown=(_words(found),),
-                after_job=severity is Severity.AFTER_JOB,
-            )
-            for node, host in sorted(self.hosts.items())
-            if now_s - host.heard_s <= KEPT_S and node in self.node_uids
-            for found in host.evidence
-            if (severity := self._severity(node, found)) in (Severity.AFTER_JOB, Severity.NOW)
-        )
+        found: list[FaultEvidence] = []
+        for node, host in sorted(self.hosts.items()):
+            if now_s - host.heard_s > KEPT_S or node not in self.node_uids:
+                continue
+            key = NodeKey(node, self.node_uids[node])
+            for each in host.evidence:
+                severity, since_s = self._severity(node, each), host.at_s - each.age_s
+                after_job = severity is Severity.AFTER_JOB
+                if severity is Severity.NOW or after_job:
+                    # What waits for a job's end counts for as long as its agent tells of it.
+                    at_s = since_s if not after_job and is_instant(each) else host.at_s
+                    found.append(node_fault(key, Origin.NODE, 0.9, since_s, at_s, _words(each), after_job=after_job))
+        return tuple(found)
 
     def _severity(self, node: str, found: reports.Evidence) -> Severity:
         return severity_of(found.code, self.severities.get(node))

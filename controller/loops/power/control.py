@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import structlog
 
-from cluster.errors import ActionError, Mistake
+from cluster.errors import Mistake
 from cluster.snapshot import PENDING, Snapshot
 from controller.api import notation
 from controller.api.power_domain import KIND, PowerDomainSpec
 from controller.api.structs import Node, OwnObject
-from controller.kube import cache, loop_thread, sender
-from controller.loops.loop import ControlLoop, LoopContext, WrittenStatuses, repeat
+from controller.kube import cache, loop_thread
+from controller.loops.loop import ControlLoop, LoopContext, repeat
 from controller.loops.power import domain_status
 from controller.loops.power.domain_facts import DomainFacts, HeldBackDevice, facts_of, held_of
 from controller.loops.power.domain_tree import CLASS_LABEL, PoweredNode, lineage
@@ -26,7 +26,7 @@ from controller.metrics.registry import Meter, Sample
 from controller.objects.own_objects import by_object, own_from, own_resource
 from controller.objects.read import Read
 from controller.report.events import Events
-from controller.report.service_status import status_write
+from controller.report.statuses import WrittenStatuses
 from controller.settings import OperatorSettings
 from power.leases.mounted_keys import MountedKeys
 from power.rules import PowerRules
@@ -113,12 +113,12 @@ class PowerReporter:
         """Writes what needs to be written now."""
         loop_state, meter = self._loop.loop_state, self._context.meter
         if loop_state is None:
-            meter.publish_power(())
+            meter.publish("power", ())
             self._written.clear()
             self._written_at_s.clear()
             return
         facts = facts_of(loop_state)
-        meter.publish_power(samples_of(facts))
+        meter.publish("power", samples_of(facts))
         # Soon after the start of a term, silent devices are merely not heard from yet.
         is_young = loop_state.at_s - loop_state.since_s < self._settle_s
         is_settled = not (is_young and any(each.stale for each in facts.values()))
@@ -126,21 +126,17 @@ class PowerReporter:
             is_settled = bool(loop_state.mistake)
         if loop_state.is_pending or not is_settled:
             return
-        changes = list(self._changes(loop_state, facts))
-        answers = await self._context.reports_applier.send([job for job, *_ in changes])
-        for (_, obj, before, after), answer in zip(changes, answers, strict=True):
-            name = obj.metadata.name
-            if isinstance(answer, ActionError):
-                log.warning("a PowerDomain's status was not written", power_domain=name, why=str(answer))
-                continue
-            self._written.put(name, obj, after)
+        changes = {obj.metadata.name: (obj, before, after) for obj, before, after in self._changes(loop_state, facts)}
+        changed = {name: (obj, after) for name, (obj, _, after) in changes.items()}
+        for name in await self._written.write(KIND, changed, self._context.reports_applier):
+            _, before, after = changes[name]
             self._written_at_s[name] = self._context.clocks.monotonic()
             self._events.say(domain_status.events_of_change(name, before, after))
 
     def _changes(
         self, loop_state: PowerLoopState, facts: Mapping[str, DomainFacts]
-    ) -> Iterator[tuple[sender.WriteJob, OwnObject, dict[str, Any], dict[str, Any]]]:
-        """Writes of the statuses that change: each with its object, and its status before and after."""
+    ) -> Iterator[tuple[OwnObject, dict[str, Any], dict[str, Any]]]:
+        """Objects whose statuses change: each with its status before and after."""
         clocks, domains = self._context.clocks, loop_state.view.domains
         now_s, at_s = clocks.monotonic(), clocks.wall()
         wrong = by_object((*loop_state.view.unreadable, *loop_state.tree.fatal, *loop_state.tree.mistakes))
@@ -170,12 +166,7 @@ class PowerReporter:
             )
             after = domain_status.status_after(before, inputs, at_s, may_refresh=may_refresh)
             if after != before:
-                yield (
-                    sender.WriteJob(f"PowerDomain/{name}", status_write(KIND, name, obj.metadata.uid, after)),
-                    obj,
-                    before,
-                    after,
-                )
+                yield obj, before, after
 
 
 POWER_DOMAINS = own_resource(KIND)

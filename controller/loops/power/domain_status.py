@@ -4,15 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
-
 from cluster.errors import Mistake
 from cluster.plans import Reason
-from controller.api.conditions import ACCEPTED, BAD_INPUT, DEGRADED, READY, ConditionStatus, condition_of, set_condition
+from controller.api.conditions import ACCEPTED, DEGRADED, READY, Claim, ConditionStatus, condition_of, conditions_after
 from controller.api.power_domain import CappedDevice, Culprit, PowerDomainStatus
-from controller.api.validation import words_of
 from controller.loops.power.domain_facts import SHOWN_CULPRITS, DomainFacts, HeldBackDevice, Suspect
 from controller.report.events import ReportedDecision
+from controller.report.statuses import accepted
 from power import watching
 from power.safety.estimator import FAULT_WORDS, FAULTS
 
@@ -52,15 +50,13 @@ def status_after(before: Mapping[str, Any], inputs: StatusInputs, at_s: float, *
 
     at_s: now, seconds since the epoch. may_refresh: whether the last write of figures alone was long enough ago.
     """
-    old, fresh = read(before), _figures(inputs)
-    accepted: Claim = ("True", Reason("Valid", "its fields and the objects that it names are right"))
-    if inputs.mistaken:
-        accepted = ("False", Reason(BAD_INPUT, words_of(inputs.mistaken)))
-    conditions = old.conditions
-    for kind, (status, reason) in ((ACCEPTED, accepted), (READY, _ready(inputs)), (DEGRADED, _degraded(inputs))):
-        conditions = set_condition(
-            conditions, kind, status, reason.code, reason.words, generation=inputs.generation, at_s=at_s
-        )
+    old, fresh = PowerDomainStatus.read(before), _figures(inputs)
+    claims: tuple[Claim, ...] = (
+        accepted(inputs.mistaken),
+        (READY, *_ready(inputs)),
+        (DEGRADED, *_degraded(inputs)),
+    )
+    conditions = conditions_after(old.conditions, claims, generation=inputs.generation, at_s=at_s)
     counted = ("budget_watts", "devices", "stale_devices", "culprits")  # figures that do not ripple
     is_news = conditions != old.conditions or any(getattr(old, name) != getattr(fresh, name) for name in counted)
     if not is_news and not (may_refresh and _has_moved(old, fresh)):
@@ -69,17 +65,9 @@ def status_after(before: Mapping[str, Any], inputs: StatusInputs, at_s: float, *
     return fresh.model_copy(update=same).plain()
 
 
-def read(before: Mapping[str, Any]) -> PowerDomainStatus:
-    """The present status; an empty one where it is invalid because another writer changed it."""
-    try:
-        return PowerDomainStatus.model_validate(before)
-    except ValidationError:
-        return PowerDomainStatus()
-
-
 def events_of_change(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[ReportedDecision]:
     """Events for each condition that changed, and for each device that is newly named and reports."""
-    old, new = read(before), read(after)
+    old, new = PowerDomainStatus.read(before), PowerDomainStatus.read(after)
     for each in new.conditions:
         was = condition_of(old.conditions, each.type)
         if was is not None and (was.status, was.reason) == (each.status, each.reason):
@@ -97,7 +85,7 @@ def events_of_change(name: str, before: Mapping[str, Any], after: Mapping[str, A
             yield ReportedDecision("PowerDomain", name, "Watching", Reason(culprit.reason, words), is_warning=True)
 
 
-Claim = tuple[ConditionStatus, Reason]
+State = tuple[ConditionStatus, Reason]
 
 _BRAKE_WORDS = (
     "a hardware brake seems to hold clocks down: the draw came near the budget, and most working devices now draw far "
@@ -105,7 +93,7 @@ _BRAKE_WORDS = (
 )
 
 
-def _ready(inputs: StatusInputs) -> Claim:
+def _ready(inputs: StatusInputs) -> State:
     facts = inputs.facts
     if facts is None:
         return "False", Reason("NotUsed", inputs.unusable or "it is not in the power tree yet")
@@ -127,7 +115,7 @@ def _ready(inputs: StatusInputs) -> Claim:
     return "True", Reason("BudgetKept", "its devices report, and what they may draw fits the budget")
 
 
-def _degraded(inputs: StatusInputs) -> Claim:
+def _degraded(inputs: StatusInputs) -> State:
     facts = inputs.facts
     if inputs.unusable:
         return "True", Reason("NotUsed", inputs.unusable)

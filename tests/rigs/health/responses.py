@@ -195,21 +195,11 @@ PARTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Without:
-    """Mechanisms that are taken out, to see what each is good for."""
-
-    ski_rental: str = ""
-    """`never`: slow nodes are left alone; `at once`: they are moved away from as soon as they are seen."""
-    in_place: bool = False
-
-
 @dataclass(slots=True)
 class Remediated:
     """State of the controller, and what it has done to nodes."""
 
     policy: RemedyPolicy = field(default_factory=RemedyPolicy)
-    without: Without = field(default_factory=Without)
     incidents: tuple[Incident, ...] = ()
     nodes: dict[str, NodeFacts] = field(default_factory=dict)
     pods: tuple[PodFacts, ...] = ()
@@ -243,7 +233,7 @@ class Remediated:
         seen = {id(each): each for each in run.slow}
         ended = [self.seen_slow.pop(key)[1] for key in set(self.seen_slow) - set(seen)]
         if ended and run.stopped is None and run.down_until_s is None:
-            over = [replace(self._slow(run, fault), over=True) for fault in ended]
+            over = [replace(self._about(run, fault, [fault.node]), over=True) for fault in ended]
             self.incidents = decide(self._situation(run), self.incidents, over, self.policy).incidents
             self._decide(run, timeline)
         for key, fault in seen.items():
@@ -306,10 +296,6 @@ class Remediated:
             program_error=fault.kind is NodeFaultKind.PROGRAM,
         )
 
-    def _slow(self, run: TrainingRun, fault: NodeFault) -> FaultEvidence:
-        made = self._about(run, fault, [fault.node])
-        return replace(made, since_s=-inf if self.without.ski_rental == "at once" else made.since_s)
-
     def _situation(self, run: TrainingRun) -> Situation:
         setup = run.setup
         job = JobFacts(
@@ -319,7 +305,7 @@ class Remediated:
             pods=self.pods,
             min_available=setup.nodes,
             restart_s=setup.restart_s,
-            in_place_restart_s=1e6 if self.without.in_place else setup.in_place_s,
+            in_place_restart_s=setup.in_place_s,
             checkpoint_at_s=run.checkpoint_at_s,
             checkpoint_interval_s=setup.interval_s,
             checkpoint_save_s=setup.save_s,
@@ -349,11 +335,11 @@ class Remediated:
                     fault = run.broken_by.get(node)
                     if fault is not None and fault.visible and run.is_unsound(node):
                         found.append(self._about(run, fault, [node]))
-            if run.stopped is None and run.down_until_s is None and self.without.ski_rental != "never":
+            if run.stopped is None and run.down_until_s is None:
                 on = set(run.seats)
                 for seen_s, fault in self.seen_slow.values():
                     if seen_s <= run.now_s and fault.node in on and (fault.peer < 0 or fault.peer in on):
-                        found.append(self._slow(run, fault))
+                        found.append(self._about(run, fault, [fault.node]))
             decision = decide(self._situation(run), self.incidents, found, self.policy)
             is_settled = decision.incidents == self.incidents
             self.incidents = decision.incidents
@@ -386,7 +372,7 @@ class Remediated:
 
     def _is_busy(self, run: TrainingRun) -> bool:
         """Whether time alone may change the decision; one such wake-up stands at a time."""
-        going_on = run.stopped is not None or (run.slow_share > 0 and self.without.ski_rental != "never")
+        going_on = run.stopped is not None or run.slow_share > 0
         if not going_on or self.waking_s > run.now_s:
             return False
         self.waking_s = run.now_s + AGAIN_S

@@ -13,7 +13,7 @@ from isolation.cgroupfs import CgroupFs
 from isolation.ledger import MIB, Sandbox
 from isolation.settings import Settings
 from isolation.state import CallDemand
-from isolation.tree import CONTROLLERS, Limits
+from isolation.tree import CONTROLLERS
 from nodeagent.sandboxes.enforcer import Enforcer
 from tests.rigs.launcher import fork_into, run_in
 from tests.rigs.sandboxes.runs import pressure_of
@@ -90,7 +90,7 @@ def freezes(repetitions: int, rate_mib_s: float, lease_mib: int) -> dict[str, An
         while name in enforcer.state.calls:
             enforcer.wait(0.05)
             _reap()
-        enforcer.end_sandbox(name)
+        enforcer.forget(name)
         enforcer.take_ends()
         beside.forget(name)
     return {"milliseconds": milliseconds, "over_mib": over_mib}
@@ -188,7 +188,7 @@ def calls(repetitions: int) -> dict[str, list[float]]:
     leaf: list[float] = []
     for number in range(repetitions):
         began_s = time.perf_counter()
-        group = enforcer.tree.add_call("s", f"c{number}", 64 * MIB, Limits(max_bytes=128 * MIB))
+        group = enforcer.tree.add_call("s", f"c{number}", 64 * MIB, max_bytes=128 * MIB)
         folder = files.folder(group)
         leaf_s = time.perf_counter() - began_s
         process_s = _process_s(ours, folder)
