@@ -21,7 +21,8 @@ from cli.printing.object_output import show_rows
 from cli.printing.terminal import FAILED, VerbGroup
 from cluster.arrays import column
 from cluster.errors import ConfigError, Mistake
-from controller.loops.autoscaler.prometheus import MOST_POINTS, PrometheusAccess, PrometheusClient, Series, SourceError
+from controller.loops.autoscaler.prometheus import MOST_POINTS, PrometheusClient, Series, SourceError
+from controller.settings import PrometheusSettings
 from simulator.scaling.traces import DAY_S, LoadTrace
 
 COLUMN = click.option("--column", "value_column", metavar="NAME", help="Column with the load. [default: the second]")
@@ -220,7 +221,8 @@ Ask = Callable[[str, str, Spans, float], Coroutine[Any, Any, list[tuple[Series, 
 
 async def ask(url: str, query: str, spans: Spans, step_s: float) -> list[tuple[Series, ...]]:
     """Series of a query over each span, asked as the operator asks."""
-    client = PrometheusClient(PrometheusAccess(url, timeout_s=60.0, most_bytes=64 * 2**20), time.monotonic)
+    access = PrometheusSettings(timeout_s=60.0, most_bytes=64 * 2**20).model_copy(update={"url": url})
+    client = PrometheusClient(access, time.monotonic)
     try:
         return [await client.over(query, "", first_s, last_s, step_s, LOOKBACK_S) for first_s, last_s in spans]
     finally:

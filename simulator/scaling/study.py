@@ -79,17 +79,6 @@ predictive planner on the median. fixed: the highest load of the training days, 
 NAMES = (*CONTENDERS, ORACLE)
 
 
-Record = Mapping[str, object]
-
-
-def figure(record: Record, name: str) -> float:
-    """Number in a record. Raises TypeError for anything else."""
-    value = record[name]
-    if not isinstance(value, (int, float)):
-        raise TypeError(name)
-    return float(value)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplayedPolicy:
     """Replay of one policy on one scenario."""
@@ -121,13 +110,11 @@ def replayed(
     return _of(scenario, name, contender.of(contender.default, scenario), leads, outlook, settings)
 
 
-def tuned_in_hindsight(
-    scenario: LoadScenario, name: str, leads: Leads, outlook: Outlook, settings: ReplaySettings | None = None
-) -> ReplayedPolicy:
+def tuned_in_hindsight(scenario: LoadScenario, name: str, leads: Leads, outlook: Outlook) -> ReplayedPolicy:
     """A policy with the parameter of its grid that has the lowest J on the very days that it is scored on."""
     contender = CONTENDERS[name]
     found = [
-        _of(scenario, name, contender.of(parameter, scenario), leads, outlook, settings, parameter)
+        _of(scenario, name, contender.of(parameter, scenario), leads, outlook, None, parameter)
         for parameter in contender.grid
     ]
     return min(found, key=lambda each: each.score.j)
@@ -217,13 +204,6 @@ class Dollars:
         return self.replicas + self.missed
 
 
-def dollars_of(scenario: LoadScenario, run: ReplayRun, objective: ScalingObjective) -> Dollars:
-    """Dollars of the replayed days."""
-    per_step = objective.price_per_hour * scenario.step_s / _HOUR_S
-    missed = float(missed_load(scenario, run).sum())
-    return Dollars(float(run.wanted.sum()) * per_step, objective.miss_cost * missed * per_step)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Compared:
     """Replays of one scenario under several policies."""
@@ -237,7 +217,10 @@ class Compared:
     """One for each step."""
 
     def dollars(self, result: ReplayedPolicy) -> Dollars:
-        return dollars_of(self.scenario, result.run, self.objective)
+        """Dollars of the replayed days."""
+        per_step = self.objective.price_per_hour * self.scenario.step_s / _HOUR_S
+        missed = float(missed_load(self.scenario, result.run).sum())
+        return Dollars(float(result.run.wanted.sum()) * per_step, self.objective.miss_cost * missed * per_step)
 
 
 def compared(scenario: LoadScenario, policies: Sequence[str], lead_s: float, objective: ScalingObjective) -> Compared:

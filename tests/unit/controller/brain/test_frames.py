@@ -18,7 +18,7 @@ from cluster.workloads import Gang, InstanceType, ModelService, Toleration
 from controller.brain.frames import plan_frame, plan_from_frame, snapshot_frame, snapshot_from_frame
 from controller.deciders.load_fits import ShardFits
 from controller.deciders.remediation import HealthOutcome
-from health.remediation.incidents import Page
+from health.remediation.incidents import JobDo, JobIntent
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import demand, of_types, profile, service
 from tests.builders.power import Device, row_of
@@ -175,7 +175,7 @@ def full_plan() -> Plan:
         findings=(Finding("Node/n", WHY),),
         expected=(ExpectedDemand("d/s", Demand(2.5, grid, np.array([[0.25], [0.75]])), 0.5),),
         limits=(ConcurrencyLimit("d/p", 5.0, 12, "Raised", "more", BANDIT),),
-        health=HealthOutcome(pages=(Page("i", 1, "why"),)),
+        health=HealthOutcome(jobs=(JobIntent(JobDo.TOLERATE, "d/j", "run", "i", 1, "why"),)),
         fits=(ShardFits((), ("d/p",), ()),),
         cut_short=(WHY,),
     )
