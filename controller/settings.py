@@ -97,9 +97,6 @@ class PowerSettings(Part):
     """Duration of a power lease; when it expires, the agent lowers its devices to their floors on its own."""
     burst_share: float = Field(default=1.0, ge=0, le=1)
     """Usable fraction of the overload that breakers tolerate; 0 makes every lease a hard limit."""
-    learn_hours: bool = True
-    """Whether pods of services are placed so that their daily peaks add least to the peaks of power domains. Takes
-    effect once a leader has read power draws for a day."""
 
 
 class IsolationSettings(Part):

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from health.remediation import breakers, folding, lifecycle
-from health.remediation.breakers import Harm, places
+from health.remediation.breakers import places
 from health.remediation.facts import FaultEvidence, JobFacts, RemedyPolicy, Situation, is_relevant
 from health.remediation.incidents import Act, Incident, IncidentPhase, JobDo, JobIntent, NodeDo, NodeIntent, Remedy, Run
 from health.remediation.lifecycle import Around
@@ -133,7 +133,8 @@ def decide(
     or nodes that are gone, or of nodes that the job does not run on, is ignored.
     """
     heard = [each for each in evidence if is_relevant(each, situation, policy)]
-    after = lifecycle.by_id(tuple(incidents))
+    by_age = sorted(incidents, key=lambda one: (one.id, one.generation, one.phase_since_s))
+    after = {each.id: each for each in by_age}  # the newest record of each
     for _ in range(ROUNDS):
         before = after
         suspected = breakers.merged(folding.folded(_with_lost(before, situation), heard, situation), situation, policy)
@@ -144,7 +145,7 @@ def decide(
     kept = tuple(
         each
         for _, each in sorted(after.items())
-        if each.id in tainted or not lifecycle.is_forgotten(each, situation.now_s, policy)
+        if each.is_open or each.id in tainted or situation.now_s - each.closed_s <= policy.forget_s
     )
     jobs = job_intents(kept, _around(kept, situation, policy))
     return HealthDecision(kept, tuple(node_intents(kept, situation)), tuple(jobs))
@@ -176,4 +177,4 @@ def _around(incidents: tuple[Incident, ...], situation: Situation, policy: Remed
         name not in suspected and name in situation.nodes and situation.nodes[name].taint is None
         for name in situation.spares
     )
-    return Around(situation, policy, Harm(incidents), places(incidents, situation, spares))
+    return Around(situation, policy, incidents, places(incidents, situation, spares))

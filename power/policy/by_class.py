@@ -170,10 +170,6 @@ class ByClassMemory:
     def spike_w(self) -> FloatArray:
         return self.spikes.spike_w
 
-    @property
-    def excess_w(self) -> FloatArray:
-        return self.spikes.excess_w
-
 
 class ByClass:
     """The shipped policy. Power fills levels in order until domains are full (`levels.py`), so low classes give way
@@ -221,9 +217,6 @@ class ByClass:
                 (), of_limits(before.spike_w, fresh.spike_w), of_limits(before.spikes.excess_w, fresh.spikes.excess_w)
             ),
         )
-
-    def recalled(self, memory: ByClassMemory, spike_w: FloatArray, excess_w: FloatArray) -> ByClassMemory:
-        return replace(memory, spikes=Spikes(memory.spikes.window, spike_w, excess_w))
 
     def _may_wait(self, memory: ByClassMemory, seen: PolicyInput) -> bool:
         """Whether the row is so far from its budget that bursts carry any new work until the next decision.

@@ -78,8 +78,7 @@ class PowerPolicy(Protocol):
     """A policy for one plant, without memory of its own: what it remembers is a dataclass that it is given back.
 
     The memory has `need_w`, what each device would draw, and `spike_w`, how far the draw through each limit may rise
-    before a grant takes effect, which status, explanations and placement read; `excess_w` is the largest rise over the
-    smoothed draw.
+    before a grant takes effect, which status, explanations and placement read.
     """
 
     name: str
@@ -97,10 +96,6 @@ class PowerPolicy(Protocol):
 
         of_devices, of_limits: the column for this plant, of a column of before and a fresh one.
         """
-        ...
-
-    def recalled(self, memory: Any, spike_w: FloatArray, excess_w: FloatArray) -> Any:
-        """The memory with the rises that an earlier controller measured, shape (limits,) each."""
         ...
 
 

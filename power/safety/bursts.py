@@ -53,14 +53,16 @@ cools."""
 
 
 def burst_of(tree: Tree, share: float) -> FloatArray:
-    """Energy in joules that each device may draw above its lease, shape (devices,); 0 below a limit without a breaker
-    curve.
+    """Energy in joules that each device may draw above its lease, shape (devices,); 0 for classes with hard limits, and
+    below a limit without a breaker curve.
 
     share: fraction used of what is safe, 0..1; 0 makes every lease a hard limit.
     Every device gets the same time at its highest limit, as long as the tightest of its breakers allows.
     """
     table = tree.table
-    span_w = tree.burden * np.where(table.devices.managed, table.devices.max_w - table.devices.min_w, 0.0)
+    may = table.devices.managed & np.array([each.bursts for each in table.classes])[table.devices.power_class]
+    above_w = np.where(may, table.devices.max_w - table.devices.min_w, 0.0)
+    span_w = tree.burden * above_w
     through_w = tree.through(span_w)
     for_s = np.zeros(tree.limits)
     for limit, domain in enumerate(tree.limit.tolist()):
@@ -70,7 +72,7 @@ def burst_of(tree: Tree, share: float) -> FloatArray:
             energy_j = burst_share_s(table.curves[curve], float(over)) * tree.budget_w[limit]
             for_s[limit] = share * _OF_THE_BREAKER * energy_j / through_w[limit]
     seconds = tree.least(for_s)
-    return np.where(np.isfinite(seconds), seconds, 0.0) * (table.devices.max_w - table.devices.min_w)
+    return np.where(np.isfinite(seconds), seconds, 0.0) * above_w
 
 
 def credit_after(

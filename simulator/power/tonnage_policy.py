@@ -26,7 +26,6 @@ from simulator.power.requests import CLASSES
 ROW, ROW_LABEL = "row", "example.com/row"
 FLOOR_MHZ: Mapping[str, float] = {"low": 810.0, "high": 1110.0}
 """Useful floors: the draw of token generation at these clocks. Below, more latency is lost than power is saved."""
-WEIGHT: Mapping[str, float] = {"low": 1.0, "high": 4.0}
 LOWEST_LIMIT_SHARE = 0.25
 """Lowest limit as a fraction of TDP: an A100 accepts limits from 100 of its 400 W."""
 
@@ -60,7 +59,7 @@ def _domain(machine: Machine, budget_w: float) -> PowerDomainSpec:
     """The object that an operator would write for this row."""
     points = zip(ROW_BREAKER.over, ROW_BREAKER.for_s, strict=True)
     classes = [
-        {"name": name, "rank": len(CLASSES) - 1 - row, "weight": WEIGHT[name], "floor": _floor_share(machine, name)}
+        {"name": name, "rank": len(CLASSES) - 1 - row, "floor": _floor_share(machine, name)}
         for row, name in enumerate(CLASSES)
     ]
     return PowerDomainSpec.model_validate(
@@ -261,9 +260,6 @@ class ByNeed:
             need_w=of_devices(before.need_w, fresh.need_w),
             mean_w=of_devices(before.mean_w, fresh.mean_w),
         )
-
-    def recalled(self, memory: NeedMemory, spike_w: FloatArray, excess_w: FloatArray) -> NeedMemory:
-        return replace(memory, spike_w=spike_w, excess_w=excess_w)
 
 
 class LeasedClocks(TonnagePower):

@@ -94,7 +94,6 @@ class HealthStream:
     """What operators have chosen for findings, by node and code."""
     most_bytes: int = field(default_factory=analysis_bytes)
     """Memory that the analysis of all jobs may take."""
-    _sessions: dict[str, tuple[str, int]] = field(default_factory=dict)
     _paused_s: dict[str, float] = field(default_factory=dict)
     _judged_s: float = -math.inf
     _weighed_s: float = -math.inf
@@ -118,13 +117,12 @@ class HealthStream:
         except msgspec.MsgspecError:
             self.refused["unreadable"] += 1
             return
-        life, newest = self._sessions.get(node, ("", -1))
-        if report.node != node or (report.life == life and report.sequence <= newest):
+        host = self.hosts.get(node, Host(now_s))
+        if report.node != node or (report.life == host.life and report.sequence <= host.sequence):
             self.refused["replayed"] += 1
             return
-        self._sessions[node] = (report.life, report.sequence)
         host = replace(
-            self.hosts.get(node, Host(now_s)),
+            host,
             heard_s=now_s,
             life=report.life,
             sequence=report.sequence,

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from health.remediation.breakers import Harm, places
+from health.remediation.breakers import places
 from health.remediation.decision import job_intents, node_intents
 from health.remediation.facts import NodeKey, Origin, OurTaint, is_relevant
 from health.remediation.folding import folded, with_taint
@@ -103,4 +103,4 @@ def test_a_gang_whose_budget_closes_after_the_decision_is_not_restarted() -> Non
 
 
 def around(world: PretendFleet, incident: Incident) -> Around:
-    return Around(world.situation(), world.policy, Harm((incident,)), places((incident,), world.situation(), spares=8))
+    return Around(world.situation(), world.policy, (incident,), places((incident,), world.situation(), spares=8))
