@@ -121,8 +121,9 @@ class SnapshotBuilder:
         pod, row = read.object, pod_row(read, self._types)
         if life == "ending":  # it holds what it has until it is gone, and no member may start beside it for one
             row = replace(row, gang="", group=None)
+        is_ours = self._is_ours(pod)
         # It is a member of its group where that is a gang that Tonnage places, or did.
-        is_member = self._groups_others and (pod.was_placed if pod.spec.node_name else self._is_ours(pod))
+        is_member = self._groups_others and (pod.was_placed if pod.spec.node_name else is_ours)
         self.groups.put_pod(name, row.group if self._groups_others else None, is_ours=is_member)
         if row.group is not None and not is_member:
             row = replace(row, gang="", group=None)
@@ -130,7 +131,7 @@ class SnapshotBuilder:
             needs = self._needs_of(read, row)
             self._with_volumes[name] = read, row, needs
             row = with_needs(row, needs)
-        self._pods.put(read, row, is_ours=self._is_ours(pod))
+        self._pods.put(read, row, is_ours=is_ours)
 
     def shape_of(self, pod: structs.Pod) -> PodShape:
         """Shape of a pod that need not be among those that were put."""

@@ -234,8 +234,8 @@ def tolerations_of(spec: NodeConstraints) -> tuple[tuple[Toleration, ...], list[
 def pinned_where_it_runs(terms: Terms, node: str) -> Terms:
     """Terms of a pod that runs on this node, with a requirement of this one node in the same words on every node.
 
-    A DaemonSet and placement mode `gate` pin a pod by the node's name; earlier versions of Tonnage did by its hostname.
-    A requirement on the hostname that all alternatives contain was met when the pod was bound, so it is this node's.
+    A DaemonSet and placement mode `gate` pin a pod by the node's name, people and local volumes by its hostname. A
+    requirement on the hostname that all alternatives contain was met when the pod was bound, so it is this node's.
     """
     pins = {
         r
