@@ -8,7 +8,6 @@ import numpy as np
 from autoscaler.decision.decide import WEIGHING, decide
 from autoscaler.decision.expected_cost import Weighing
 from autoscaler.forecast.fits import fit
-from autoscaler.forecast.grid import LEVELS, lead_steps
 from autoscaler.forecast.online import OnlineForecaster
 from autoscaler.series import regular
 from cluster.autoscaling import Scaler, ScalingObjective
@@ -169,20 +168,6 @@ def forecasts_of(scenario: LoadScenario) -> tuple[Forecast | None, ...]:
             forecaster.adopt(fit(forecaster.history.whole()))
         found.append(forecaster.forecast(at_s))
     return tuple(found)
-
-
-def foreseen(scenario: LoadScenario) -> Outlook:
-    """Forecasts that know the load: what a decision is worth whose forecast errs in nothing."""
-    ahead = lead_steps(scenario.step_s)
-    leads_s, demand = ahead.astype(np.float64) * scenario.step_s, scenario.demand
-
-    def known(step: int) -> Forecast:
-        load = demand[np.minimum(step + ahead, len(demand) - 1)]
-        return Forecast(
-            scenario.start_s + step * scenario.step_s, leads_s, LEVELS, np.repeat(load[:, None], len(LEVELS), 1)
-        )
-
-    return known
 
 
 def outlook_of(forecasts: tuple[Forecast | None, ...]) -> Outlook:
