@@ -19,8 +19,6 @@ TELLING = 0.2
 """Share of the slow span's transfer time from which another tells about the NIC: four bytes tell nothing."""
 EVERYWHERE = 0.6
 """Share of the paths over NICs from which the network as a whole is slow."""
-_HINT_Z = 4.0
-"""Standard errors from which a path supports what its neighbours show."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,8 +29,6 @@ class SlowSpans:
     excess: FloatArray
     """Share of a step; 0 for those that are not slow."""
     out: BoolArray
-    hinted: BoolArray
-    """Whether it is slower by more than noise."""
     crosses: BoolArray
     """Whether it is in use and over NICs."""
     usual_s: FloatArray
@@ -61,7 +57,6 @@ def _in_window(
 ) -> SlowSpans | None:
     found = standing(transfer_excess(window, baseline), baseline.transfer_noise, tier, baseline.steps, least=PATH_LEAST)
     ratio = np.median(window, axis=0) / np.maximum(baseline.transfer_s, 1e-9)
-    error = 1.2533 * baseline.transfer_noise * np.sqrt(1 / tier.steps + 1 / baseline.steps)
     used = baseline.transfer_s > 0
     flagged = np.zeros(layout.ranks, np.bool_)
     flagged[explained] = True
@@ -73,7 +68,6 @@ def _in_window(
         tier,
         np.where(out, found.excess, 0.0),
         out,
-        usable & (found.excess > _HINT_Z * error) & (ratio >= 1.1),
         layout.crosses[layout.span_path] & used,
         baseline.transfer_s,
         ratio,
@@ -136,13 +130,12 @@ def named(slow: SlowSpans, layout: Layout, at_s: float, since_s: float, *, point
 def _in_a_row(slow: SlowSpans, layout: Layout, *, points: bool) -> Named | None:
     """The NIC whose row or column of the pair matrix holds the excess, in at least two places."""
     total = float(slow.excess.sum())
-    best, found = (0.0, 0.0), None
+    best, found = 0.0, None
     for nic in _nics_on(slow, layout):
         spans = _spans_of(nic, slow, layout)
         share = float(slow.excess[spans].sum()) / total
-        rank = (share, float(slow.hinted[spans].mean()))
-        if share >= EXPLAINED and (slow.out[spans].sum() > 1 or not points) and rank > best:
-            best, found = rank, _nic(nic, layout, f"{share:.0%} of it over this NIC")
+        if share >= EXPLAINED and (slow.out[spans].sum() > 1 or not points) and share > best:
+            best, found = share, _nic(nic, layout, f"{share:.0%} of it over this NIC")
     return found
 
 
