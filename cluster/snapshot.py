@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -49,6 +49,9 @@ class PodTable:
     settled: BoolArray | None = None
     """Whether the pod runs and stays where it is: it asks not to be disrupted, its replacement would come back to the
     same node, or a stop of it was refused lately; None: none of them."""
+    started_s: IntArray | None = None
+    """Instant at which the pod started on its node, whole seconds since the epoch, 0 where it is not known; None: not
+    known of any."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -90,23 +93,22 @@ class PodTable:
             **{name: self._joined(more, name) for name in SPARSE},
         )
 
-    def sparse_at(self, rows: IntArray) -> dict[str, BoolArray | None]:
+    def sparse_at(self, rows: IntArray) -> dict[str, Any]:
         """Columns that most tables lack, of these rows, for a table of them."""
         mine = {name: getattr(self, name) for name in SPARSE}
         return {name: None if one is None else one[rows] for name, one in mine.items()}
 
-    def _joined(self, more: "PodTable", name: str) -> BoolArray | None:
+    def _joined(self, more: "PodTable", name: str) -> Any:
         both = [getattr(self, name), getattr(more, name)]
-        if all(one is None for one in both):
+        kinds = [one.dtype for one in both if one is not None]
+        if not kinds:
             return None
         rows = (len(self), len(more))
-        return np.concatenate(
-            [np.zeros(n, np.bool_) if one is None else one for n, one in zip(rows, both, strict=True)]
-        )
+        return np.concatenate([np.zeros(n, kinds[0]) if one is None else one for n, one in zip(rows, both, strict=True)])
 
 
-SPARSE = ("never_preempts", "ending", "strangers", "settled")
-"""Columns of a table of pods that are None where they are false for all."""
+SPARSE = ("never_preempts", "ending", "strangers", "settled", "started_s")
+"""Columns of a table of pods that are None where they are false, or 0, for all."""
 
 
 def device_mask(devices: Sequence[int]) -> int:

@@ -98,6 +98,8 @@ class PodRow:
     """Whether no pod may be stopped for this one."""
     is_stranger: bool = False
     """Whether it runs by another scheduler's decision."""
+    started_s: int = 0
+    """Instant at which it started on its node, whole seconds since the epoch; 0: not known, or it waits."""
     is_settled: bool = False
     """Whether it runs, and is not to be stopped: it asks for that, or its replacement would come back to its node."""
     remarks: tuple[tuple[str, str], ...] = ()
@@ -170,6 +172,7 @@ def _row(read: Read[Pod], types: TypeIndex) -> PodRow:
         matches_node_names=matches_node_names(shape.node_terms),
         never_preempts=spec.preemption_policy == "Never",
         is_stranger=bool(spec.node_name or _nominated(read.object)) and not read.object.was_placed,
+        started_s=int(notation.instant_or_none(read.object.status.start_time) or 0) if spec.node_name else 0,
         is_settled=bool(spec.node_name) and is_settled(read.object, shape),
         remarks=_remarks(read, shape),
         mistakes=tuple(findings.mistakes),
