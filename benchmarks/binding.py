@@ -18,12 +18,12 @@ from controller.kube.request import MERGE_PATCH, KubeReadError, KubeWriteError
 from simulator.controlplane import processes
 from simulator.controlplane.binaries import Programs, control_plane_programs, progress_on
 from simulator.controlplane.commands import API_SERVER, ETCD, Folder
-from simulator.controlplane.server import ControlPlane, down, process_of
+from simulator.controlplane.server import ControlPlane, down
 from simulator.openb.generator import generate
 from tests.builders.whole_gpu_pods import Workload, fitting, overload
 from tests.controlplane import testbed
 from tests.controlplane.packed import packed
-from tests.controlplane.processes import cpu_s
+from tests.controlplane.processes import cpu_s, process_of
 from tests.controlplane.schedulers import CONTENDERS, Contender, Running
 
 QUIET_S = 8.0

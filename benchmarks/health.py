@@ -13,7 +13,7 @@ from health.probing import AnswerKind
 from health.records.frames import decoded
 from health.records.layout import layout_from
 from health.stream import Analyser, Options
-from health.verdicts.verdict import Cause, FactKind, JobVerdict, Part, Syndrome
+from health.verdicts.verdict import OWN_LIMITS, Cause, FactKind, JobVerdict, Part, Syndrome
 from simulator.health.recorded import recording
 from tests.rigs.health.cases import Case, Probed, SimulatedNetwork, case as drawn_case, probed
 from tests.rigs.health.job import LIMITS, DisturbanceKind
@@ -23,18 +23,23 @@ from tonnage.records import Op
 
 VARIANTS: Mapping[str, Options] = {
     "tonnage": Options(),
-    "simple": Options(clocks=False, tiers=TIERS[:1], points=False, causes=False, facts=False, limits=False),
-    "no clock alignment": Options(clocks=False),
+    "simple": Options(tiers=TIERS[:1], points=False, causes=False),
     "no short windows": Options(tiers=TIERS[-1:]),
     "no long windows": Options(tiers=TIERS[:1]),
     "no point pattern": Options(points=False),
     "no negative verdicts": Options(causes=False),
-    "no hardware evidence": Options(facts=False),
-    "own limits hidden": Options(limits=False),
+    "no hardware evidence": Options(),
+    "own limits hidden": Options(),
     "with pair probes": Options(),
     "probes pass another network": Options(),
 }
-"""`simple` is the first rule that worked: one window of four steps, nothing else."""
+"""`simple` is the first rule that worked: one window of five steps, nothing else."""
+HIDDEN: Mapping[str, tuple[FactKind, ...]] = {
+    "simple": tuple(FactKind),
+    "no hardware evidence": tuple(kind for kind in FactKind if kind not in OWN_LIMITS),
+    "own limits hidden": tuple(OWN_LIMITS),
+}
+"""Facts that a variant is not told."""
 PROBED, PROBED_ELSEWHERE = "with pair probes", "probes pass another network"
 """Variants of the shipped analyser, whose suspicions of the network are confirmed by pair probes; in the second the
 fault is where they do not pass, so that what they say must be no accusation."""
@@ -51,13 +56,13 @@ CAUSES = {
 }
 
 
-def verdicts_on(drawn: Case, options: Options) -> list[JobVerdict]:
-    """All verdicts of a case, tick by tick as its frames arrive."""
+def verdicts_on(drawn: Case, options: Options, hidden: Sequence[FactKind] = ()) -> list[JobVerdict]:
+    """All verdicts of a case, tick by tick as its frames arrive. hidden: facts that the analyser is not told."""
     analyser = Analyser(drawn.layout, options)
     verdicts: list[JobVerdict] = []
     for now_s, frames in drawn.transcript.ticks():
         analyser.take(frames, now_s)
-        verdicts += analyser.judge(now_s, drawn.facts_at(now_s))
+        verdicts += analyser.judge(now_s, [fact for fact in drawn.facts_at(now_s) if fact.kind not in hidden])
     return verdicts
 
 
@@ -81,7 +86,7 @@ def _names_node(drawn: Case, verdict: JobVerdict) -> bool:
 def score(drawn: Case, variant: str) -> Row:
     """Whether the verdicts on a case were right, when, and about what."""
     began_s = process_time()
-    verdicts = verdicts_on(drawn, VARIANTS[variant])
+    verdicts = verdicts_on(drawn, VARIANTS[variant], HIDDEN.get(variant, ()))
     cpu_s = process_time() - began_s
     asking: JobVerdict | None = None
     answer: Probed | None = None
@@ -255,11 +260,11 @@ def health_limits(*, seeds: Sequence[int] = numbers("7101-7110"), ranks: int = 3
     for seed in seeds:
         for kind in LIMITS:
             drawn = drawn_case(seed, kind=kind, ranks=ranks)
-            shown, hidden = verdicts_on(drawn, Options()), verdicts_on(drawn, Options(limits=False))
+            shown, hidden = verdicts_on(drawn, Options()), verdicts_on(drawn, Options(), tuple(OWN_LIMITS))
             knowing = (("analyser and remediation", shown, True), ("remediation alone", hidden, True))
             for known_by, verdicts, is_known in (*knowing, ("nobody", hidden, False)):
                 blames = [verdict for verdict in verdicts if verdict.blames]
-                facts = [fact for fact in drawn.facts if fact.kind in (FactKind.POWER_CAP, FactKind.CGROUP_LIMIT)]
+                facts = [fact for fact in drawn.facts if fact.kind in OWN_LIMITS]
                 job = SimulatedJob(drawn.layout, {fact.rank: fact.speed_share for fact in facts if is_known})
                 lost = drawn.disturbance.strength / (1 + drawn.disturbance.strength)
                 is_out = any(

@@ -9,13 +9,7 @@ from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_settings import (
-    BaseSettings,
-    InitSettingsSource,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    SettingsError,
-)
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
 
 from cluster import errors, field_errors, plans, workloads
 from placement.policies import POLICIES
@@ -103,9 +97,6 @@ class PowerSettings(Part):
     """Duration of a power lease; when it expires, the agent lowers its devices to their floors on its own."""
     burst_share: float = Field(default=1.0, ge=0, le=1)
     """Usable fraction of the overload that breakers tolerate; 0 makes every lease a hard limit."""
-    learn_hours: bool = True
-    """Whether pods of services are placed so that their daily peaks add least to the peaks of power domains. Takes
-    effect once a leader has read power draws for a day."""
 
 
 class IsolationSettings(Part):
@@ -243,12 +234,10 @@ class RecordSettings(Part):
     """Maximum memory of all recorded cycles together; the oldest are dropped first."""
 
 
-class OperatorSettings(BaseSettings):
+class OperatorSettings(Part):
     """All settings of the operator. The environment (TONNAGE_POLICY, TONNAGE_LEASE__NAMESPACE) overrides the file."""
 
-    model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True, validate_default=True
-    )
+    model_config = ConfigDict(validate_default=True)
 
     kubeconfig: str = ""
     """Path of a kubeconfig; empty: the pod's service account, or else the file that kubectl would read."""
@@ -316,39 +305,33 @@ class OperatorSettings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 
+class _Variables(BaseSettings, OperatorSettings):
+    """The settings as the environment has them; it is never made, the library reads names and types of it."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_nested_delimiter="__")
+
+
 def read_settings(path: Path | None = None, **given: Any) -> OperatorSettings:
     """Settings from a file, the environment and `given`; later sources override earlier ones.
 
     Raises ConfigError with all errors.
     """
     content = _content_of(path) if path else {}
-
-    class FromFile(OperatorSettings):
-        @classmethod
-        def settings_customise_sources(
-            cls,
-            settings_cls: type[BaseSettings],
-            init_settings: PydanticBaseSettingsSource,
-            env_settings: PydanticBaseSettingsSource,
-            dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the library's protocol
-            file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        ) -> tuple[PydanticBaseSettingsSource, ...]:
-            return init_settings, env_settings, InitSettingsSource(settings_cls, content)
-
-    where = str(path) if path else "settings"
     try:
-        settings = FromFile(**given) if path else OperatorSettings(**given)
-    except (ValidationError, TypeError) as error:
-        raise errors.ConfigError(tuple(_wrong(where, error, _variables()))) from error
+        of_environment = EnvSettingsSource(_Variables)()
     except SettingsError as error:  # of a variable that is to hold a whole group
         field = str(error).partition('field "')[2].partition('"')[0]
         raise errors.ConfigError(
             errors.Mistake(f"{PREFIX}{field.upper()}", "is not JSON", "write the whole group as JSON")
         ) from error
-    mistakes = tuple(_mistakes(settings))
-    if mistakes:
-        raise errors.ConfigError(mistakes)
-    return settings
+    content = _over(_over(content, of_environment), given)
+    return settings_from(content, str(path) if path else "settings", _variables())
+
+
+def _over(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of which the second come before the first, group by group."""
+    groups = {name for name, each in high.items() if isinstance(each, dict) and isinstance(low.get(name), dict)}
+    return {**low, **{name: _over(low[name], each) if name in groups else each for name, each in high.items()}}
 
 
 def _content_of(path: Path) -> dict[str, Any]:
@@ -364,35 +347,23 @@ def _content_of(path: Path) -> dict[str, Any]:
     return content
 
 
-class GivenSettings(OperatorSettings):
-    """Settings from given values and defaults only, for settings of another process: reads no environment."""
+def settings_from(
+    content: Mapping[str, Any], where: str = "settings", variables: Mapping[tuple[str | int, ...], str] | None = None
+) -> OperatorSettings:
+    """Settings from this content and the defaults; reads no environment.
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003 - the library's protocol
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return (init_settings,)
-
-
-def settings_from(content: Mapping[str, Any], where: str = "settings") -> OperatorSettings:
-    """Settings from this content and the defaults.
-
-    where: origin of the content, for error messages. Raises ConfigError with all errors.
+    where: origin of the content, for error messages. variables: those that gave a setting. Raises ConfigError with all
+    errors.
     """
-
     try:
-        settings = GivenSettings(**content)
-    except (ValidationError, TypeError) as error:
-        raise errors.ConfigError(tuple(_wrong(where, error))) from error
-    mistakes = tuple(_mistakes(settings))
-    if mistakes:
-        raise errors.ConfigError(mistakes)
-    return settings
+        settings = OperatorSettings(**content)
+    except TypeError as error:
+        raise errors.ConfigError(errors.Mistake(where, f"cannot be read: {error}")) from error
+    except ValidationError as error:
+        raise errors.ConfigError(
+            tuple(field_errors.setting_mistakes(error, where, OperatorSettings, variables))
+        ) from error
+    return with_changes(settings)
 
 
 def with_changes(settings: OperatorSettings, **changes: Any) -> OperatorSettings:
@@ -410,15 +381,6 @@ def _variables() -> dict[tuple[str | int, ...], str]:
     """Variables of the environment that override settings, by the path of the setting."""
     named = (name for name in os.environ if name.upper().startswith(PREFIX))
     return {tuple(name[len(PREFIX) :].lower().split("__")): name for name in named}
-
-
-def _wrong(
-    where: str, error: ValidationError | TypeError, variables: Mapping[tuple[str | int, ...], str] | None = None
-) -> Iterator[errors.Mistake]:
-    if isinstance(error, TypeError):
-        yield errors.Mistake(where, f"cannot be read: {error}")
-        return
-    yield from field_errors.setting_mistakes(error, where, OperatorSettings, variables)
 
 
 def _mistakes(settings: OperatorSettings) -> Iterator[errors.Mistake]:

@@ -53,9 +53,6 @@ def _taken(event: act.Event, state: act.ArbiterState, now_s: float, settings: Se
             return _found(state, event, now_s), ()
         case act.ReachedLease(call, used_bytes):
             return _reached(state, call, used_bytes), ()
-        case act.FeedsRunner(call, feeds):
-            known = state.calls.get(call)
-            return (state, ()) if known is None else (state.with_call(replace(known, feeds_runner=feeds)), ())
         case act.Ended(call, peak_bytes):
             return _ended(state, call, peak_bytes, now_s), ()
         case act.Used():
@@ -206,17 +203,11 @@ def _end_overdue(state: act.ArbiterState, now_s: float, settings: Settings) -> l
     for call in list(state.calls.values()):
         if call.frozen is None or call.ending is not None:
             continue
-        bound_s, reason = _frozen_bound(call, settings)
-        if now_s >= call.frozen_since_s + bound_s:
-            state, done = ladder.killed(state, call, reason)
+        if now_s >= call.frozen_since_s + settings.frozen_s:
+            outgrew = call.outgrown and call.wants_more
+            state, done = ladder.killed(state, call, "OUTGREW_CLAIM" if outgrew else "FROZEN_TOO_LONG")
             actions.extend(done)
     return state, tuple(actions)
-
-
-def _frozen_bound(call: act.RunningCall, settings: Settings) -> tuple[float, act.Reason]:
-    if call.feeds_runner:
-        return settings.pipe_s, "RUNNER_WAITS_FOR_FROZEN_CALL"
-    return settings.frozen_s, "OUTGREW_CLAIM" if call.outgrown and call.wants_more else "FROZEN_TOO_LONG"
 
 
 def _break_stalemate(state: act.ArbiterState, _: float, __: Settings) -> ladder.Step:
@@ -305,11 +296,8 @@ def _relieve_or_restore(state: act.ArbiterState, now_s: float, settings: Setting
 def next_timer_s(state: act.ArbiterState, settings: Settings, stepped_at_s: float) -> float:
     """Next instant after the last step at which something changes without an event; infinity where nothing waits."""
     instants = [asked.asked_at_s + bound for asked in state.queue for bound in (settings.starvation_s, asked.wait_s)]
-    instants += [
-        call.frozen_since_s + _frozen_bound(call, settings)[0]
-        for call in state.calls.values()
-        if call.frozen is not None
-    ]
+    frozen = (call for call in state.calls.values() if call.frozen is not None)
+    instants += [call.frozen_since_s + settings.frozen_s for call in frozen]
     instants += [asked_at_s + settings.ask_s for asked_at_s in state.asked.values()]
     instants.append(state.relieved_at_s + settings.settle_s)
     return min((at_s for at_s in instants if at_s > stepped_at_s), default=float("inf"))

@@ -1,9 +1,8 @@
 """Wants, needs for memory that are not met yet, and the ladder: the next step that makes room for one, gentlest first.
 
-Queueing came before it: the want was not granted. Then leases shrink to what is used, and the calls that are outranked
-get less CPU. Then the first victim is frozen, what it holds is reclaimed, its agent is asked to shrink, and the call is
-killed; then the next victim. Last of all, an agent of a lower priority. Each step has time to show its effect, in which
-other calls may end: the victim then goes on.
+Queueing came before it: the want was not granted. Then leases shrink to what is used. Then the first victim is frozen,
+what it holds is reclaimed, its agent is asked to shrink, and the call is killed; then the next victim. Last of all, an
+agent of a lower priority. Each step has time to show its effect, in which other calls may end: the victim then goes on.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,7 +11,7 @@ from dataclasses import dataclass, replace
 from isolation import state as act
 from isolation.admission import is_safe
 from isolation.ledger import MemoryLedger, Reservation
-from isolation.settings import LOW_CPU_WEIGHT, NORMAL_CPU_WEIGHT, Rung, Settings
+from isolation.settings import Rung, Settings
 
 Step = tuple[act.ArbiterState, tuple[act.Action, ...]]
 
@@ -180,8 +179,8 @@ def relieve(state: act.ArbiterState, want: Want, now_s: float, settings: Setting
         return state, ()
     victims = outranked(state, want)
     reason: act.Reason = "AGENT_NEEDS_MEMORY" if isinstance(want, AgentWant) else "HIGHER_PRIORITY_NEEDS_MEMORY"
-    for rung in settings.rungs:
-        stepped = _rung(rung, state, victims, reason, now_s, settings)
+    for rung in settings.rungs if victims else ():
+        stepped = _rung(rung, state, victims[0], reason, now_s, settings)
         if stepped is not None:
             after, actions = stepped
             return replace(after, relieved_at_s=now_s) if actions else after, actions
@@ -192,29 +191,17 @@ def relieve(state: act.ArbiterState, want: Want, now_s: float, settings: Setting
 
 
 def _rung(
-    rung: Rung,
-    state: act.ArbiterState,
-    victims: list[act.RunningCall],
-    reason: act.Reason,
-    now_s: float,
-    settings: Settings,
+    rung: Rung, state: act.ArbiterState, first: act.RunningCall, reason: act.Reason, now_s: float, settings: Settings
 ) -> Step | None:
-    """One rung for the first victim, the CPU's for all of them; None where it has nothing left to give."""
-    first = victims[0] if victims else None
+    """One rung for the first victim; None where it has nothing left to give."""
     match rung:
-        case "slow down":
-            fast = [call for call in victims if call.cpu_weight > LOW_CPU_WEIGHT and call.frozen is None]
-            for call in fast:
-                state = state.with_call(replace(call, cpu_weight=LOW_CPU_WEIGHT))
-            slowed = tuple(act.SetCpuWeight(call.name, LOW_CPU_WEIGHT, "HIGHER_PRIORITY_NEEDS_CPU") for call in fast)
-            return (state, slowed) if fast else None
-        case "freeze" if first is not None and first.frozen is None and not first.feeds_runner:
+        case "freeze" if first.frozen is None:
             # What its lease holds beyond its use goes with the next readings.
             frozen = replace(first, frozen=reason, frozen_since_s=now_s)
             return state.with_call(frozen), (act.Freeze(first.name, reason),)
-        case "reclaim" if settings.swap and first is not None and not first.reclaimed:
+        case "reclaim" if settings.swap and not first.reclaimed:
             return state.with_call(replace(first, reclaimed=True)), (act.Reclaim(first.name, first.used_bytes, reason),)
-        case "ask" if first is not None:
+        case "ask":
             sandbox = first.request.sandbox
             asked_at_s = state.asked.get(sandbox)
             if asked_at_s is None:
@@ -224,9 +211,8 @@ def _rung(
             # The memory of an earlier victim may be still to come back.
             if any(call.ending is not None for call in state.calls.values()):
                 return state, ()
-            return killed(state, first, reason) if first is not None else None
-        case _:
-            return None
+            return killed(state, first, reason)
+    return None
 
 
 def killed(state: act.ArbiterState, call: act.RunningCall, reason: act.Reason) -> Step:
@@ -235,18 +221,10 @@ def killed(state: act.ArbiterState, call: act.RunningCall, reason: act.Reason) -
 
 
 def restored(state: act.ArbiterState) -> Step:
-    """Calls that made way go on: thawed, and with their CPU back. Their leases grow as they ask for more."""
+    """Calls that made way go on: thawed. Their leases grow as they ask for more."""
     actions: list[act.Action] = []
     for call in state.calls.values():
-        if call.ending is not None:
-            continue
-        back = call
-        if call.frozen is not None and not call.wants_more:
-            back = replace(back, frozen=None, reclaimed=False)
+        if call.ending is None and call.frozen is not None and not call.wants_more:
+            state = state.with_call(replace(call, frozen=None, reclaimed=False))
             actions.append(act.Thaw(call.name, "FITS"))
-        if call.cpu_weight != NORMAL_CPU_WEIGHT:
-            back = replace(back, cpu_weight=NORMAL_CPU_WEIGHT)
-            actions.append(act.SetCpuWeight(call.name, NORMAL_CPU_WEIGHT, "FITS"))
-        if back is not call:
-            state = state.with_call(back)
     return replace(state, asked={}) if state.asked else state, tuple(actions)

@@ -160,9 +160,6 @@ class SandboxTree:
         """Limit of the leaf of light calls: behind it the kernel kills the largest of them."""
         self._limit(self.light_group(sandbox), "memory.max", max_bytes)
 
-    def set_cpu_weight(self, sandbox: str, call: str, weight: int) -> None:
-        self.files.write(self.call_group(sandbox, call), "cpu.weight", str(weight))
-
     def freeze(self, sandbox: str, call: str) -> None:
         self.files.write(self.call_group(sandbox, call), "cgroup.freeze", "1")
 
@@ -287,8 +284,6 @@ class HostFacts:
     is_writable: bool
     kernel: str
     """Text of /proc/version."""
-    has_pressure: bool
-    """Whether the kernel reports pressure stall information (PSI)."""
     has_kill: bool
     """Whether the kernel has cgroup.kill (Linux 5.14)."""
 
@@ -317,7 +312,7 @@ def capability_of(facts: HostFacts) -> Capability:
         return Capability("observe", f"controllers are not delegated to this cgroup: {', '.join(missing)}")
     if not facts.has_kill:
         return Capability("observe", "the kernel has no cgroup.kill: isolation needs Linux 5.14 or newer")
-    return Capability("full", "cgroup v2, writable" + ("" if facts.has_pressure else "; no pressure information"))
+    return Capability("full", "cgroup v2, writable")
 
 
 _ID = re.compile(r"(?:[a-z0-9+.-]+://)?([a-z0-9]{12,128})")

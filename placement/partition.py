@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from cluster.arrays import BoolArray, IntArray, Names
+from cluster.arrays import BoolArray, IntArray
 from cluster.nodes import NodeFilter
 from cluster.power_floors import PowerFloors
-from cluster.snapshot import PENDING, PodTable, Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import PodShape, is_pinned
 from placement.engine.packer import filters_of
 
@@ -139,17 +139,6 @@ def _only(snapshot: Snapshot, with_node: BoolArray, with_pod: BoolArray) -> Snap
     return replace(
         snapshot,
         nodes=nodes.only(rows),
-        pods=PodTable(
-            names=Names(pods.names[int(row)] for row in kept),
-            shape=pods.shape[kept],
-            shapes=pods.shapes,
-            node=new_row[pods.node[kept]],
-            devices=pods.devices[kept],
-            priority=pods.priority[kept],
-            gang=new_gang[pods.gang[kept]],
-            owner=tuple(pods.owner[int(row)] for row in kept),
-            movable=pods.movable[kept],
-            **pods.sparse_at(kept),
-        ),
+        pods=replace(pods.only(kept), node=new_row[pods.node[kept]], gang=new_gang[pods.gang[kept]]),
         gangs=tuple(snapshot.gangs[gang] for gang in gangs),
     )

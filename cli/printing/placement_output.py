@@ -9,10 +9,10 @@ from shutil import get_terminal_size
 
 import numpy as np
 
+from cli.inputs.runs import report_facts
 from cli.inputs.sweeps import ContestResult
 from cli.printing.tables import GAP, PIPE_WIDTH, fitted, table
 from cluster.arrays import FloatArray
-from cluster.version import VERSION
 from simulator.packing.policy_comparison import PolicySummary, Spread, summarise
 from simulator.reports import sweep_report
 
@@ -115,23 +115,19 @@ def _spread_record(values: FloatArray) -> Mapping[str, float | None]:
     return {name: round(v, 6) if math.isfinite(v) else None for name, v in (("mean", spread.mean), ("sd", spread.sd))}
 
 
-def as_html(result: ContestResult, *, command: str, machine: str) -> str:
+def as_html(result: ContestResult) -> str:
     """HTML report (simulator/reports/sweep_report.py)."""
-    rules = result.contest.rules
-    renamed = ("node names are shuffled",) if rules.rename_nodes else ()
-    moves = (f"at most {rules.move_share:.1%} of the pods move to make room for others",) if rules.move_share else ()
-    about = sweep_report.Circumstances(
-        command=command,
-        started_at=f"{result.started_at:%Y-%m-%d %H:%M} UTC",
-        wall_s=result.wall_s,
-        machine=machine,
-        version=VERSION,
-        rules=(renamed + moves),
-        prices=result.contest.prices,
-        prices_source=result.contest.prices_source,
-        stopped=result.swept.stopped,
-    )
-    return sweep_report.render_report(summaries_of(result), _traces(result), about)
+    contest, rules = result.contest, result.contest.rules
+    facts = [("seeds", ", ".join(map(str, sorted({run.seed for run, _ in result.swept.done}))))]
+    if rules.rename_nodes:
+        facts.append(("node names", "shuffled"))
+    if rules.move_share:
+        facts.append(("moves", f"at most {rules.move_share:.1%} of the pods move to make room for others"))
+    if contest.prices:
+        prices = ", ".join(f"{name} ${price:.2f}" for name, price in contest.prices.items())
+        facts.append(("prices", f"{prices} per GPU and hour ({contest.prices_source})"))
+    about = report_facts(result.started_at, result.wall_s, *facts)
+    return sweep_report.render_report(summaries_of(result), _traces(result), about, result.swept.stopped)
 
 
 def summaries_of(result: ContestResult) -> tuple[PolicySummary, ...]:

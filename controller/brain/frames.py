@@ -10,20 +10,15 @@ Size: 60,000 pods on 6,000 nodes, 4 MB, 30 ms to make and read (benchmarks/brain
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
 
 import msgspec
 
-from cluster import actions, autoscaling, demand, errors, plans, workloads
+from cluster import actions, autoscaling, demand, errors, plans
 from cluster.frame import Buffer, FrameError, framed, no_columns, unframed
 from cluster.snapshot import HealthInput, Snapshot
 from controller.deciders.decider import LARGEST_MEMORY, Proposal, Proposer
 from controller.deciders.load_fits import ShardFits
 from controller.deciders.remediation import HealthFacts, HealthOutcome
-
-LAST_BY_GPU_TYPE = 2
-"""Last version of the format in which instances were counted by GPU type, instead of by instance type."""
-
 
 KINDS: Mapping[type, type] = {HealthInput: HealthFacts, plans.HealthResult: HealthOutcome, plans.FitsResult: ShardFits}
 """What snapshots and plans hold of deciders whose types only these know."""
@@ -67,7 +62,7 @@ def snapshot_frame(snapshot: Snapshot) -> bytes:
 
 def snapshot_from_frame(frame: Buffer) -> Snapshot:
     """The snapshot in a frame. Raises FrameError."""
-    return unframed(Snapshot, frame, _upgraded, KINDS)
+    return unframed(Snapshot, frame, KINDS)
 
 
 def plan_frame(plan: plans.Plan) -> bytes:
@@ -85,7 +80,7 @@ def plan_frame(plan: plans.Plan) -> bytes:
 
 def plan_from_frame(frame: Buffer, kinds: Sequence[type[actions.Action]] = actions.ACTIONS) -> plans.Plan:
     """The plan in a frame, whose actions are of these kinds. Raises FrameError."""
-    read = unframed(_PlanHead, frame, _upgraded, KINDS)
+    read = unframed(_PlanHead, frame, KINDS)
     decoders = {kind.__name__: msgspec.msgpack.Decoder(kind) for kind in kinds}
 
     def step(head: _StepHead) -> plans.Step:
@@ -103,27 +98,6 @@ def plan_from_frame(frame: Buffer, kinds: Sequence[type[actions.Action]] = actio
         raise
     except errors.UNREADABLE as error:
         raise FrameError(f"the plan cannot be read: {error}") from error
-
-
-def _upgraded(form: int, head: Buffer) -> Buffer:
-    return memoryview(_with_instance_types(head)) if form <= LAST_BY_GPU_TYPE else head
-
-
-def _with_instance_types(head: Buffer) -> bytes:
-    """Head of a frame by GPU types, with instance types of one device in their place."""
-
-    def upgraded(value: Any, name: str = "") -> Any:
-        if isinstance(value, list):
-            return [upgraded(each) for each in value]
-        if not isinstance(value, dict):
-            return value
-        if name in ("instances", "replicas"):
-            return {workloads.InstanceType(gpu_type): count for gpu_type, count in value.items()}
-        if name == "routing":
-            value["instance_types"] = [workloads.InstanceType(gpu_type) for gpu_type in value.pop("gpu_types")]
-        return {key: upgraded(each, key) for key, each in value.items()}
-
-    return msgspec.msgpack.encode(upgraded(msgspec.msgpack.decode(head)))
 
 
 _LENGTH = 8

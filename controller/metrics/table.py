@@ -288,7 +288,7 @@ gauge tonnage_sandbox_node_bytes{kind}
 
 SANDBOX_COUNTS = described("""
 counter tonnage_sandbox_happenings_total{policy, what, reason}
-    What happened to tool calls (ToolCallKilled, Frozen, Throttled, Refused) and agents (AgentKilled), by reason.
+    What happened to tool calls (ToolCallKilled, Frozen, Refused) and agents (AgentKilled), by reason.
 """)
 
 METRICS = (

@@ -1,6 +1,6 @@
 """Objects with their origin, a file or the cluster, so that every error names its place."""
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -83,6 +83,19 @@ def put(index: MutableMapping[Key, Value], name: Key, value: Value | None) -> bo
     return before != value
 
 
+@dataclass(frozen=True, slots=True)
+class PlainObject:
+    """Object of a kind of Kubernetes that only decides where pods may go, as it is written, without nulls."""
+
+    kind: str
+    name: str
+    """`name`, or `namespace/name` where the kind has namespaces."""
+    content: Mapping[str, Any]
+    document: Document
+    is_made: bool = False
+    """Whether a controller would make it; one that is written counts instead."""
+
+
 def unreadable(place: str, error: Exception) -> Mistake:
     """Mistake for an object that raises an error, without the error's text, which may hold what its author wrote."""
     problem = f"cannot be read: {type(error).__name__}"
@@ -106,21 +119,17 @@ class Note:
         return f"{self.about}: {self.reason.words}"
 
 
-def checked(content: Any, kind: Kind, place_of: Callable[[Path], str]) -> Iterator[Any | Mistake]:
-    """Errors of an object, and the object itself when each field on its own is valid."""
+def checked(content: Any, kind: Kind, place_of: Callable[[Path], str]) -> tuple[Any, list[Mistake]]:
+    """The object, None unless each field on its own is valid, and all its errors."""
     try:
         made = kind.model.model_validate(content)
     except ValidationError as error:
         errors = error.errors(include_url=False)
         deeper = {wrong["loc"][:depth] for wrong in errors for depth in range(len(wrong["loc"]))}
-        for wrong in errors:
-            # A list may be too short only because its items are invalid themselves.
-            if wrong["type"] != "too_short" or wrong["loc"] not in deeper:
-                yield mistake_from(wrong, place_of, kind.model)
-        return
-    for flaw in kind.flaws(made):
-        yield Mistake(place_of(flaw.path), flaw.problem, flaw.remedy)
-    yield made
+        # A list may be too short only because its items are invalid themselves.
+        told = (wrong for wrong in errors if wrong["type"] != "too_short" or wrong["loc"] not in deeper)
+        return None, [mistake_from(wrong, place_of, kind.model) for wrong in told]
+    return made, [Mistake(place_of(flaw.path), flaw.problem, flaw.remedy) for flaw in kind.flaws(made)]
 
 
 class Findings:

@@ -77,12 +77,13 @@ PATH = "/debug/bundle"
 """Path on the probe port under which a bundle of the recorded cycles is downloaded."""
 
 
-@dataclass(frozen=True, slots=True)
 class Recorder:
-    """Recorder of an operator; without a ring where recording is off."""
+    """Recorder of an operator."""
 
-    settings: OperatorSettings
-    ring: Ring | None
+    def __init__(self, settings: OperatorSettings) -> None:
+        asked, self._settings = settings.record, settings
+        self.ring = Ring(asked.keep_s, asked.most_cycles, asked.most_bytes) if asked.enabled else None
+        """None where recording is off."""
 
     def put(self, cycle: Cycle) -> None:
         """Records a cycle. A failure to record is only logged: the cycle itself is complete."""
@@ -98,15 +99,8 @@ class Recorder:
         if self.ring is None:
             return
         recording, at_s = self.ring.copy(), time.time()
-        says = about(recording, shown(self.settings), self.settings.identity, at_s)
+        says = about(recording, shown(self._settings), self._settings.identity, at_s)
         write_tar(to, files_of(says, recording), at_s)
-
-
-def recorder_of(settings: OperatorSettings) -> Recorder:
-    """The recorder as the settings configure it."""
-    asked = settings.record
-    ring = Ring(asked.keep_s, asked.most_cycles, asked.most_bytes) if asked.enabled else None
-    return Recorder(settings, ring)
 
 
 STUCK_AFTER_S = 120.0
@@ -233,7 +227,7 @@ def operate(
 def started(settings: OperatorSettings, registries: Registries = PRODUCT) -> Iterator[Operator]:
     """The operator with all parts running. On leaving the block it stops writing, then releases the Lease."""
     with ExitStack() as stack:
-        meter, heartbeat, recorder = Meter(), Heartbeat(), recorder_of(settings)
+        meter, heartbeat, recorder = Meter(), Heartbeat(), Recorder(settings)
         loops = RunningLoops(settings, registries)
         cluster = WatchedCluster(settings, registries, loops.each, meter, stack)
         writer = ClusterWriter(settings, cluster, meter, stack)

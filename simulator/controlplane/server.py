@@ -203,14 +203,6 @@ def planned(folder: Folder, settings: ControlPlaneSettings, programs: Programs) 
     return commands.commands(settings, _ports(folder, _running(folder), fresh=False), programs, folder)
 
 
-def process_of(folder: Folder, name: str) -> Process:
-    """Process for tests that kill, freeze or restart one. Raises ControlPlaneError when it does not run."""
-    process = processes.remembered(name, folder.run)
-    if process is None:
-        raise ControlPlaneError(f"{name} of {folder.path} does not run")
-    return process
-
-
 def _converge(
     folder: Folder, state: StartedState, programs: Programs, running: Mapping[str, Process], on_step: OnStep
 ) -> tuple[str, ...]:

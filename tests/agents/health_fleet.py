@@ -33,7 +33,6 @@ from nodeagent.controller_link import ControllerLink
 from nodeagent.health.feed import EVERY_S, HealthFeed
 from nodeagent.health.pod_sockets import SOCKET, Deliver, PodSockets
 from nodeagent.health.processes import NodeProcess, Ranks, Senders
-from power.control.state import LearnedSpikes
 from power.leases.messages import Inventory, Keys, Report, sealed, sealed_text
 from power.leases.mounted_keys import keys_of_node
 from power.rules import PowerRules
@@ -55,7 +54,7 @@ LEAD_S = 5.0
 def control(pipe: Connection, nodes: Sequence[str], pace: float) -> None:
     """The controller: the agents' link in one thread, the analysis in another, as the operator runs them."""
     mailbox, stream, longest_turn_s = ReportQueue(), HealthStream(BySize()), 0.0
-    members = tuple(JobMember(pod_of(node), f"bench/{node}", JOB, node, f"key-{node}", 0.0) for node in nodes)
+    members = tuple(JobMember(pod_of(node), f"bench/{node}", JOB, node, 0.0) for node in nodes)
     stream.follow(
         Members({each.uid: each for each in members}, {JOB: members}), {node: f"key-{node}" for node in nodes}
     )
@@ -118,9 +117,6 @@ class Alone:
 
     def see(self) -> PowerView:
         return self.view
-
-    def learned(self, memory_s: float) -> Mapping[str, LearnedSpikes]:
-        return {}
 
 
 async def _link(queue: ReportQueue, nodes: Sequence[str], ports: list[int]) -> None:

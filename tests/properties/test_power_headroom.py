@@ -46,7 +46,6 @@ def powered(draw: st.DrawFn) -> Snapshot:
         power,
         readings=replace(power.readings, draw_w=draw_w),
         headroom_w=headroom_w,
-        courses={f"s{n}": chance.uniform(0, 1, 24) for n in range(2)},
     )
     return replace(seen, power=power, pods=replace(seen.pods, owner=owner))
 

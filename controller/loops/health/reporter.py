@@ -209,7 +209,7 @@ class HealthReporter:
 
     def _of_nodes(self, reported: Reported, at_s: float) -> Iterator[WriteJob]:
         """The condition of nodes that policies in mode Act govern: False while an incident suspects one."""
-        governed = {node for rules in reported.rules if rules.acts for node in rules.nodes}
+        governed = {node for rules in reported.rules if rules.policy.remediate for node in rules.nodes}
         suspected: dict[str, Incident] = {}
         for incident in reported.outcome.incidents:
             if incident.is_open and incident.phase is not IncidentPhase.PAGED:

@@ -6,20 +6,18 @@ from types import MappingProxyType
 
 import numpy as np
 
-from cluster.changes import OUR_TAINTS, PROBATION_TAINT
 from cluster.power import PowerTable
 from cluster.snapshot import PENDING, Snapshot
 from controller.api.health_policy import Detector, HealthPolicySpec, RemediationOwner
-from controller.api.notation import instant
-from controller.api.structs import Node, NodeTaint
-from controller.deciders.remediation import HealthRules
+from controller.api.notation import instant_or_none
+from controller.api.structs import Node
+from controller.deciders.remediation import HealthRules, our_taint
 from controller.dra.objects import ResourceSlice
 from controller.loops.health.members import allowed_disruptions
 from controller.loops.health.stream import HealthStream, OwnLimit
 from health.remediation import facts
 from health.remediation.incidents import Incident
-from health.verdicts.verdict import Part, Syndrome
-from power.control.admission import speed_of
+from power.control.admission import speed_at
 
 OWNERS = (
     RemediationOwner(name="nvsentinel", label="dgxc.nvidia.com/nvsentinel-state"),
@@ -65,19 +63,8 @@ def evidence_of(
         if says is None or says not in conditions | taints | devices.keys():
             continue
         on = f" on {', '.join(sorted(devices[says])[:4])}" if says in devices else ""
-        yield facts.FaultEvidence(
-            job="",
-            incarnation="",
-            syndrome=Syndrome.NONE,
-            part=Part.NODE,
-            nodes=(facts.NodeKey(node.metadata.name, node.metadata.uid),),
-            pods=(),
-            since_s=now_s,
-            at_s=now_s,
-            confidence=0.8,
-            source=facts.Origin.NEIGHBOUR,
-            shown=(f"{detector.name}: {says}{on}",),
-        )
+        key = facts.NodeKey(node.metadata.name, node.metadata.uid)
+        yield facts.node_fault(key, facts.Origin.NEIGHBOUR, 0.8, now_s, now_s, f"{detector.name}: {says}{on}")
 
 
 def rules_from(specs: Mapping[str, HealthPolicySpec], nodes: Mapping[str, Node]) -> tuple[HealthRules, ...]:
@@ -112,7 +99,7 @@ def rules_from(specs: Mapping[str, HealthPolicySpec], nodes: Mapping[str, Node])
             probation_s=spec.probation.lasts,
             remediate=spec.mode == "Act",
         )
-        made.append(HealthRules(name, policy, governed, acts=spec.mode == "Act"))
+        made.append(HealthRules(name, policy, governed))
     return tuple(made)
 
 
@@ -160,7 +147,9 @@ def _node(
 ) -> facts.NodeFacts:
     meta = node.metadata
     limit = stream.limits.get(meta.name, OwnLimit(1.0, math.inf))
-    taint = our_taint(node.spec.taints, now_s)
+    taints = (our_taint(each.key, each.value, instant_or_none(each.time_added) or now_s) for each in node.spec.taints)
+    taint = next((each for each in taints if each is not None), None)
+    released_s = instant_or_none(meta.annotations.released)
     tested = taint is not None and now_s - taint.at_s >= spec.probation.test and stream.is_clean(meta.name, now_s)
     return facts.NodeFacts(
         key=facts.NodeKey(meta.name, meta.uid),
@@ -170,7 +159,7 @@ def _node(
         owner=owner_of(node, spec),
         ready=node.is_ready,
         tested_s=now_s if tested else -math.inf,
-        released_s=_instant(meta.annotations.released, -math.inf),
+        released_s=-math.inf if released_s is None else released_s,
         shared=jobs > 1,
         own_speed_share=limit.speed_share,
         limited_since_s=limit.since_s,
@@ -205,23 +194,6 @@ def _job(
     )
 
 
-def our_taint(taints: Iterable[NodeTaint], now_s: float) -> facts.OurTaint | None:
-    """The taint that Tonnage set on a node, read back; one whose value was changed is not ours any more."""
-    for taint in taints:
-        incident, _, generation = taint.value.rpartition(".")
-        if taint.key in OUR_TAINTS and incident and generation.isdigit():
-            at_s = _instant(taint.time_added, now_s)
-            return facts.OurTaint(incident, int(generation), at_s, on_probation=taint.key == PROBATION_TAINT)
-    return None
-
-
-def _instant(written: str | None, otherwise: float) -> float:
-    try:
-        return otherwise if written is None else instant(written)
-    except ValueError:
-        return otherwise
-
-
 def controls_among(
     governed: Iterable[str], situation: facts.Situation, incidents: Iterable[Incident]
 ) -> frozenset[str]:
@@ -243,8 +215,8 @@ def own_limits(power: PowerTable, before: Mapping[str, OwnLimit], now_s: float) 
     devices, leases = power.devices, power.leases
     found: dict[str, float] = {}
     for row in np.flatnonzero(devices.managed & (leases.cap_w > 0) & (leases.cap_w < devices.max_w)).tolist():
-        curve = speed_of(power.speeds, power.gpu_types[int(devices.gpu_type[row])], int(power.readings.phase[row]))
-        share = float(np.interp(leases.cap_w[row] / devices.max_w[row], curve.cap_share, curve.speed))
+        product, phase = power.gpu_types[int(devices.gpu_type[row])], int(power.readings.phase[row])
+        share = speed_at(product, phase, float(leases.cap_w[row] / devices.max_w[row]))
         node = power.domains.names[int(devices.domain[row])]
         if share < 1.0:
             found[node] = min(found.get(node, 1.0), share)

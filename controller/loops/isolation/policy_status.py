@@ -20,14 +20,13 @@ WORDS: Mapping[str, str] = {
     "ToolCallKilled": "a tool call was killed",
     "AgentKilled": "the agent was killed, after all tool calls",
     "Frozen": "a tool call was frozen",
-    "Throttled": "a tool call got less CPU",
     "Refused": "a tool call was not admitted",
 }
 """What may happen, with its words in an Event."""
 REASONS = frozenset(get_args(IsolationReason))
 """Codes that a node may report; others are dropped, so that no node can invent series and texts."""
 CALL_STATES = ("running", "queued", "frozen")
-REPORTED = ("ToolCallKilled", "AgentKilled", "Frozen", "Throttled")
+REPORTED = ("ToolCallKilled", "AgentKilled", "Frozen")
 """Happenings with an Event. A refused call is its agent's own affair, and counts in the metrics."""
 
 

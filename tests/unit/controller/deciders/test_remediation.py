@@ -91,7 +91,7 @@ def faulty(name: str) -> FaultEvidence:
 
 
 def rules(snapshot: Snapshot, *, acts: bool = True) -> HealthRules:
-    return HealthRules("all", RemedyPolicy(remediate=acts), frozenset(snapshot.nodes.names), acts=acts)
+    return HealthRules("all", RemedyPolicy(remediate=acts), frozenset(snapshot.nodes.names))
 
 
 def with_facts(

@@ -7,7 +7,7 @@ import numpy as np
 
 from controller.loops.health.job_stream import frames_in
 from controller.loops.health.members import JobMember, Members
-from controller.loops.health.probing import DEADLINE_S, REST_S, AgentState, Probing
+from controller.loops.health.probing import DEADLINE_S, REST_S, Host, Probing
 from controller.loops.health.stream import HealthStream
 from health.probing import Question
 from health.records.frames import HealthReport, ProbeAddress, ProbeOrder, ProbeResult, order_in, packed
@@ -42,10 +42,7 @@ class Fleet:
         self.case, self.deaf = drawn, deaf
         self.network = SimulatedNetwork(drawn, np.random.default_rng(7), hidden=hidden)
         self.nodes = (*self.network.nodes, *SPARES)
-        members = tuple(
-            JobMember(f"u-{node}", f"ns/p-{node}", JOB, node, f"key-{node}", START_S - 100)
-            for node in self.network.nodes
-        )
+        members = tuple(JobMember(f"u-{node}", f"ns/p-{node}", JOB, node, START_S - 100) for node in self.network.nodes)
         self.stream = HealthStream()
         self.stream.follow(
             Members({each.uid: each for each in members}, {JOB: members}), {node: f"key-{node}" for node in self.nodes}
@@ -256,7 +253,9 @@ def hang(**fields: object) -> FaultEvidence:
     return replace(made, probe="pair probes between neighbours of the ring", **fields)  # type: ignore[arg-type]
 
 
-AGENTS = {node: AgentState("life", 5, 100.0, ProbeAddress(node, 1)) for node in ("a", "b", "c1", "c2")}
+AGENTS = {
+    node: Host(100.0, life="life", sequence=5, probes_at=ProbeAddress(node, 1)) for node in ("a", "b", "c1", "c2")
+}
 KEYS = {node: f"key-{node}" for node in AGENTS}
 
 

@@ -39,8 +39,8 @@ def node_of(rank: int) -> str:
 def members(job: str = JOB) -> Members:
     """One pod of the job on each of its nodes, and a pod of another job on the first."""
     names = sorted({node_of(rank) for rank in range(16)})
-    mine = tuple(JobMember(f"u-{name}", f"ns/p-{name}", job, name, f"key-{name}", START_S - 100) for name in names)
-    other = JobMember("u-other", "ns/other", "ns/other", "n0", "key-n0", START_S - 100)
+    mine = tuple(JobMember(f"u-{name}", f"ns/p-{name}", job, name, START_S - 100) for name in names)
+    other = JobMember("u-other", "ns/other", "ns/other", "n0", START_S - 100)
     return Members({each.uid: each for each in (*mine, other)}, {job: mine, "ns/other": (other,)})
 
 
@@ -412,7 +412,7 @@ def test_a_group_whose_members_are_not_all_introduced_does_not_break_the_analysi
         stream.take(f"u-{rank}", "n0", frame(rank, said), START_S)
 
     assert stream.judge(START_S + 5.0) == ()
-    assert stream.is_analysed
+    assert stream.layout is not None
 
 
 def test_a_job_without_a_whole_group_is_not_analysed_yet() -> None:
@@ -421,4 +421,4 @@ def test_a_job_without_a_whole_group_is_not_analysed_yet() -> None:
         stream.take(f"u-{rank}", "n0", frame(rank, records.packed(Kind.PLACE, step=2, at_ns=rank)), START_S)
 
     assert stream.judge(START_S + 5.0) == ()
-    assert not stream.is_analysed
+    assert stream.layout is None
