@@ -11,14 +11,14 @@ others. A longer deadline compares all plans of a shorter one, so it never makes
 snapshot, memory and stage give the same plan on every machine.
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
-from cluster.snapshot import Free, Snapshot
+from cluster.capacity import Free
+from cluster.snapshot import Snapshot
 from placement.batch import column_generation
 from placement.batch.assignment_table import Table, deal_by_best_fit
 from placement.batch.columns import Memory, distinct, remembered
@@ -102,10 +102,6 @@ POLISH_S = 5.0
 choose the stage; with the operator's default of 2 s it never runs."""
 
 
-Pools = Callable[[Batch], Sequence[IntArray]]
-"""Assigns the kinds of a problem to pools: numbers of kinds, each in one of them."""
-
-
 @dataclass(frozen=True, slots=True)
 class BatchSettings:
     """Settings of the batch planner."""
@@ -172,11 +168,6 @@ def rounds_for(batch: Batch, within_s: float) -> int:
     return int(within_s / 2 / round_s)
 
 
-def one_pool(batch: Batch) -> Sequence[IntArray]:
-    """All kinds in one pool, for a planner with one worker."""
-    return [np.arange(len(batch.kinds))]
-
-
 def is_small(batch: Batch) -> bool:
     """Whether a pool is small enough to be planned to the end."""
     return int(batch.kind_nodes.sum()) <= SMALL_POOL_NODES and len(batch.kind) <= SMALL_FLEET_NODES
@@ -199,14 +190,11 @@ def plan_batch(
     *,
     rung: Rung | None = None,
     among: BoolArray | None = None,
-    dealt: Pools = one_pool,
-    pricers: column_generation.Pricers = column_generation.price_in_turn,
 ) -> BatchPlan:
     """Cheapest placements for all pending pods that can start, in dollars per hour.
 
     rung: the highest stage to run; None: the one that fits `settings.within_s`. among: the pods to plan for, shape
-    (pods,); None: all that are pending. dealt: kinds that are priced together; their division changes the work of each
-    worker, not the result.
+    (pods,); None: all that are pending.
     """
     complete = complete_gangs(snapshot)
     if among is not None:
@@ -225,7 +213,7 @@ def plan_batch(
         rest, others = seated(snapshot, near), startable & ~np.isin(snapshot.pods.gang, gangs)
         asked = batch_of(rest, settings.price, others)
     stages = _Stages(asked, rest, others, rest.free(), effort_for(asked, settings))
-    best, relaxation, found = stages.up_to(highest, memory, settings, dealt, pricers)
+    best, relaxation, found = stages.up_to(highest, memory, settings)
     seats = all_seats([near, best.seats])
     waiting = np.setdiff1d(snapshot.pods.pending, seats.row)
     cost = cost_of(snapshot, batch, seats.node, waiting[startable[waiting]])
@@ -271,7 +259,7 @@ class _Stages:
     effort: column_generation.Effort
 
     def up_to(
-        self, highest: Rung, memory: Memory, settings: BatchSettings, dealt: Pools, pricers: column_generation.Pricers
+        self, highest: Rung, memory: Memory, settings: BatchSettings
     ) -> tuple[_Candidate, Relaxed | None, column_generation.SearchResult | None]:
         """Best candidate of the stages up to the highest, with their results.
 
@@ -291,7 +279,7 @@ class _Stages:
         opened = [np.flatnonzero((batch.kind >= 0) & table.content.any(axis=1)) for table in tables]
         patterns = np.concatenate([table.content[rows] for table, rows in zip(tables, opened, strict=True)])
         start = distinct(patterns, np.concatenate([batch.kind[rows] for rows in opened]))
-        for found in column_generation.search(batch, start, relaxation, memory, dealt(batch), pricers, effort):
+        for found in column_generation.search(batch, start, relaxation, memory, effort):
             best = self.best(best, rounded(batch, self.free, found, effort), found.prices.pod_usd)
         # A search that more time would continue has another best plan then, and polishing that may lead elsewhere.
         if highest == "polish" and found.is_last:

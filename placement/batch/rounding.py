@@ -3,7 +3,7 @@
 import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
-from cluster.snapshot import Free
+from cluster.capacity import Free
 from placement.batch.assignment_table import Table
 from placement.batch.column_generation import Effort, SearchResult, pattern_entries
 from placement.batch.columns import Columns, distinct
@@ -102,7 +102,7 @@ def deal_patterns(
             content[taken] = columns.pattern[column]
             opened.append(taken)
     order = np.concatenate(opened) if opened else np.zeros(0, dtype=np.int64)
-    for c in table.order.tolist():
+    for c in table.batch.order.tolist():
         for g in np.flatnonzero(in_group[c] > WHOLE).tolist():
             table.fit(c, int(in_group[c, g] + WHOLE), batch.group == g)
         table.seat(c, order, content[order, c])
@@ -124,7 +124,7 @@ def deal_by_targets(batch: Batch, free: Free, relaxation: Relaxed) -> Table:
         among[nodes] = True
         allowed.append(among)
         targets.append(relaxation.on_kind[:, k])
-    for c in table.order.tolist():
+    for c in table.batch.order.tolist():
         for among, target in zip(allowed, targets, strict=True):
             if (most := round(float(target[c]))) and table.left[c]:
                 table.fit(c, most, among)
@@ -142,7 +142,7 @@ def improved(table: Table, pod_usd: FloatArray, tries: int) -> Table:
     Pods that are left out come first, then nodes: one is emptied on trial, and its pods are placed elsewhere.
     """
     spent = 0
-    for c in table.order.tolist():
+    for c in table.batch.order.tolist():
         while table.left[c] and spent < tries:
             better, used = _freed_for(table, c, tries - spent)
             spent += used
@@ -164,7 +164,7 @@ def _emptied_one(table: Table, pod_usd: FloatArray, tries: int) -> tuple[Table |
     Nodes whose pods are worth little per dollar of them come first: they are the likeliest to be saved.
     """
     batch = table.batch
-    opened = np.flatnonzero(table.room.running & ~batch.in_use & (batch.kind >= 0))
+    opened = np.flatnonzero(table.running & ~batch.in_use & (batch.kind >= 0))
     worth = table.content[opened] @ pod_usd / np.maximum(batch.node_usd[opened], 1e-9)
     for number, node in enumerate(opened[np.argsort(worth, kind="stable")][:tries].tolist(), start=1):
         trial = table.copy()

@@ -50,7 +50,7 @@ def cheapest_relocation(
         return None
     placed = [running[pod] for pod in pods]
     without = nodes_without(packer.ledger, placed)
-    for n in _cheapest_first(packer, shape, placed, without, np.flatnonzero(without.fits(shape))):
+    for n in _cheapest_first(packer, shape, placed, without, np.flatnonzero(without.free.fits(shape))):
         # Result of the move, carried out and undone: the packer's own choices, or None when there are none.
         was = placed[n]
         here: BoolArray = np.zeros(len(packer.nodes), dtype=np.bool_)

@@ -70,13 +70,13 @@ def scarcest(packer: Packer, shape: PodShape) -> str:
     eligible = packer.eligible(shape)
     if not eligible.any():
         return NO_SUCH_NODE
-    with_gpu = packer.ledger.fits(replace(shape, cpu_milli=0, memory_bytes=0))
-    with_cpu = packer.ledger.fits(replace(shape, memory_bytes=0))
+    with_gpu = packer.ledger.free.fits(replace(shape, cpu_milli=0, memory_bytes=0))
+    with_cpu = packer.ledger.free.fits(replace(shape, memory_bytes=0))
     if (eligible & with_cpu).any():
         return MEMORY_BESIDE_GPUS if shape.gpus else MEMORY
     if (eligible & with_gpu).any():
         return CPU_BESIDE_GPUS if shape.gpus else CPU
-    if packer.ledger.fits(shape).any():
+    if packer.ledger.free.fits(shape).any():
         return OTHER_MODELS_ONLY
     if shape.gpus > 1:
         return GPUS_TOGETHER
