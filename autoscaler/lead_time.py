@@ -5,24 +5,13 @@ more slowly look fast, as only quick starts are finished. The estimate is that o
 assumption that stands in before there are enough starts as a few observations of its own.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray
 from cluster.autoscaling import LeadTime
-
-ANY_TYPE = ""
-"""Key of starts whose GPU type is unknown."""
-
-
-@dataclass(frozen=True, slots=True)
-class StartTimes:
-    """Latest finished starts of one GPU type."""
-
-    took_s: tuple[float, ...] = ()
-    """Seconds from order to ready, oldest first, at most `Memory.most`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +24,7 @@ class LeadTimeModel:
     assumed_weight: float = 5.0
     """Number of observed starts that the assumption counts for. Chosen: after 50 it has less than a tenth."""
     most: int = 200
-    """Most starts that are remembered by GPU type; older ones are forgotten."""
+    """Most starts that count; older ones are forgotten."""
     points: int = 20
     """Points of the distribution."""
 
@@ -43,27 +32,8 @@ class LeadTimeModel:
 MODEL = LeadTimeModel()
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedStarts:
-    """Finished starts by GPU type."""
-
-    by_type: Mapping[str, StartTimes] = field(default_factory=dict)
-
-    def plus(self, took_s: Sequence[float], gpu_type: str = ANY_TYPE, most: int = MODEL.most) -> "ObservedStarts":
-        """With these finished starts, in order; impossible durations (negative, not finite) are left out."""
-        known = self.by_type.get(gpu_type, StartTimes()).took_s
-        valid = tuple(float(each) for each in took_s if np.isfinite(each) and each >= 0)
-        return ObservedStarts({**self.by_type, gpu_type: StartTimes((*known, *valid)[-most:])})
-
-    def lead_time(
-        self, pending_s: Sequence[float] = (), gpu_type: str = ANY_TYPE, model: LeadTimeModel = MODEL
-    ) -> LeadTime:
-        """Distribution of the lead time of a start now. pending_s: ages of starts that are not ready yet."""
-        return lead_time_of(self.by_type.get(gpu_type, StartTimes()).took_s, pending_s, model)
-
-
 def lead_time_of(took_s: Sequence[float], pending_s: Sequence[float], model: LeadTimeModel = MODEL) -> LeadTime:
-    """Distribution of the lead time, from finished starts and the ages of pending ones."""
+    """Distribution of the lead time, from seconds that finished starts took and the ages of pending ones."""
     latest = np.asarray(took_s, dtype=np.float64)[-model.most :]
     oldest_pending = np.sort(np.asarray(pending_s, dtype=np.float64))[-model.most :]
     assumed = np.asarray(model.assumed_s, dtype=np.float64)

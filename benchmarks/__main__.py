@@ -5,11 +5,12 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
-from benchmarks.cases import RAY, Case, Row, all_cases, case_named, inputs_of, say
+from benchmarks.cases import RAY, Row, all_cases, case_named, inputs_of, say
 from benchmarks.tables import json_line, shown, text_of
 from cli.printing.tables import table
 from cluster.errors import ConfigError, TonnageError
@@ -67,7 +68,8 @@ def run(
     given |= {key: value for key, value in (("seeds", seeds), ("jobs", jobs)) if value is not None}
     with _told():
         found = case_named(name)
-        _require(found)
+        if RAY in found.needs and importlib.util.find_spec("ray") is None:
+            raise click.ClickException(f"{found.name} needs Ray: python -m pip install ray")
         inputs = inputs_of(found, given, data, quick=quick)
     rows: list[Row] = []
     status = 0
@@ -104,21 +106,14 @@ def _timed(rows: object) -> Iterator[Row]:
         yield row
 
 
-def _require(found: Case) -> None:
-    if RAY in found.needs and importlib.util.find_spec("ray") is None:
-        raise click.ClickException(f"{found.name} needs Ray: python -m pip install ray")
-
-
-class _told:  # noqa: N801 - used as a verb
+@contextmanager
+def _told() -> Iterator[None]:
     """Ends the command with status 2 where input is wrong, after all mistakes are on stderr."""
-
-    def __enter__(self) -> None:
-        """Nothing to prepare."""
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, ConfigError):
-            _tell(error)
-            sys.exit(2)
+    try:
+        yield
+    except ConfigError as error:
+        _tell(error)
+        sys.exit(2)
 
 
 def _tell(error: ConfigError) -> None:

@@ -1,18 +1,15 @@
-"""Binding compared: Tonnage and kube-scheduler on one API server, and Tonnage with 10,000 running pods."""
+"""Binding compared: Tonnage and kube-scheduler on one API server."""
 
 import asyncio
-import re
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 import msgspec
-import numpy as np
 
 from benchmarks.cases import CONTROL_PLANE, Row, case
 from cluster.errors import ControlPlaneError
@@ -21,13 +18,13 @@ from controller.kube.request import MERGE_PATCH, KubeReadError, KubeWriteError
 from simulator.controlplane import processes
 from simulator.controlplane.binaries import Programs, control_plane_programs, progress_on
 from simulator.controlplane.commands import API_SERVER, ETCD, Folder
-from simulator.controlplane.server import ControlPlane, down, process_of
+from simulator.controlplane.server import ControlPlane, down
 from simulator.openb.generator import generate
-from tests.builders.whole_gpu_pods import Workload, crowd, fitting, overload, pod_object
+from tests.builders.whole_gpu_pods import Workload, fitting, overload
 from tests.controlplane import testbed
 from tests.controlplane.packed import packed
-from tests.controlplane.processes import cpu_s, resident_mb
-from tests.controlplane.schedulers import CONTENDERS, Contender, Running, cycles
+from tests.controlplane.processes import cpu_s, process_of
+from tests.controlplane.schedulers import CONTENDERS, Contender, Running
 
 QUIET_S = 8.0
 """Time without a bind after which a scheduler is done, seconds: the remaining pods fit nowhere."""
@@ -79,36 +76,7 @@ def binding(
             bare = testbed.without_kubelets(server, programs)
             for _ in range(rounds):
                 for name in contenders:
-                    yield asyncio.run(
-                        _on(bare, programs, partial(backlog_round, contender=CONTENDERS[name], workload=work))
-                    )
-
-
-@case(
-    "binding-running",
-    "Memory, cycles and writes with 10,000 running pods: at rest, and while pods come and go.",
-    quick={"nodes": 20, "pods": 40, "churn_s": 2, "churn": 2, "idle_s": 3.0},
-    needs=(CONTROL_PLANE,),
-)
-def binding_running(
-    *,
-    nodes: int = 1000,
-    pods: int = 10_000,
-    idle_s: float = 20.0,
-    churn_s: int = 45,
-    churn: int = 10,
-    seeds: Sequence[int] = (42,),
-) -> Iterator[Row]:
-    """A row a seed: pods run on simulated kubelets; then an idle phase; then churn, so many pods a second."""
-    for seed in seeds:
-        with control_plane(nodes, seed) as (server, programs):
-            yield asyncio.run(
-                _on(
-                    server,
-                    programs,
-                    partial(running_record, workload=crowd(pods, seed), idle_s=idle_s, churn_s=churn_s, churn=churn),
-                )
-            )
+                    yield asyncio.run(backlog_round(bare, programs, CONTENDERS[name], work))
 
 
 @contextmanager
@@ -122,24 +90,20 @@ def control_plane(nodes: int, seed: int) -> Iterator[tuple[ControlPlane, Program
             down(Folder(Path(path)))
 
 
-async def _on(server: ControlPlane, programs: Programs, work: Callable[[testbed.Rig], Awaitable[Row]]) -> Row:
-    async with testbed.rig_on(server, programs) as rig:
-        return await work(rig)
-
-
-async def backlog_round(rig: testbed.Rig, contender: Contender, workload: Workload) -> Row:
+async def backlog_round(server: ControlPlane, programs: Programs, contender: Contender, workload: Workload) -> Row:
     """Round in which all pods are pending and observed before the scheduler leads, as after a change of leader."""
-    await hold(rig.api, contender.lease)
-    async with begun(rig, contender) as (running, namespace):
-        await testbed.create_pods(rig.api, workload, namespace, contender.scheduler)
-        await digested(running)
-        async with testbed.tallied(rig.api, *watches(namespace)) as (bound, events):
-            before = cpu_now(rig, running)
-            await release(rig.api, contender.lease)
-            start_s = await taken_at_s(rig.api, contender.lease)
-            await until_done(bound, events, len(workload.shapes), start_s)
-            used = cpu_now(rig, running).since(before)
-        return await record_of(rig, contender, workload, namespace, start_s, bound, events, used)
+    async with testbed.rig_on(server, programs) as rig:
+        await hold(rig.api, contender.lease)
+        async with begun(rig, contender) as (running, namespace):
+            await testbed.create_pods(rig.api, workload, namespace, contender.scheduler)
+            await digested(running)
+            async with testbed.tallied(rig.api, *watches(namespace)) as (bound, events):
+                before = cpu_now(rig, running)
+                await release(rig.api, contender.lease)
+                start_s = await taken_at_s(rig.api, contender.lease)
+                await until_done(bound, events, len(workload.shapes), start_s)
+                used = cpu_now(rig, running).since(before)
+            return await record_of(rig, contender, workload, namespace, start_s, bound, events, used)
 
 
 @asynccontextmanager
@@ -147,19 +111,12 @@ async def begun(rig: testbed.Rig, contender: Contender) -> AsyncIterator[tuple[R
     """The scheduler's process, and a namespace that is emptied afterwards."""
     made = await rig.api.write("POST", "/api/v1/namespaces", {"metadata": {"generateName": "round-"}})
     namespace = str(msgspec.json.decode(made)["metadata"]["name"])
-    async with started(rig, contender, {}) as running:
-        yield running, namespace
-    await testbed.delete_pods(rig.api, namespace)
-
-
-@asynccontextmanager
-async def started(rig: testbed.Rig, contender: Contender, settings: Mapping[str, object]) -> AsyncIterator[Running]:
-    """The scheduler's process with these settings."""
-    running = await asyncio.to_thread(contender.start, rig.server, rig.programs, settings)
+    running = await asyncio.to_thread(contender.start, rig.server, rig.programs)
     try:
-        yield running
+        yield running, namespace
     finally:
         await asyncio.to_thread(processes.stop, running.process)
+    await testbed.delete_pods(rig.api, namespace)
 
 
 def watches(namespace: str) -> tuple[tuple[str, Mapping[str, str]], ...]:
@@ -283,78 +240,3 @@ async def taken_at_s(api: Connection, lease: tuple[str, str]) -> float:
 
 def leases_path(lease: tuple[str, str]) -> str:
     return f"/apis/coordination.k8s.io/v1/namespaces/{lease[0]}/leases"
-
-
-NAMESPACE = "running"
-REST_S = 3.0
-"""Time without a write after which all reports of the last pod are done, seconds."""
-RESYNC_S = 2.0
-"""Interval of idle cycles, seconds; with the default of 30 s hardly any cycle would fall into the idle phase."""
-WRITES = re.compile(r'^apiserver_request_total\{([^}]*verb="(?:POST|PUT|PATCH|DELETE|APPLY)"[^}]*)\} (\S+)$', re.M)
-
-
-async def running_record(rig: testbed.Rig, workload: Workload, idle_s: float, churn_s: int, churn: int) -> Row:
-    """Record of one run: Tonnage places pods, simulated kubelets start them; an idle phase; then churn."""
-    await free(rig.api, CONTENDERS["tonnage"].lease)
-    await rig.api.write("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-    async with (
-        started(rig, CONTENDERS["tonnage"], {"resync_s": RESYNC_S, "log_level": "debug"}) as running,
-        testbed.tallied(rig.api, (testbed.pods_path(NAMESPACE), {"fieldSelector": "status.phase=Running"})) as (runs,),
-    ):
-        await taken_at_s(rig.api, CONTENDERS["tonnage"].lease)
-        await testbed.create_pods(rig.api, workload, NAMESPACE, "tonnage")
-        await until_count(runs, len(workload.shapes))
-        await testbed.until_still(lambda: writes(rig), REST_S, LIMIT_S)
-        filled_mb, since = resident_mb(running.process.pid), len(cycles(running))
-        before, cpu_before_s = await writes(rig), cpu_s(running.process.pid)
-        await asyncio.sleep(idle_s)
-        idle_cpu_s = cpu_s(running.process.pid) - cpu_before_s
-        idle_writes, idle_cycles = await writes(rig) - before, len(cycles(running)) - since
-        since, cpu_before_s = len(cycles(running)), cpu_s(running.process.pid)
-        await come_and_go(rig, workload, churn_s, churn)
-        churn_cpu_s = cpu_s(running.process.pid) - cpu_before_s
-        took_s = cycles(running)[since:]
-        return {
-            "contender": "tonnage",
-            "pods": len(workload.shapes),
-            "filled_mb": round(filled_mb, 1),
-            "rss_mb": round(resident_mb(running.process.pid), 1),
-            "peak_mb": round(resident_mb(running.process.pid, "VmHWM"), 1),
-            "idle_cycles": idle_cycles,
-            "idle_writes": idle_writes,
-            "idle_cpu_pct": round(100 * idle_cpu_s / idle_s, 1),
-            "churn_per_s": churn,
-            "churn_s": churn_s,
-            "churn_cycles": len(took_s),
-            "churn_cpu_pct": round(100 * churn_cpu_s / churn_s, 1),
-            "cycle_p50_s": round(float(np.median(took_s)), 3),
-            "cycle_p99_s": round(float(np.percentile(took_s, 99)), 3),
-            "cycle_max_s": round(max(took_s), 3),
-        }
-
-
-async def until_count(started: testbed.Tally, count: int) -> None:
-    begin_s = time.time()
-    while started.count < count:
-        if started.quiet_s(begin_s) > LIMIT_S:
-            raise ControlPlaneError(f"{started.count} of {count} pods run, and no more for {LIMIT_S:.0f} s")
-        await asyncio.sleep(0.1)
-
-
-async def come_and_go(rig: testbed.Rig, workload: Workload, churn_s: int, churn: int) -> None:
-    """Churn: each second the oldest pods are deleted and as many of the same shapes are created."""
-    shapes, count = workload.shapes, len(workload.shapes)
-    begin_s = time.monotonic()
-    for second in range(churn_s):
-        for number in range(second * churn, (second + 1) * churn):
-            old, new = number, number + count
-            await rig.api.write("DELETE", f"{testbed.pods_path(NAMESPACE)}/pod-{old:05d}")
-            pod = pod_object(new, shapes[old % count], NAMESPACE, "tonnage")
-            await rig.api.write("POST", testbed.pods_path(NAMESPACE), pod)
-        await asyncio.sleep(max(0.0, begin_s + second + 1 - time.monotonic()))
-
-
-async def writes(rig: testbed.Rig) -> int:
-    """Number of writes that the API server has accepted, without renewals of Leases."""
-    text = (await rig.api.read("/metrics")).decode()
-    return round(sum(float(count) for labels, count in WRITES.findall(text) if 'resource="leases"' not in labels))

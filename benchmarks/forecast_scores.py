@@ -1,6 +1,6 @@
 """Judging forecasts of load: scores against what came, the peers to beat, and mechanisms that are taken out."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from statistics import NormalDist
 from types import ModuleType
@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autoscaler.forecast import boosted, calibration, fits, linear, online, states
+from autoscaler.forecast import calibration, linear
 from autoscaler.forecast.grid import LEVELS
-from autoscaler.forecast.linear import DAY_S, Season, seasons, smoothed
+from autoscaler.forecast.linear import Season, seasons, smoothed
 from cluster.arrays import FloatArray
 
 _GRID: FloatArray = (np.arange(1, 100) - 0.5) / 99
@@ -119,26 +119,14 @@ def _gaussian_quantiles(errors: NDArray[np.float32]) -> FloatArray:
     return np.asarray(mean[..., None] + deviation[..., None] * _NORMAL, dtype=np.float64)
 
 
-def _columns_without_clock(*arguments: Any) -> NDArray[np.float32]:
-    found = boosted_columns(*arguments)
-    found[..., -3:-1] = 0.0
-    return found
-
-
-boosted_columns: Callable[..., NDArray[np.float32]] = boosted.columns
 MECHANISMS: dict[str, tuple[tuple[ModuleType, str, Any], ...]] = {
     "season": ((linear, "seasons", _flat_seasons),),
-    "week": ((linear, "DAY_S", 7 * DAY_S),),
     "conformal": ((calibration, "conformal_quantiles", _gaussian_quantiles),),
     "widths": ((calibration, "_RATES", np.zeros(2)),),
     "error-scale": ((linear, "_DAMPING", (0.0,)),),
-    "damping": ((linear, "_DAMPING", (1.0,)),),
-    "trial": ((online, "_with_trial", lambda errors, tried, fitted: errors),),  # noqa: ARG005
-    "clock": tuple((room, "columns", _columns_without_clock) for room in (boosted, states, fits)),
 }
-"""What replaces what. season: no season. week: a season of the week instead of the day. conformal: a normal
-distribution. widths: the window of a day alone. error-scale: one scale at all times. damping: a scale without damping.
-trial: the fit's errors on its own history. clock: trees that do not know the minute."""
+"""What replaces what. season: no season. conformal: a normal distribution. widths: the window of a day alone.
+error-scale: one scale at all times."""
 
 
 @contextmanager

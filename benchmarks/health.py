@@ -1,10 +1,6 @@
 """Health: verdicts on generated cases and recorded jobs, our own limits, and costs of recorder and analyser."""
 
-import resource
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from time import process_time
 
@@ -14,31 +10,36 @@ from benchmarks.cases import DATA, Row, Rows, case, numbers
 from benchmarks.tables import grouped
 from health.analysis.excess import TIERS
 from health.probing import AnswerKind
+from health.records.frames import decoded
 from health.records.layout import layout_from
 from health.stream import Analyser, Options
-from health.verdicts.verdict import Cause, FactKind, JobVerdict, Part, Syndrome
-from simulator.health.recorded import TICK_S, recording
+from health.verdicts.verdict import OWN_LIMITS, Cause, FactKind, JobVerdict, Part, Syndrome
+from simulator.health.recorded import recording
 from tests.rigs.health.cases import Case, Probed, SimulatedNetwork, case as drawn_case, probed
 from tests.rigs.health.job import LIMITS, DisturbanceKind
-from tests.rigs.health.large_job import job_of, read_job, write_job
 from tests.rigs.health.simulated_job import START_S, SimulatedJob, takes_out_a_node
 from tonnage.recorder import RING, Recorder
 from tonnage.records import Op
 
 VARIANTS: Mapping[str, Options] = {
     "tonnage": Options(),
-    "simple": Options(clocks=False, tiers=TIERS[:1], points=False, causes=False, facts=False, limits=False),
-    "no clock alignment": Options(clocks=False),
+    "simple": Options(tiers=TIERS[:1], points=False, causes=False),
     "no short windows": Options(tiers=TIERS[-1:]),
     "no long windows": Options(tiers=TIERS[:1]),
     "no point pattern": Options(points=False),
     "no negative verdicts": Options(causes=False),
-    "no hardware evidence": Options(facts=False),
-    "own limits hidden": Options(limits=False),
+    "no hardware evidence": Options(),
+    "own limits hidden": Options(),
     "with pair probes": Options(),
     "probes pass another network": Options(),
 }
-"""`simple` is the first rule that worked: one window of four steps, nothing else."""
+"""`simple` is the first rule that worked: one window of five steps, nothing else."""
+HIDDEN: Mapping[str, tuple[FactKind, ...]] = {
+    "simple": tuple(FactKind),
+    "no hardware evidence": tuple(kind for kind in FactKind if kind not in OWN_LIMITS),
+    "own limits hidden": tuple(OWN_LIMITS),
+}
+"""Facts that a variant is not told."""
 PROBED, PROBED_ELSEWHERE = "with pair probes", "probes pass another network"
 """Variants of the shipped analyser, whose suspicions of the network are confirmed by pair probes; in the second the
 fault is where they do not pass, so that what they say must be no accusation."""
@@ -55,13 +56,13 @@ CAUSES = {
 }
 
 
-def verdicts_on(drawn: Case, options: Options) -> list[JobVerdict]:
-    """All verdicts of a case, tick by tick as its frames arrive."""
+def verdicts_on(drawn: Case, options: Options, hidden: Sequence[FactKind] = ()) -> list[JobVerdict]:
+    """All verdicts of a case, tick by tick as its frames arrive. hidden: facts that the analyser is not told."""
     analyser = Analyser(drawn.layout, options)
     verdicts: list[JobVerdict] = []
     for now_s, frames in drawn.transcript.ticks():
         analyser.take(frames, now_s)
-        verdicts += analyser.judge(now_s, drawn.facts_at(now_s))
+        verdicts += analyser.judge(now_s, [fact for fact in drawn.facts_at(now_s) if fact.kind not in hidden])
     return verdicts
 
 
@@ -85,7 +86,7 @@ def _names_node(drawn: Case, verdict: JobVerdict) -> bool:
 def score(drawn: Case, variant: str) -> Row:
     """Whether the verdicts on a case were right, when, and about what."""
     began_s = process_time()
-    verdicts = verdicts_on(drawn, VARIANTS[variant])
+    verdicts = verdicts_on(drawn, VARIANTS[variant], HIDDEN.get(variant, ()))
     cpu_s = process_time() - began_s
     asking: JobVerdict | None = None
     answer: Probed | None = None
@@ -224,9 +225,9 @@ def health_recorded(*, folder: Path = DATA / "health") -> Iterator[Row]:
     for path in sorted(each for each in folder.iterdir() if (each / "truth.json").exists()):
         job = recording(path)
         ranks = np.arange(job.ranks)
-        analyser = Analyser(layout_from(job.transcript.introductions, node=ranks, nic=ranks))
+        analyser = Analyser(layout_from(decoded(job.introductions), node=ranks, nic=ranks))
         verdicts: list[JobVerdict] = []
-        for now_s, frames in job.transcript.ticks():
+        for now_s, frames in job.ticks:
             analyser.take(frames, now_s)
             verdicts += analyser.judge(now_s)
         first = next((verdict for verdict in verdicts if verdict.blames), None)
@@ -259,11 +260,11 @@ def health_limits(*, seeds: Sequence[int] = numbers("7101-7110"), ranks: int = 3
     for seed in seeds:
         for kind in LIMITS:
             drawn = drawn_case(seed, kind=kind, ranks=ranks)
-            shown, hidden = verdicts_on(drawn, Options()), verdicts_on(drawn, Options(limits=False))
+            shown, hidden = verdicts_on(drawn, Options()), verdicts_on(drawn, Options(), tuple(OWN_LIMITS))
             knowing = (("analyser and remediation", shown, True), ("remediation alone", hidden, True))
             for known_by, verdicts, is_known in (*knowing, ("nobody", hidden, False)):
                 blames = [verdict for verdict in verdicts if verdict.blames]
-                facts = [fact for fact in drawn.facts if fact.kind in (FactKind.POWER_CAP, FactKind.CGROUP_LIMIT)]
+                facts = [fact for fact in drawn.facts if fact.kind in OWN_LIMITS]
                 job = SimulatedJob(drawn.layout, {fact.rank: fact.speed_share for fact in facts if is_known})
                 lost = drawn.disturbance.strength / (1 + drawn.disturbance.strength)
                 is_out = any(
@@ -294,42 +295,3 @@ def health_recorder(*, rounds: int = 20) -> Iterator[Row]:
     jobs_us, own_us = (sorted(each)[rounds // 2] for each in (record_us, send_us))
     row: Row = {"in_the_jobs_thread_us": round(jobs_us, 2), "in_the_recorders_thread_us": round(own_us, 2)}
     yield row | {"share_at_100_per_s": round((jobs_us + own_us) * 1e-4, 6)}
-
-
-@case(
-    "health-scale",
-    "CPU time, memory and lag of the analyser for 10,240 ranks (simulated records).",
-    quick={"ranks": 64, "seconds": 6.0},
-)
-def health_scale(*, ranks: int = 10_240, seconds: float = 14.0, seeds: Sequence[int] = (1,)) -> Iterator[Row]:
-    """A row a seed: a rank becomes slow after four fifths. ranks: a multiple of 64."""
-    for seed in seeds:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "frames"
-            # Another process makes the frames, so that this one's memory is the analyser's.
-            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as other:
-                fault_s = other.submit(write_job, ranks, seconds, seed, path).result()
-            job = job_of(ranks)
-            analyser = Analyser(layout_from(job.introductions(), node=job.node, nic=job.nic))
-            spent_s, records, blames = [], [], []
-            for tick, frames in enumerate(read_job(path), start=1):
-                began_s = process_time()
-                analyser.take(frames, tick * TICK_S)
-                found = analyser.judge(tick * TICK_S)
-                spent_s.append(process_time() - began_s)
-                records.append(len(frames) // 32)
-                blames += [(tick * TICK_S, verdict) for verdict in found if verdict.blames]
-        kept = slice(int(2.0 / TICK_S), None)  # numpy's first calls are over
-        for_s = len(spent_s[kept]) * TICK_S
-        yield {
-            "ranks": ranks,
-            "seed": seed,
-            "records": sum(records),
-            "records_per_s_of_job": round(sum(records[kept]) / for_s),
-            "records_per_cpu_s": round(sum(records[kept]) / sum(spent_s[kept])),
-            "cpu_s_per_s_of_job": round(sum(spent_s[kept]) / for_s, 3),
-            "longest_tick_cpu_s": round(max(spent_s[kept]), 3),
-            "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000),
-            "fault_to_verdict_s": round(blames[0][0] - fault_s, 2) if blames else None,
-            "verdicts": [f"{verdict.syndrome} {verdict.part} {verdict.ranks}" for _, verdict in blames],
-        }

@@ -1,7 +1,7 @@
 """Remediation: one simulated job that it decides on, and the effective training time of a large one under faults."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from math import inf
 from time import process_time
 
@@ -9,41 +9,14 @@ import numpy as np
 
 from benchmarks.cases import Row, Rows, case, numbers
 from benchmarks.tables import grouped
-from health.remediation.facts import RemedyPolicy
-from tests.rigs.health.responses import FaultResponse, Manual, Remediated, RestartOnTimeout, Without, played
+from tests.rigs.health.responses import FaultResponse, Manual, Remediated, RestartOnTimeout, played
 from tests.rigs.health.sizing import advised_interval_s, mean_out_s, mtbf_s, spares
 from tests.rigs.health.training_run import CLUSTER, DAY_S, STOPS_PER_1000_NODE_DAYS, Setup, repairs_s
 
-LIMITLESS = RemedyPolicy(
-    job_quarantines=10**6, cluster_share=inf, out_share=inf, domain_share=inf, domain_suspects=10**6, restarts=10**6
-)
-
-
-@dataclass(frozen=True, slots=True)
-class EttrVariant:
-    """One response, in a fleet that may differ from the others'."""
-
-    response: Callable[[], FaultResponse]
-    setup: Callable[[Setup], Setup] = lambda setup: setup
-
-
-RESPONSES = {
-    "tonnage": EttrVariant(Remediated),
-    "NCCL time-out + restart": EttrVariant(RestartOnTimeout),
-    "NCCL time-out + person": EttrVariant(Manual),
-    "slow: never move": EttrVariant(lambda: Remediated(without=Without(ski_rental="never"))),
-    "slow: move at once": EttrVariant(lambda: Remediated(without=Without(ski_rental="at once"))),
-    "no restart in place": EttrVariant(lambda: Remediated(without=Without(in_place=True))),
-    "no breakers": EttrVariant(lambda: Remediated(LIMITLESS)),
-    "no probation": EttrVariant(lambda: Remediated(RemedyPolicy(probation_s=0.0))),
-    "spares 1 %": EttrVariant(Remediated, lambda setup: replace(setup, spares=round(setup.nodes * 0.01))),
-    "no spares": EttrVariant(Remediated, lambda setup: replace(setup, spares=0)),
-    "checkpoints twice as far apart": EttrVariant(
-        Remediated, lambda setup: replace(setup, interval_s=2 * setup.interval_s)
-    ),
-    "checkpoints half as far apart": EttrVariant(
-        Remediated, lambda setup: replace(setup, interval_s=setup.interval_s / 2)
-    ),
+RESPONSES: Mapping[str, Callable[[], FaultResponse]] = {
+    "tonnage": Remediated,
+    "NCCL time-out + restart": RestartOnTimeout,
+    "NCCL time-out + person": Manual,
 }
 
 T95 = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262, 12: 2.201, 16: 2.131}
@@ -68,20 +41,13 @@ def _summary(rows: Sequence[Row]) -> Rows:
     quick={"seeds": (1,), "days": 1.0, "nodes": 64},
     summary=_summary,
 )
-@case(
-    "health-ettr-mechanisms",
-    "The same without each mechanism of remediation (simulated).",
-    given={"seeds": numbers("1-8"), "variants": tuple(RESPONSES)},
-    quick={"seeds": (1,), "days": 1.0, "nodes": 64, "variants": ("tonnage", "no spares")},
-    summary=_summary,
-)
 def health_ettr(
     *,
     seeds: Sequence[int] = numbers("1-4"),
     days: float = 30.0,
     nodes: int = 1250,
     save_s: float = 1.0,
-    variants: Sequence[str] = ("tonnage", "NCCL time-out + restart", "NCCL time-out + person"),
+    variants: Sequence[str] = tuple(RESPONSES),
 ) -> Iterator[Row]:
     """A row for each variant and seed: the ratio of work that counts to time, and where the rest goes.
 
@@ -100,8 +66,8 @@ def health_ettr(
     for name in variants:
         for seed in seeds:
             began_s = process_time()
-            response = RESPONSES[name].response()
-            run = played(RESPONSES[name].setup(setup), response, seed)
+            response = RESPONSES[name]()
+            run = played(setup, response, seed)
             row: Row = {
                 "variant": name,
                 "seed": seed,

@@ -20,7 +20,7 @@ from cluster import demand, errors, plans
 from controller.settings import settings_from
 from placement.budget import Budget
 from placement.mix import feasibility, heuristics, optimizer, problem, problem_builder
-from tests.builders.many_services import fleet_manifests, tight_manifests
+from tests.builders.many_services import tight_manifests
 from tests.mix_exact.comparison import GAP, compare, observed
 from tests.mix_exact.fleets import Switches
 from tests.rigs.serving import ReplayedService, ServingPool, replay_serving
@@ -302,40 +302,24 @@ def mix_exact(*, seeds: Sequence[int] = numbers("1-400"), options: Sequence[str]
     "mix-services",
     "Services served, gap and CPU time for 12 services on a stock that one solution uses up.",
     quick={"seeds": (1,)},
-    by=("cycle",),
-)
-@case(
-    "mix-services-fleet",
-    "The same for 20 services on 1,000 nodes, three plans in a row.",
-    given={"seeds": numbers("1-5"), "services": 20, "nodes": 1000, "cycles": 3},
-    quick={"seeds": (1,), "services": 4, "nodes": 40, "cycles": 2},
-    by=("cycle",),
+    by=("services",),
 )
 def mix_services(
-    *,
-    seeds: Sequence[int] = numbers("1-50"),
-    services: int = 12,
-    nodes: int = 0,
-    cycles: int = 1,
-    deadline_s: float = 2.0,
+    *, seeds: Sequence[int] = numbers("1-50"), services: int = 12, deadline_s: float = 2.0
 ) -> Iterator[Row]:
-    """A row for each plan. nodes: of eight devices; 0: the stock of a known solution. deadline_s: nominal work each."""
+    """A row for each plan. deadline_s: nominal work each."""
     decide = decider(settings_from({"plan_deadline_s": deadline_s}), awaits_pods=True)
     for seed in seeds:
-        manifests = fleet_manifests(seed, services, nodes=nodes) if nodes else tight_manifests(seed, services)
-        snapshot = observed(manifests)
-        for cycle in range(1, cycles + 1):
-            began_s = time.process_time()
-            plan = decide(snapshot)
-            seconds = time.process_time() - began_s
-            certificate = plan.certificates.get("mix")
-            yield {
-                "seed": seed,
-                "cycle": cycle,
-                "served": sum(each.refusal is None for each in plan.services),
-                "services": len(plan.services),
-                "cost": sum(each.cost_per_hour for each in plan.services),
-                "gap": certificate.gap if certificate else 0.0,
-                "cpu_s": seconds,
-            }
-            snapshot = snapshot.after(plan.actions)
+        snapshot = observed(tight_manifests(seed, services))
+        began_s = time.process_time()
+        plan = decide(snapshot)
+        seconds = time.process_time() - began_s
+        certificate = plan.certificates.get("mix")
+        yield {
+            "seed": seed,
+            "served": sum(each.refusal is None for each in plan.services),
+            "services": len(plan.services),
+            "cost": sum(each.cost_per_hour for each in plan.services),
+            "gap": certificate.gap if certificate else 0.0,
+            "cpu_s": seconds,
+        }

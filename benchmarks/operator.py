@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -119,35 +118,24 @@ def first_cycles(
     ControlPlaneError.
     """
     with installation.marks_by_anybody(site):
-        objects = {"apiVersion": "v1", "kind": "List", "items": [*manifests]}
+        objects = _list(manifests)
         installation.until(lambda: installation.is_applied(site, objects), "the objects are applied", APPLIED_WITHIN_S)
     with installation.operator_of(site) as (_, probes):
         address = f"http://{HOST}:{probes}"
         installation.until(
-            lambda: _count(_recorded(address)) >= cycles, f"{cycles} cycles are recorded", CYCLES_WITHIN_S, 2.0
+            lambda: len(_recorded(address)) >= cycles, f"{cycles} cycles are recorded", CYCLES_WITHIN_S, 2.0
         )
-        yield from islice(_records(_recorded(address)), cycles)
+        yield from ({"cycle": n, **_figures(each)} for n, each in enumerate(_recorded(address)[:cycles], start=1))
         yield {"cycle": "status", **_status(site)}
 
 
 def _recorded(address: str) -> list[RecordedCycle]:
-    """Recorded cycles with at least one service."""
+    """Recorded cycles with at least one service; one that repeats another exactly is counted in the bundle."""
     try:
-        return [each for each in bundle_at(address, 30.0).cycles() if each.snapshot.services]
+        seen = [each for each in bundle_at(address, 30.0).cycles() if each.snapshot.services]
     except ObservationError as error:
         raise ControlPlaneError(str(error)) from error
-
-
-def _count(cycles: Sequence[RecordedCycle]) -> int:
-    return sum(1 + each.entry.repeats for each in cycles)
-
-
-def _records(cycles: Sequence[RecordedCycle]) -> Iterator[Mapping[str, object]]:
-    """A record per cycle; cycles that repeat one exactly are counted in the bundle, and repeated here."""
-    numbers = count(1)
-    for cycle in cycles:
-        for _ in range(1 + cycle.entry.repeats):
-            yield {"cycle": next(numbers), **_figures(cycle)}
+    return [each for each in seen for _ in range(1 + each.entry.repeats)]
 
 
 def _figures(cycle: RecordedCycle) -> Mapping[str, object]:
@@ -210,5 +198,5 @@ async def _churn(site: installation.Site, trace: Snapshot, stream: ChurningStrea
     return float(np.mean(readings))
 
 
-def _list(objects: Iterable[Object]) -> Object:
+def _list(objects: Iterable[Mapping[str, Any]]) -> Object:
     return {"apiVersion": "v1", "kind": "List", "items": [*objects]}

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,23 +35,19 @@ class Variant:
 
     weighing: Weighing = WEIGHING
     settings: scaling_replay.ReplaySettings = field(default_factory=scaling_replay.ReplaySettings)
-    forecasts: str = "whole"
+    forecasts: str = ""
+    """Mechanism that is taken out of the forecasts."""
     random_leads: bool = False
 
 
 VARIANTS: Mapping[str, Variant] = {
     "nothing": Variant(),
     "switching cost": Variant(replace(WEIGHING, start_s=0.0, stop_s=0.0)),
-    "reactive floor": Variant(replace(WEIGHING, floor=False)),
     "cost of a return": Variant(replace(WEIGHING, returns=False)),
     "stabilization": Variant(settings=scaling_replay.ReplaySettings(behavior=UNLIMITED)),
-    "season": Variant(forecasts="season"),
     "conformal": Variant(forecasts="conformal"),
-    "self-demotion": Variant(forecasts="self-demotion"),
-    "boosting": Variant(forecasts="boosting"),
     "nothing, random leads": Variant(random_leads=True),
     "learned lead time": Variant(settings=scaling_replay.ReplaySettings(learned_lead=False), random_leads=True),
-    "lead time's spread": Variant(replace(WEIGHING, lead_points=1), random_leads=True),
 }
 FIRST = 60
 """Decisions within which a tuner should be near the best static limit."""
@@ -63,11 +58,10 @@ TUNERS: Mapping[str, Callable[[Rules], Tuner[Any]]] = {
     "hill-climb": HillClimb,
     "aimd": Aimd,
     "q-learning": QLearning,
-    "q-learning-tuned": partial(QLearning, step=4, epsilon=0.3),
     "static-start": lambda rules: Static(rules.start),
     "static-knative": lambda _rules: Static(KNATIVE_DEFAULT),
 }
-"""By name. q-learning: as in its paper; q-learning-tuned: the step and epsilon with the most goodput on seeds 1-10."""
+"""By name. q-learning: as in its paper."""
 
 TRACES = tuple(
     DATA / "demand" / f"{name}_60s{more}.csv"
@@ -122,7 +116,6 @@ def scaling(
     *,
     traces: Sequence[Path] = TRACES,
     leads: Sequence[float] = (2.0, 5.0, 10.0),
-    lead_spread: float = 0.0,
     policies: Sequence[str] = study.NAMES,
     tuned: bool = True,
     train_days: int = 7,
@@ -131,18 +124,14 @@ def scaling(
     """A row for each trace, lead time and policy, minute by minute; without traces, of a generated one.
 
     The scale is 40 replicas at the 99.5th percentile of the training days. Replica-hours are billed from the order, and
-    their ratio is to an oracle that knows the load. J = ratio + 99 × shortfall. leads: minutes from order to ready, of
-    which lead_spread is the deviation of the logarithm. tuned: each policy with its best parameter in hindsight, too.
+    their ratio is to an oracle that knows the load. J = ratio + 99 × shortfall. leads: minutes from order to ready.
+    tuned: each policy with its best parameter in hindsight, too.
     """
     study.check_policies(tuple(policies))
     for scenario in scenarios(traces, train_days, days):
         outlook = study.outlook_of(study.forecasts_of(scenario))
         for minutes in leads:
-            drawn = (
-                scaling_replay.Leads.lognormal(60.0 * minutes, lead_spread)
-                if lead_spread
-                else scaling_replay.Leads((60.0 * minutes,))
-            )
+            drawn = scaling_replay.Leads((60.0 * minutes,))
             for name in policies:
                 began_s = time.process_time()
                 row: Row = dict(study.record_of(scenario, drawn, study.replayed(scenario, name, drawn, outlook)))
@@ -183,7 +172,10 @@ def scaling_ablation(
     """A row for each trace, lead time and variant; those of lead times are on random ones."""
     chosen = {name: each for name, each in VARIANTS.items() if name.startswith("nothing") or name in without}
     for scenario in scenarios(traces, train_days, days):
-        outlooks = {name: _outlook(scenario, name) for name in {each.forecasts for each in chosen.values()}}
+        outlooks = {}
+        for name in {each.forecasts for each in chosen.values()}:
+            with taken_out(name or None):
+                outlooks[name] = study.outlook_of(study.forecasts_of(scenario))
         for minutes in leads:
             fixed = scaling_replay.Leads((60.0 * minutes,))
             for name, variant in chosen.items():
@@ -195,19 +187,6 @@ def scaling_ablation(
                 )
                 about = {"without": name.partition(",")[0], "leads": "random" if variant.random_leads else "fixed"}
                 yield dict(study.record_of(scenario, fixed, found)) | about
-
-
-def _outlook(scenario: scaling_replay.LoadScenario, forecasts: str) -> scaling_replay.Outlook:
-    """Forecasts without a mechanism."""
-    match forecasts:
-        case "whole":
-            return study.outlook_of(study.forecasts_of(scenario))
-        case "self-demotion":
-            return study.outlook_of(study.forecasts_of(scenario, asked=study.of_the_richest))
-        case "boosting":
-            return study.outlook_of(study.forecasts_of(scenario, fitted=partial(fit, boosted=False)))
-    with taken_out(forecasts):
-        return study.outlook_of(study.forecasts_of(scenario))
 
 
 def idle_summary(rows: Sequence[Row]) -> Rows:

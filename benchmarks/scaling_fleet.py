@@ -16,7 +16,7 @@ from cluster.errors import ConfigError, Mistake
 from cluster.workloads import GpuType, ModelService
 from controller.snapshot.services import ReplicaUnit, replica_unit
 from simulator.scaling.replay import PEAK_REPLICAS, LoadScenario, scenario_of
-from simulator.scaling.study import forecasts_of, foreseen, outlook_of
+from simulator.scaling.study import forecasts_of, outlook_of
 from simulator.scaling.traces import generated_trace, read_trace
 from tests.rigs.scaling import mixed_policies
 from tests.rigs.scaling.mixed_fleet import MixCapacity, MixedService, MixRun, account_of, fleet_of
@@ -29,8 +29,7 @@ SINGLE = "hpa-single"
 NAMES = ("tonnage", SINGLE, "hpa-static-mix", "fixed-mix", "foresight")
 """tonnage: the operator. hpa-single: HPA at 70 % on the cheapest type that meets the SLO alone. hpa-static-mix: HPA at
 70 % on multiples of the mix for the peak. fixed-mix: the mix for the highest load of the training days. foresight: a
-bound that none may reach. Besides: tonnage-foreseen, the operator with forecasts that know the load, and
-foresight-whole, the bound in whole instances."""
+bound that none may reach."""
 
 
 @case(
@@ -47,10 +46,7 @@ def scaling_fleet(
     stock: int = 24,
     lead_min: float = 5.0,
     days: float = 7.0,
-    target: float = mixed_policies.HPA_TARGET,
-    headroom: float | None = None,
     miss_cost: float | None = None,
-    down_window_s: float | None = None,
     policies: Sequence[str] = NAMES,
 ) -> Iterator[Row]:
     """A row for each policy.
@@ -58,11 +54,11 @@ def scaling_fleet(
     The load's scale is 40 replicas at the 99.5th percentile of seven training days; a replica is an instance of the
     cheapest type for each request. Instances are billed from their order until they are stopped. A request counts if
     the ready instances serve its minute's rate within the SLO, with the headroom for bursts that the planner of mixes
-    keeps, which is the same for all policies. Only the one type and the fixed mix have unlimited stock. target:
-    utilization the HPAs aim at. miss_cost, down_window_s: of the operator's policy; null: its kind's.
+    keeps, which is the same for all policies. Only the one type and the fixed mix have unlimited stock. miss_cost: of
+    the operator's policy; null: its kind's.
     """
     said = read_profiles(profiles) if profiles else roofline_profiles()
-    fleet = _fleet(said, workload, slo, stock, headroom)
+    fleet = _fleet(said, workload, slo, stock)
     unit, whole_days = _unit(fleet), math.ceil(days)
     load = read_trace(trace) if trace else generated_trace(1, 7 + whole_days)
     in_replicas = scenario_of(load, 7, whole_days)
@@ -72,8 +68,6 @@ def scaling_fleet(
         *(unit.load * in_replicas.trained, in_replicas.unit / unit.load),
     )
     spec: dict[str, Any] = {} if miss_cost is None else {"objective": {"missCost": miss_cost}}
-    if down_window_s is not None:
-        spec["behavior"] = {"scaleDown": {"stabilizationWindowSeconds": round(down_window_s)}}
     lead_s, peak = 60.0 * lead_min, PEAK_REPLICAS * unit.load
     gpu_type, one = mixed_policies.single_type(fleet, peak)
     mix = ", ".join(f"{count} {name}" for name, count in zip(fleet.types, fleet.counts(peak), strict=True))
@@ -82,10 +76,12 @@ def scaling_fleet(
         "tonnage": lambda: mixed_policies.operator_run(
             scenario, fleet, outlook_of(forecasts_of(scenario)), lead_s, spec
         ),
-        "tonnage-foreseen": lambda: mixed_policies.operator_run(scenario, fleet, foreseen(scenario), lead_s, spec),
-        SINGLE: lambda: mixed_policies.run_of(scenario, one, mixed_policies.hpa(scenario, target), lead_s),
+        SINGLE: lambda: mixed_policies.run_of(scenario, one, mixed_policies.hpa(scenario), lead_s),
         "hpa-static-mix": lambda: mixed_policies.run_of(
-            scenario, mixed_policies.static_mix(fleet, peak), mixed_policies.hpa(scenario, target), lead_s
+            scenario,
+            mixed_policies.static_mix(fleet, peak),
+            mixed_policies.hpa(scenario),
+            lead_s,
         ),
         "fixed-mix": lambda: mixed_policies.fixed_run(scenario, fleet.counts(float(np.nanmax(scenario.trained)), {})),
     }
@@ -93,8 +89,8 @@ def scaling_fleet(
         began_s = time.process_time()
         if name in runs:
             found = account_of(scenario, runs[name](), MixCapacity(fleet))
-        elif name.startswith("foresight"):
-            found = mixed_policies.foresight(scenario, fleet, lead_s, whole=name == "foresight-whole")
+        elif name == "foresight":
+            found = mixed_policies.foresight(scenario, fleet, lead_s)
         else:
             raise ConfigError(Mistake(f"policy {name}", "is not known", f"one of {', '.join((*runs, 'foresight'))}"))
         # What each missed request costs, as a multiple of the price of the capacity that would have served it.
@@ -115,13 +111,13 @@ def scaling_fleet(
         }
 
 
-def _fleet(profiles: ProfileSet, workload: str, slo: str, stock: int, headroom: float | None) -> MixedService:
+def _fleet(profiles: ProfileSet, workload: str, slo: str, stock: int) -> MixedService:
     """The service on so many nodes of one GPU of each type."""
     for name, known in ((workload, profiles.workloads), (slo, profiles.tables)):
         if name not in known:
             raise ConfigError(Mistake(name, "is not in the profiles", f"one of {', '.join(known)}"))
     demand = Demand(1.0, profiles.grid, profiles.workloads[workload])
-    service = ModelService("simulated/service", MODEL, demand, profiles.slos[slo], headroom)
+    service = ModelService("simulated/service", MODEL, demand, profiles.slos[slo])
     types = [GpuType(name, 0, price, inventory=stock) for name, price in profiles.prices.items()]
     tables = profiles.tables[slo].items()
     made = [ThroughputProfile(MODEL, name, profiles.slos[slo], profiles.grid, table) for name, table in tables]

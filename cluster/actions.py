@@ -180,25 +180,16 @@ class Move(Action):
 
 
 @dataclass(frozen=True, slots=True)
-class Bind(Action):
-    """Starts a pending pod on a node, on these devices."""
+class Start(Action):
+    """A pending pod gets a node, with these devices."""
 
     pod: str
     node: str
     devices: tuple[int, ...] = ()
 
-    attempt: ClassVar[str] = "Binding"
-    done: ClassVar[str] = "Placed"
-    section: ClassVar[str] = "placements"
-    columns: ClassVar[tuple[str, ...]] = ("POD", "NODE", "DEVICES")
-
     @property
     def subject(self) -> str:
         return f"Pod/{self.pod}"
-
-    @property
-    def sentence(self) -> str:
-        return f"on {_seat(self.node, self.devices)}"
 
     def after(self, draft: snapshot.Draft) -> None:
         draft.place(self.pod, self.node, self.devices)
@@ -213,13 +204,25 @@ class Bind(Action):
 
 
 @dataclass(frozen=True, slots=True)
-class Release(Action):
-    """Leaves a pending pod to kube-scheduler, which stops pods of its own for it on this node and binds it there."""
+class Bind(Start):
+    """Starts a pending pod on a node, on these devices."""
 
-    pod: str
-    node: str
-    devices: tuple[int, ...] = ()
-    """Devices that count as its own once they are free."""
+    attempt: ClassVar[str] = "Binding"
+    done: ClassVar[str] = "Placed"
+    section: ClassVar[str] = "placements"
+    columns: ClassVar[tuple[str, ...]] = ("POD", "NODE", "DEVICES")
+
+    @property
+    def sentence(self) -> str:
+        return f"on {_seat(self.node, self.devices)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Release(Start):
+    """Leaves a pending pod to kube-scheduler, which stops pods of its own for it on this node and binds it there.
+
+    The devices count as its own once they are free.
+    """
 
     attempt: ClassVar[str] = "Releasing"
     done: ClassVar[str] = "Released"
@@ -227,23 +230,8 @@ class Release(Action):
     columns: ClassVar[tuple[str, ...]] = ("RELEASED", "NODE", "DEVICES")
 
     @property
-    def subject(self) -> str:
-        return f"Pod/{self.pod}"
-
-    @property
     def sentence(self) -> str:
         return f"to kube-scheduler on {_seat(self.node, self.devices)}"
-
-    def after(self, draft: snapshot.Draft) -> None:
-        draft.place(self.pod, self.node, self.devices)
-
-    @property
-    def seat_changes(self) -> tuple[SeatChange, ...]:
-        return (SeatChange(self.pod, None, self.node, self.devices),)
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        return self.pod, self.node, ",".join(map(str, self.devices)) or "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,9 +297,7 @@ class SetReplicas(Action):
 
 
 @dataclass(frozen=True, slots=True)
-class Taint(Action):
-    """Keeps new pods off a node; its pods stay."""
-
+class _OnTaint(Action):
     node: str
     uid: str
     """Of the node object that is meant, and not of a replacement under its name."""
@@ -319,14 +305,23 @@ class Taint(Action):
     value: str
     """`incident.generation`."""
 
+    @property
+    def subject(self) -> str:
+        return f"Node/{self.node}"
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        return self.node, f"{self.key}={self.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Taint(_OnTaint):
+    """Keeps new pods off a node; its pods stay."""
+
     attempt: ClassVar[str] = "Tainting"
     done: ClassVar[str] = "Tainted"
     section: ClassVar[str] = "taints"
     columns: ClassVar[tuple[str, ...]] = ("TAINTED", "TAINT")
-
-    @property
-    def subject(self) -> str:
-        return f"Node/{self.node}"
 
     @property
     def sentence(self) -> str:
@@ -335,19 +330,10 @@ class Taint(Action):
     def after(self, draft: snapshot.Draft) -> None:
         draft.rewrite(changes.tainted(draft.now(), self.node, self.key, self.value))
 
-    @property
-    def cells(self) -> tuple[str, ...]:
-        return self.node, f"{self.key}={self.value}"
-
 
 @dataclass(frozen=True, slots=True)
-class Untaint(Action):
+class Untaint(_OnTaint):
     """Removes a taint of ours from a node, and nothing else."""
-
-    node: str
-    uid: str
-    key: str
-    value: str
 
     attempt: ClassVar[str] = "Untainting"
     done: ClassVar[str] = "Untainted"
@@ -355,19 +341,11 @@ class Untaint(Action):
     columns: ClassVar[tuple[str, ...]] = ("UNTAINTED", "TAINT")
 
     @property
-    def subject(self) -> str:
-        return f"Node/{self.node}"
-
-    @property
     def sentence(self) -> str:
         return f"from {self.key}={self.value}"
 
     def after(self, draft: snapshot.Draft) -> None:
         draft.rewrite(changes.tainted(draft.now(), self.node, self.key, None))
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        return self.node, f"{self.key}={self.value}"
 
 
 @dataclass(frozen=True, slots=True)

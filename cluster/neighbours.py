@@ -100,11 +100,9 @@ class Neighbours:
         """Volumes of each driver with a limit that are attached to each node."""
 
     @classmethod
-    def of(cls, snapshot: Snapshot, node_filter: NodeFilter | None = None) -> "Neighbours | None":
-        """Those of a snapshot's pods; None where no pod has any such rule."""
+    def of(cls, snapshot: Snapshot, node_filter: NodeFilter | None = None) -> "Neighbours":
+        """Those of a snapshot's pods; needless where none has a rule (`PodTable.has_rules`)."""
         pods = snapshot.pods
-        if not any(shape.beside.is_bound for shape in pods.shapes):
-            return None
         made = cls(snapshot.nodes, node_filter or NodeFilter(snapshot.nodes, snapshot.gpu_type_names))
         for shape in pods.shapes:
             for rule in shape.beside.rules:

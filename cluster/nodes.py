@@ -196,7 +196,7 @@ class NodeFilter:
         """What may keep such a pod off a node whatever is free, by name, with the nodes where it does not; in the order
         in which a node that fails several is named. Do not write to the arrays."""
         schedulable, cordoned = self._nodes.schedulable, self._nodes.cordoned
-        if cordoned is not None and _tolerates(shape.tolerations)(CORDON):
+        if cordoned is not None and tolerates(shape.tolerations)(CORDON):
             schedulable = schedulable | cordoned
         yield "cordoned", schedulable
         if shape.gpus and shape.gpu_types:
@@ -221,11 +221,11 @@ class NodeFilter:
             codes = [numbers.setdefault(taints, len(numbers)) for taints in self._nodes.taints]
             self._taints = np.array(codes, dtype=np.int64), tuple(numbers)
         of_node, distinct = self._taints
-        is_tolerated = _tolerates(tolerations)
+        is_tolerated = tolerates(tolerations)
         return np.array([all(map(is_tolerated, taints)) for taints in distinct], dtype=np.bool_)[of_node]
 
 
-def _tolerates(tolerations: tuple[Toleration, ...]) -> Callable[[NodeTaint], bool]:
+def tolerates(tolerations: tuple[Toleration, ...]) -> Callable[[NodeTaint], bool]:
     """Whether a taint keeps no pod with these tolerations away."""
     # Without looking at each toleration: a tenant decides how many there are.
     by_key = {(t.key, t.effect) for t in tolerations if t.operator == "Exists"}

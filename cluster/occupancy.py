@@ -27,7 +27,7 @@ class Occupancy:
         self._eligible: dict[workloads.PodShape, arrays.BoolArray] = {}
         self._stoppable = snapshot.pods.may_be_stopped
         self._budgets = BudgetsLeft(snapshot.budgets, snapshot.pods.names)
-        self._neighbours = Neighbours.of(snapshot, self._filter)
+        self._neighbours = Neighbours.of(snapshot, self._filter) if snapshot.pods.has_rules else None
         self._journal: list[tuple[int, int, int]] = []
         """Row, node and devices of a pod before each change."""
 

@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 
 from cluster import workloads
-from cluster.actions import Bind
+from cluster.actions import Start
 from cluster.errors import ActionError
 from cluster.nodes import NODE_NAME_FIELD, NodeTable, meets_terms
 from cluster.snapshot import Snapshot
@@ -62,7 +62,7 @@ not see."""
 class ClaimAllocator(Protocol):
     """Writes that allocate the devices of ResourceClaims, from the last observation."""
 
-    def allocate(self, pod: cluster_view.SeenPod, action: Bind, stamp: sender.Stamp) -> list[sender.Write]:
+    def allocate(self, pod: cluster_view.SeenPod, action: Start, stamp: sender.Stamp) -> list[sender.Write]:
         """Stamped writes that allocate the devices of a bind to the pod's claims.
 
         Raises ActionError when that is impossible.
@@ -80,7 +80,7 @@ class ClaimAllocator(Protocol):
 class NoClaims:
     """The allocator of an installation in which no pool has the placement mode `dra`: it always raises ActionError."""
 
-    def allocate(self, pod: cluster_view.SeenPod, action: Bind, stamp: sender.Stamp) -> list[sender.Write]:  # noqa: ARG002 - ClaimAllocator's
+    def allocate(self, pod: cluster_view.SeenPod, action: Start, stamp: sender.Stamp) -> list[sender.Write]:  # noqa: ARG002 - ClaimAllocator's
         raise ActionError(f"allocating for {pod.name}: no pool has placer 'dra', so no claims are watched")
 
     def deallocate(self, claim: str, epoch: int) -> list[sender.Write]:  # noqa: ARG002 - ClaimAllocator's
@@ -112,7 +112,7 @@ def requested_mode(pod: cluster_view.SeenPod) -> str | None:
 
 def placing_writes(
     pod: cluster_view.SeenPod,
-    action: Bind,
+    action: Start,
     labels: Mapping[str, str],
     pools: Sequence[NodePool],
     stamp: sender.Stamp,
@@ -203,16 +203,14 @@ class PlacementModes:
         sharing = {row for row, mode in pending.items() if mode == "gate" and pods.names[row] in shares}
         if not sharing and len({*of_nodes, *filter(None, pending.values())}) <= 1:
             return snapshot
-        shape, shapes = pods.shape.copy(), list(pods.shapes)
-        numbers: dict[tuple[int, str, bool], int] = {}
         known, self._shapes = self._shapes, {}
+        restricted: dict[int, workloads.PodShape] = {}
         for row, mode in pending.items():
             if mode is None:
                 continue
             whole = pods.shapes[int(pods.shape[row])]
             restriction = id(whole), mode, row in sharing
-            if restriction not in numbers:
-                numbers[restriction] = len(shapes)
+            if restriction not in self._shapes:
                 if restriction not in known:
                     terms = workloads.in_placement_mode(whole.node_terms, mode)
                     if row in sharing:
@@ -221,12 +219,9 @@ class PlacementModes:
                         )
                     known[restriction] = whole, replace(whole, node_terms=terms)
                 self._shapes[restriction] = known[restriction]
-                shapes.append(known[restriction][1])
-            shape[row] = numbers[restriction]
-        shape.setflags(write=False)
+            restricted[row] = self._shapes[restriction][1]
         services = tuple(replace(service, placement_modes=of_services[service.name]) for service in snapshot.services)
-        restricted = replace(pods, shape=shape, shapes=tuple(shapes))
-        return replace(snapshot, nodes=labelled, pods=restricted, services=services)
+        return replace(snapshot, nodes=labelled, pods=pods.reshaped(restricted), services=services)
 
     def with_strangers(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot in which no pod on a node that Tonnage owns is a stranger.

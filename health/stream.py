@@ -7,7 +7,6 @@ import numpy as np
 
 from cluster.arrays import Array, FloatArray, IntArray
 from cluster.frame import Buffer
-from health import clocks
 from health.analysis import waits
 from health.analysis.excess import TIERS, Baseline, Pulse, Tier, baseline_of
 from health.analysis.matching import Finished, Matcher, StepSums
@@ -18,18 +17,16 @@ from health.verdicts import slow_paths, slow_ranks, stopped
 from health.verdicts.verdict import OWN_LIMITS, SLOW, Cause, Fact, JobVerdict, Part, Syndrome, expected_speed
 from tonnage.records import Kind, Phase
 
-FIT_S = 5.0
-FIRST_FITS = 3
-"""Fits that follow each other after FIT_STEPS alone, so that a young job's clocks are aligned soon."""
-FIT_STEPS = 6
-"""A fit of the clocks needs as many steps: each rank must have been last now and then for its bounds to be tight."""
+ALIGN_S, ALIGN_STEPS = 5.0, 6
+"""Pause between two alignments of clocks, and steps that each needs: either rank of a pair must have been last now and
+then."""
+FIRST_ALIGNED = 3
+"""Alignments that follow each other after ALIGN_STEPS alone, so that a young job's sends can be measured soon."""
 BASELINE_STEPS = 16
 """Steps of the first baseline; it is renewed with more steps while nothing stands out."""
 SETTLED_STEPS, SETTLED_POINT_STEPS = 1, 2
 """Steps for which a slow part must be found again before it is named; a NIC first shows on its busiest path alone, so a
 link or a group must stand longer."""
-UNALIGNED_STEPS = 30
-"""Steps after which slow ranks are looked for without aligned clocks: their computing time needs none."""
 QUIET_S = 60.0
 """Time without a disturbance after which the same one is a new one."""
 REPEAT_S = 120.0
@@ -37,7 +34,7 @@ REPEAT_S = 120.0
 ENDED_STEPS, ENDED_S = 56, 10.0
 """Steps, and time, without a sign of a slow part after which it is as fast as before: twice the longest window."""
 _UNMARKED_S = 0.3
-_PLACE_BYTES, _SUM_BYTES = 140, 4_000
+_PLACE_BYTES, _SUM_BYTES = 140, 3_600
 """Memory of the analysis for each place of a rank on a path, and for each rank and span: the last steps' sums with the
 copies that a look at them takes. Measured: 20 MB at most with 1,024 ranks in 18,432 places and 3,905 spans."""
 
@@ -46,16 +43,9 @@ copies that a look at them takes. Measured: 20 MB at most with 1,024 ranks in 18
 class Options:
     """Features that can be taken out, to see what each is good for."""
 
-    clocks: bool = True
     tiers: tuple[Tier, ...] = TIERS
     points: bool = True
     causes: bool = True
-    facts: bool = True
-    """Facts from devices and hosts."""
-    stacks: bool = True
-    """Stack samples of ranks that stand still."""
-    limits: bool = True
-    """Tonnage's own power caps and cgroup limits."""
 
 
 def bytes_for(layout: Layout) -> int:
@@ -85,7 +75,8 @@ class Analyser:
         self.layout, self._options = layout, options or Options()
         self._layout_bytes = bytes_for(layout)
         self.lost = 0
-        self._matcher = Matcher(layout, aligned=self._options.clocks)
+        """Batches of frames that were given up unread: none, since it keeps up."""
+        self._matcher = Matcher(layout)
         self._sums = StepSums(layout.ranks, layout.span)
         self._pulse = Pulse(layout)
         self._errors = Errors()
@@ -94,14 +85,11 @@ class Analyser:
         """Sequence number of the last finished operation of each member of each path."""
         self._origin_ns: int | None = None
         self._local_ns = np.zeros(layout.ranks, np.int64)
-        """Origin of each rank's local seconds."""
+        """Origin of all seconds by each rank's own clock, as its wall clock has it."""
         self._known = np.zeros(layout.ranks, np.bool_)
         self._left_s = np.full(layout.ranks, np.nan)
-        """Last exit of each rank, local clock."""
-        self.clocks = clocks.started(np.zeros(layout.ranks))
-        self._fitted_s = -np.inf
-        self._fitted_step = -1
-        self._resets = 0
+        """Last exit of each rank."""
+        self._aligned, self._aligned_s, self._aligned_step = 0, -np.inf, -1
         self._first_step: int | None = None
         self._baseline: Baseline | None = None
         self._renewed_step = -1
@@ -134,18 +122,21 @@ class Analyser:
         beats = (kind == Kind.BEAT) | (kind == Kind.IN_FLIGHT)
         path, index = self.layout.located(rank[beats], rows[beats])
         seq = self._unwrapped(self.layout.slots(path, index), rows["seq"][beats])
-        self._pulse.beat(rows[beats], rank[beats], path, index, seq, at_s[beats], now_s)
+        self._pulse.beat(rows[beats], rank[beats], path, index, seq, now_s)
         failed = kind == Kind.ERROR
         if failed.any():
             path, _ = self.layout.located(rank[failed], rows[failed])
-            self._errors.add(rank[failed], path, self.clocks.aligned(rank[failed], at_s[failed]), rows["size"][failed])
+            self._errors.add(rank[failed], path, at_s[failed], rows["size"][failed])
         self._pulse.ended[rank[kind == Kind.END]] = True
         sampled = kind == Kind.STACK
         if sampled.any():
             self._stacks.take(rows[sampled], rank[sampled], now_s)
 
     def _meet(self, headers: Array) -> None:
-        """Starts the clocks of ranks that speak for the first time, by their wall clocks."""
+        """Puts the clocks of ranks that speak for the first time beside those of the others, by their wall clocks.
+
+        Those need not agree to better than a step: a send and the send back bear the same difference, once each way.
+        """
         if not len(headers):
             return
         rank = headers["rank"].astype(np.int64)
@@ -157,8 +148,7 @@ class Analyser:
         at_ns = headers["at_ns"][fresh][first]
         wall_ns = at_ns + headers["wall_minus_ns"][fresh][first]
         self._origin_ns = int(wall_ns[0]) if self._origin_ns is None else self._origin_ns
-        self._known[new], self._local_ns[new] = True, at_ns
-        self.clocks.offset_s[new] = (wall_ns - self._origin_ns) * 1e-9
+        self._known[new], self._local_ns[new] = True, at_ns - (wall_ns - self._origin_ns)
 
     def _operations(self, rows: Array, rank: IntArray, at_s: FloatArray, chosen: IntArray, now_s: float) -> None:
         """chosen: places of the finished operations among all records."""
@@ -175,9 +165,9 @@ class Analyser:
         long = np.flatnonzero((phase != Phase.COMPUTE) & (gap_s > _UNMARKED_S))
         for number in np.unique(phase[long]).tolist():
             at = long[phase[long] == number][0]
-            self._marked[number] = float(self.clocks.aligned(rank[at : at + 1], enter_s[at : at + 1])[0])
+            self._marked[number] = float(enter_s[at])
         gap_s = np.where(phase == Phase.COMPUTE, gap_s, 0.0)
-        self._sums.add_compute(rank, step, gap_s, self.clocks.aligned(rank, enter_s))
+        self._sums.add_compute(rank, step, gap_s, enter_s)
         slot = self.layout.slots(path, index)
         seq = self._unwrapped(slot, rows["seq"])
         fresh = (path >= 0) & (seq > self._reported[slot])  # frames may come twice
@@ -186,7 +176,7 @@ class Analyser:
             done, slot = done[fresh], slot[fresh]
         np.maximum.at(self._reported, slot, done.seq)
         self._pulse.progressed(slot, done.seq, now_s)
-        matched = self._matcher.match(done, self.clocks)
+        matched = self._matcher.match(done)
         self._sums.add_transfers(matched)
         self._pulse.learn_gaps(gap_s)
         self._pulse.learn_transfers(matched.path, matched.transfer_s)
@@ -209,9 +199,7 @@ class Analyser:
 
     def judge(self, now_s: float, facts: Sequence[Fact] = ()) -> tuple[JobVerdict, ...]:
         """Verdicts that are new at this instant."""
-        options = self._options
-        facts = [fact for fact in facts if (options.limits if fact.kind in OWN_LIMITS else options.facts)]
-        self._fit_clocks(now_s)
+        self._align(now_s)
         found = list(self._on_stop(now_s, facts))
         if not self._stopped:
             found += self._on_pace(now_s, facts)
@@ -224,7 +212,7 @@ class Analyser:
         for verdict in found:
             if verdict.blames and verdict.syndrome in SLOW:
                 self._standing[verdict.subject] = (verdict, self._judged_step, now_s)
-        if not options.causes:
+        if not self._options.causes:
             found = [verdict for verdict in found if verdict.cause is None]
         # What is new again anyway is forgotten: each set of ranks is a subject of its own, and may be large.
         for subject in [each for each, heard_s in self._heard_s.items() if now_s - heard_s > QUIET_S]:
@@ -259,17 +247,11 @@ class Analyser:
             self._blamed.setdefault(verdict.syndrome, set()).update(verdict.ranks)
         return not (verdict.abstains and self._blamed.get(verdict.syndrome, set()) & set(verdict.ranks))
 
-    def _fit_clocks(self, now_s: float) -> None:
-        complete = self._sums.complete
-        hurry = self.clocks.fits < FIRST_FITS or self.clocks.resets > self._resets
-        pause_s = 0.0 if hurry else FIT_S
-        if not self._options.clocks or now_s - self._fitted_s < pause_s or complete - self._fitted_step < FIT_STEPS:
-            return
-        window_s = min(now_s - self._fitted_s, 60.0)
-        left_s = np.where(np.isnan(self._left_s), 0.0, self._left_s)
-        self._resets = self.clocks.resets
-        self.clocks = clocks.refitted(self.clocks, self._matcher.bounds(), left_s - window_s / 2, window_s)
-        self._fitted_s, self._fitted_step = now_s, complete
+    def _align(self, now_s: float) -> None:
+        pause_s, complete = 0.0 if self._aligned < FIRST_ALIGNED else ALIGN_S, self._sums.complete
+        if now_s - self._aligned_s >= pause_s and complete - self._aligned_step >= ALIGN_STEPS:
+            self._matcher.align()
+            self._aligned, self._aligned_s, self._aligned_step = self._aligned + 1, now_s, complete
 
     def _on_stop(self, now_s: float, facts: Sequence[Fact]) -> Iterator[JobVerdict]:
         lost = waits.lost(self._errors, self.layout, self._pulse.silent_s(now_s), self._pulse.ended)
@@ -280,7 +262,7 @@ class Analyser:
             return
         hang = waits.stands_still(self._pulse, self.layout, now_s)
         if hang is not None:
-            stacks = self._stacks.since(hang.since_s) if self._options.stacks else {}
+            stacks = self._stacks.since(hang.since_s)
             yield stopped.on_hang(hang, self.layout, facts, now_s, stacks, causes=self._options.causes)
 
     def _on_pace(self, now_s: float, facts: Sequence[Fact]) -> list[JobVerdict]:
@@ -311,10 +293,9 @@ class Analyser:
         return [verdict for verdict in verdicts if self._has_settled(verdict, complete)]
 
     def _first_baseline(self, complete: int) -> Baseline | None:
-        """The baseline, made once there are steps for it, after two fits of the clocks: sends need them."""
+        """The baseline, made once there are steps for it, after two alignments of clocks: sends need them."""
         if self._first_step is None:
-            aligned = self.clocks.fits >= 2 or not self._options.clocks or complete >= UNALIGNED_STEPS
-            if complete >= 2 and aligned:
+            if complete >= 2 and self._aligned >= 2:
                 self._first_step = complete + 1
             return None
         if self._baseline is None and complete - self._first_step + 1 >= BASELINE_STEPS:

@@ -17,24 +17,21 @@ from isolation.ledger import MIB, MemoryLedger, Reservation, Sandbox
 
 
 def is_safe(ledger: MemoryLedger, *, stuck: frozenset[str] = frozenset()) -> bool:
-    """Whether every call can get its whole claim at some time. `stuck` calls keep their lease and never end."""
-    return finishing_order(ledger, stuck=stuck) is not None
+    """Whether the budget holds, and every call can get its whole claim at some time, one after the other.
 
-
-def finishing_order(ledger: MemoryLedger, *, stuck: frozenset[str] = frozenset()) -> tuple[str, ...] | None:
-    """Order in which all calls but the stuck ones can finish; None where there is none, or the budget is exceeded."""
+    `stuck` calls keep their lease and never end.
+    """
     held = {name: sandbox.agent_bytes for name, sandbox in ledger.sandboxes.items()}
     for kept in ledger.reservations.values():
         held[kept.sandbox] += kept.lease_bytes
     guaranteed = ledger.guarantees()
     free = ledger.budget_bytes - sum(max(held[name], guaranteed[name]) for name in held)
     if free < 0:
-        return None
+        return False
     waiting = sorted(
         (kept for kept in ledger.reservations.values() if kept.call not in stuck),
         key=lambda kept: (kept.need_bytes, kept.call),
     )
-    order: list[str] = []
     while waiting:
         left: list[Reservation] = []
         for kept in waiting:
@@ -46,11 +43,10 @@ def finishing_order(ledger: MemoryLedger, *, stuck: frozenset[str] = frozenset()
                 continue
             held[name] -= kept.lease_bytes
             free += before - max(held[name], guaranteed[name])
-            order.append(kept.call)
         if len(left) == len(waiting):
-            return None
+            return False
         waiting = left
-    return tuple(order)
+    return True
 
 
 # fmt: off
@@ -67,37 +63,12 @@ LIGHT_HEADS = frozenset(
 
 WRAPPERS = frozenset({"bash", "env", "nice", "nohup", "poetry", "sh", "sudo", "time", "timeout", "uv", "xvfb-run"})
 
-_HEADS = {
-    "pytest": "test",
-    "tox": "test",
-    "nox": "test",
-    "ctest": "test",
-    "jest": "test",
-    "pip": "install",
-    "pip3": "install",
-    "apt": "install",
-    "apt-get": "install",
-    "conda": "install",
-    "cc": "build",
-    "gcc": "build",
-    "g++": "build",
-    "clang": "build",
-    "make": "build",
-    "ninja": "build",
-    "cmake": "build",
-    "tsc": "build",
-    "rustc": "build",
+_COMMANDS = {
+    "test": ("pytest", "tox", "nox", "ctest", "jest", "npm test", "cargo test", "go test"),
+    "install": ("pip", "pip3", "apt", "apt-get", "conda", "npm install", "npm ci", "yarn install"),
+    "build": ("cc", "gcc", "g++", "clang", "make", "ninja", "cmake", "tsc", "rustc", "go build", "cargo build"),
 }
-_SECOND_WORDS = {
-    ("npm", "test"): "test",
-    ("cargo", "test"): "test",
-    ("go", "test"): "test",
-    ("go", "build"): "build",
-    ("cargo", "build"): "build",
-    ("npm", "install"): "install",
-    ("npm", "ci"): "install",
-    ("yarn", "install"): "install",
-}
+_CLASS_OF = {command: name for name, commands in _COMMANDS.items() for command in commands}
 _PYTHON_MODULES = {"pytest": "test", "unittest": "test", "pip": "install", "tox": "test", "build": "build"}
 
 
@@ -113,7 +84,7 @@ def command_class(command: Sequence[str]) -> str:
         return _PYTHON_MODULES.get(module.partition(".")[0], "python")
     if head in LIGHT_HEADS:
         return "light"
-    return _SECOND_WORDS.get((head, second)) or _HEADS.get(head) or f"other:{head}"
+    return _CLASS_OF.get(f"{head} {second}") or _CLASS_OF.get(head) or f"other:{head}"
 
 
 def program_of(word: str) -> str:

@@ -3,22 +3,20 @@
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from isolation import ladder, state as isolation_state
+from isolation import ladder, state as act
 from isolation.admission import is_safe
 from isolation.ledger import Reservation, Sandbox
 from isolation.settings import Settings
 
 
-def step(
-    state: isolation_state.ArbiterState, events: Iterable[isolation_state.Event], now_s: float, settings: Settings
-) -> ladder.Step:
+def step(state: act.ArbiterState, events: Iterable[act.Event], now_s: float, settings: Settings) -> ladder.Step:
     """State and actions after the events. Called with none when a timer runs out: waiting has bounds."""
-    actions: list[isolation_state.Action] = []
+    actions: list[act.Action] = []
     queued_before = {asked.call for asked in state.queue}
     for event in events:
         state, done = _taken(event, state, now_s, settings)
         actions.extend(done)
-    rules: tuple[Callable[[isolation_state.ArbiterState, float, Settings], ladder.Step], ...] = (
+    rules: tuple[Callable[[act.ArbiterState, float, Settings], ladder.Step], ...] = (
         _grow_running,
         _end_overdue,
         _break_stalemate,
@@ -32,14 +30,12 @@ def step(
     return state, (*actions, *(_queued(state, asked, now_s, settings) for asked in new))
 
 
-def _taken(
-    event: isolation_state.Event, state: isolation_state.ArbiterState, now_s: float, settings: Settings
-) -> ladder.Step:
+def _taken(event: act.Event, state: act.ArbiterState, now_s: float, settings: Settings) -> ladder.Step:
     """State after one event, before anything is decided."""
     match event:
-        case isolation_state.SandboxStarted(sandbox):
+        case act.SandboxStarted(sandbox):
             return _started(state, sandbox), ()
-        case isolation_state.SandboxEnded(name):
+        case act.SandboxEnded(name):
             return replace(
                 state,
                 ledger=state.ledger.without_sandbox(name),
@@ -49,24 +45,21 @@ def _taken(
                 asked={key: at_s for key, at_s in state.asked.items() if key != name},
                 dying_agents=state.dying_agents - {name},
             ), ()
-        case isolation_state.Asked(request):
+        case act.Asked(request):
             return _asked(state, request, settings)
-        case isolation_state.Withdrawn(call):
+        case act.Withdrawn(call):
             return _unqueued(state, call), ()
-        case isolation_state.Found():
+        case act.Found():
             return _found(state, event, now_s), ()
-        case isolation_state.ReachedLease(call, used_bytes):
+        case act.ReachedLease(call, used_bytes):
             return _reached(state, call, used_bytes), ()
-        case isolation_state.FeedsRunner(call, feeds):
-            known = state.calls.get(call)
-            return (state, ()) if known is None else (state.with_call(replace(known, feeds_runner=feeds)), ())
-        case isolation_state.Ended(call, peak_bytes):
+        case act.Ended(call, peak_bytes):
             return _ended(state, call, peak_bytes, now_s), ()
-        case isolation_state.Used():
+        case act.Used():
             return _used(state, event, now_s, settings)
 
 
-def _started(state: isolation_state.ArbiterState, sandbox: Sandbox) -> isolation_state.ArbiterState:
+def _started(state: act.ArbiterState, sandbox: Sandbox) -> act.ArbiterState:
     """The sandbox in the ledger; one that is known already keeps what its agent holds, under its new policy."""
     known = state.ledger.sandboxes.get(sandbox.name)
     floor = max(sandbox.agent_floor_bytes, sandbox.agent_bytes)
@@ -75,26 +68,24 @@ def _started(state: isolation_state.ArbiterState, sandbox: Sandbox) -> isolation
     return replace(state, ledger=state.ledger.with_sandbox(started))
 
 
-def _asked(state: isolation_state.ArbiterState, request: isolation_state.CallDemand, settings: Settings) -> ladder.Step:
+def _asked(state: act.ArbiterState, request: act.CallDemand, settings: Settings) -> ladder.Step:
     """The request in the queue, or refused where waiting cannot help."""
     sandbox = state.ledger.sandboxes.get(request.sandbox)
     if sandbox is None:
-        return state, (isolation_state.Refuse(request.call, 0.0, "UNKNOWN_SANDBOX"),)
+        return state, (act.Refuse(request.call, 0.0, "UNKNOWN_SANDBOX"),)
     calls = sum(call.request.sandbox == sandbox.name for call in state.calls.values())
     if calls + sum(asked.sandbox == sandbox.name for asked in state.queue) >= settings.calls_per_sandbox:
-        return state, (isolation_state.Refuse(request.call, settings.starvation_s, "TOO_MANY_CALLS"),)
+        return state, (act.Refuse(request.call, settings.starvation_s, "TOO_MANY_CALLS"),)
     # Alone on the node, with every other agent as it is: no claim beyond that is ever met.
     room = replace(state.ledger, reservations={}).free_for(sandbox.name)
     if request.claim_bytes > sandbox.budget_bytes - sandbox.agent_bytes or room <= 0:
-        return state, (isolation_state.Refuse(request.call, 0.0, "ABOVE_SANDBOX_BUDGET"),)
+        return state, (act.Refuse(request.call, 0.0, "ABOVE_SANDBOX_BUDGET"),)
     wait_s = min(request.wait_s, settings.longest_wait_s)
     bounded = replace(request, wait_s=wait_s, claim_bytes=min(request.claim_bytes, room))
     return replace(state, queue=(*state.queue, bounded)), ()
 
 
-def _found(
-    state: isolation_state.ArbiterState, found: isolation_state.Found, now_s: float
-) -> isolation_state.ArbiterState:
+def _found(state: act.ArbiterState, found: act.Found, now_s: float) -> act.ArbiterState:
     """The call as running, with what it holds: it was admitted before, and is not asked to go."""
     request = found.request
     sandbox = state.ledger.sandboxes.get(request.sandbox)
@@ -102,11 +93,11 @@ def _found(
         return state
     lease = max(found.lease_bytes, found.used_bytes)
     kept = Reservation(request.call, request.sandbox, max(request.claim_bytes, lease), lease)
-    call = isolation_state.RunningCall(request, sandbox.priority, now_s, found.used_bytes, found.used_bytes)
+    call = act.RunningCall(request, sandbox.priority, now_s, found.used_bytes, found.used_bytes)
     return replace(state, ledger=state.ledger.with_reservation(kept)).with_call(call)
 
 
-def _reached(state: isolation_state.ArbiterState, name: str, used_bytes: int) -> isolation_state.ArbiterState:
+def _reached(state: act.ArbiterState, name: str, used_bytes: int) -> act.ArbiterState:
     call = state.calls.get(name)
     if call is None or call.ending is not None:
         return state
@@ -114,9 +105,7 @@ def _reached(state: isolation_state.ArbiterState, name: str, used_bytes: int) ->
     return state.with_call(replace(call, used_bytes=used_bytes, peak_bytes=peak, wants_more=True))
 
 
-def _ended(
-    state: isolation_state.ArbiterState, name: str, peak_bytes: int, now_s: float
-) -> isolation_state.ArbiterState:
+def _ended(state: act.ArbiterState, name: str, peak_bytes: int, now_s: float) -> act.ArbiterState:
     call = state.calls.get(name)
     if call is None:
         return state
@@ -128,9 +117,7 @@ def _ended(
     return replace(state, ledger=state.ledger.without_call(name), calls=calls, learned=learned)
 
 
-def _used(
-    state: isolation_state.ArbiterState, event: isolation_state.Used, now_s: float, settings: Settings
-) -> ladder.Step:
+def _used(state: act.ArbiterState, event: act.Used, now_s: float, settings: Settings) -> ladder.Step:
     """Readings recorded; an agent's reservation follows its use as far as memory is free."""
     calls = dict(state.calls)
     for name, used_bytes in event.calls.items():
@@ -144,7 +131,7 @@ def _used(
             held = kept.lease_bytes + min(used_bytes - kept.lease_bytes, state.ledger.free_for(kept.sandbox))
             larger = replace(kept, lease_bytes=held, claim_bytes=max(kept.claim_bytes, held))
             state = replace(state, ledger=state.ledger.with_reservation(larger))
-    actions: list[isolation_state.Action] = []
+    actions: list[act.Action] = []
     wants = dict(state.agents_want)
     for name, used_bytes in event.agents.items():
         sandbox = state.ledger.sandboxes.get(name)
@@ -159,13 +146,13 @@ def _used(
         # With hysteresis, so that the brake does not follow every garbage collection.
         if lease < sandbox.agent_bytes - 2 * slack:
             state = replace(state, ledger=state.ledger.with_agent(name, lease))
-            actions.append(isolation_state.SetAgentLease(name, lease, "LEASE_SHRUNK"))
+            actions.append(act.SetAgentLease(name, lease, "LEASE_SHRUNK"))
     return replace(state, agents_want=wants), tuple(actions)
 
 
-def _grow_running(state: isolation_state.ArbiterState, now_s: float, settings: Settings) -> ladder.Step:
+def _grow_running(state: act.ArbiterState, now_s: float, settings: Settings) -> ladder.Step:
     """Grants to agents, then to running calls, what is safe; freezes the calls that must wait."""
-    actions: list[isolation_state.Action] = []
+    actions: list[act.Action] = []
     for want in ladder.running_wants(_with_outgrown_claims(state, settings), settings):
         state = _with_outgrown_claims(state, settings)
         ledger = want.granted(state)
@@ -177,24 +164,22 @@ def _grow_running(state: isolation_state.ArbiterState, now_s: float, settings: S
             if ledger is not None:
                 wants = {name: wanted for name, wanted in state.agents_want.items() if name != want.sandbox}
                 state = replace(state, ledger=ledger, agents_want=wants)
-                actions.append(isolation_state.SetAgentLease(want.sandbox, want.agent_bytes, "LEASE_GROWN"))
+                actions.append(act.SetAgentLease(want.sandbox, want.agent_bytes, "LEASE_GROWN"))
             continue
         call = state.calls[want.call.name]
         if ledger is not None:
-            actions.append(
-                isolation_state.SetLease(call.name, ledger.reservations[call.name].lease_bytes, "LEASE_GROWN")
-            )
+            actions.append(act.SetLease(call.name, ledger.reservations[call.name].lease_bytes, "LEASE_GROWN"))
             if call.frozen is not None:
-                actions.append(isolation_state.Thaw(call.name, "LEASE_GROWN"))
+                actions.append(act.Thaw(call.name, "LEASE_GROWN"))
             state = replace(state, ledger=ledger).with_call(replace(call, wants_more=False, frozen=None))
         elif call.frozen is None:
             # Braked by the kernel alone it would burn CPU in reclaim, and creep over.
             state = state.with_call(replace(call, frozen="WAITS_FOR_MEMORY", frozen_since_s=now_s))
-            actions.append(isolation_state.Freeze(call.name, "WAITS_FOR_MEMORY"))
+            actions.append(act.Freeze(call.name, "WAITS_FOR_MEMORY"))
     return state, tuple(actions)
 
 
-def _with_outgrown_claims(state: isolation_state.ArbiterState, settings: Settings) -> isolation_state.ArbiterState:
+def _with_outgrown_claims(state: act.ArbiterState, settings: Settings) -> act.ArbiterState:
     """Calls that reached their claim get a larger one where that is safe; either way their protection is lost."""
     for call in state.calls.values():
         if not call.wants_more or call.ending is not None:
@@ -212,26 +197,20 @@ def _with_outgrown_claims(state: isolation_state.ArbiterState, settings: Setting
     return state
 
 
-def _end_overdue(state: isolation_state.ArbiterState, now_s: float, settings: Settings) -> ladder.Step:
+def _end_overdue(state: act.ArbiterState, now_s: float, settings: Settings) -> ladder.Step:
     """Kills calls that were frozen for too long; requests that waited too long are refused in `_serve_queue`."""
-    actions: list[isolation_state.Action] = []
+    actions: list[act.Action] = []
     for call in list(state.calls.values()):
         if call.frozen is None or call.ending is not None:
             continue
-        bound_s, reason = _frozen_bound(call, settings)
-        if now_s >= call.frozen_since_s + bound_s:
-            state, done = ladder.killed(state, call, reason)
+        if now_s >= call.frozen_since_s + settings.frozen_s:
+            outgrew = call.outgrown and call.wants_more
+            state, done = ladder.killed(state, call, "OUTGREW_CLAIM" if outgrew else "FROZEN_TOO_LONG")
             actions.extend(done)
     return state, tuple(actions)
 
 
-def _frozen_bound(call: isolation_state.RunningCall, settings: Settings) -> tuple[float, isolation_state.Reason]:
-    if call.feeds_runner:
-        return settings.pipe_s, "RUNNER_WAITS_FOR_FROZEN_CALL"
-    return settings.frozen_s, "OUTGREW_CLAIM" if call.outgrown and call.wants_more else "FROZEN_TOO_LONG"
-
-
-def _break_stalemate(state: isolation_state.ArbiterState, _: float, __: Settings) -> ladder.Step:
+def _break_stalemate(state: act.ArbiterState, _: float, __: Settings) -> ladder.Step:
     """Kills a call that passed its claim and waits, where the others could not finish without its memory, or where
     every call waits like that: then no end of another gives it what it needs.
 
@@ -249,9 +228,9 @@ def _break_stalemate(state: isolation_state.ArbiterState, _: float, __: Settings
     return ladder.killed(state, victim, "OUTGREW_CLAIM")
 
 
-def _serve_queue(state: isolation_state.ArbiterState, now_s: float, settings: Settings) -> ladder.Step:
+def _serve_queue(state: act.ArbiterState, now_s: float, settings: Settings) -> ladder.Step:
     """Admits what is safe, in order, and refuses what waited too long."""
-    actions: list[isolation_state.Action] = []
+    actions: list[act.Action] = []
     aged = float("-inf")
     failed = 0
     for want in ladder.queued_wants(state, settings):
@@ -259,40 +238,36 @@ def _serve_queue(state: isolation_state.ArbiterState, now_s: float, settings: Se
         waited_s = now_s - request.asked_at_s
         ledger = want.granted(state) if want.priority > aged and failed < settings.tried_requests else None
         if ledger is not None:
-            call = isolation_state.RunningCall(
-                request, state.ledger.sandboxes[request.sandbox].priority, started_at_s=now_s
-            )
+            call = act.RunningCall(request, state.ledger.sandboxes[request.sandbox].priority, started_at_s=now_s)
             state = _unqueued(replace(state, ledger=ledger), request.call).with_call(call)
             lease_bytes = ledger.reservations[request.call].lease_bytes
-            actions.append(isolation_state.Admit(request.call, request.sandbox, lease_bytes))
+            actions.append(act.Admit(request.call, request.sandbox, lease_bytes))
             continue
         failed += 1
         if waited_s >= request.wait_s:
             retry_after_s = _expected_wait_s(state, request, now_s)
             state = _unqueued(state, request.call)
-            actions.append(isolation_state.Refuse(request.call, retry_after_s, "WAITED_TOO_LONG"))
+            actions.append(act.Refuse(request.call, retry_after_s, "WAITED_TOO_LONG"))
         elif waited_s >= settings.starvation_s:
             aged = max(aged, want.priority)
     return state, tuple(actions)
 
 
-def _unqueued(state: isolation_state.ArbiterState, call: str) -> isolation_state.ArbiterState:
+def _unqueued(state: act.ArbiterState, call: str) -> act.ArbiterState:
     return replace(state, queue=tuple(asked for asked in state.queue if asked.call != call))
 
 
-def _queued(
-    state: isolation_state.ArbiterState, request: isolation_state.CallDemand, now_s: float, settings: Settings
-) -> isolation_state.Queue:
+def _queued(state: act.ArbiterState, request: act.CallDemand, now_s: float, settings: Settings) -> act.Queue:
     aged = [
         asked
         for asked in state.queue
         if asked.call != request.call and now_s >= asked.asked_at_s + settings.starvation_s
     ]
-    reason: isolation_state.Reason = "WAITS_BEHIND_OLDER" if aged else "WAITS_FOR_MEMORY"
-    return isolation_state.Queue(request.call, _expected_wait_s(state, request, now_s), reason)
+    reason: act.Reason = "WAITS_BEHIND_OLDER" if aged else "WAITS_FOR_MEMORY"
+    return act.Queue(request.call, _expected_wait_s(state, request, now_s), reason)
 
 
-def _expected_wait_s(state: isolation_state.ArbiterState, request: isolation_state.CallDemand, now_s: float) -> float:
+def _expected_wait_s(state: act.ArbiterState, request: act.CallDemand, now_s: float) -> float:
     """Time until enough of the running calls ended, by the medians of their classes."""
     short = request.claim_bytes - state.ledger.free_for(request.sandbox)
     left = sorted(
@@ -309,7 +284,7 @@ def _expected_wait_s(state: isolation_state.ArbiterState, request: isolation_sta
     return left[-1][0] if left else 1.0
 
 
-def _relieve_or_restore(state: isolation_state.ArbiterState, now_s: float, settings: Settings) -> ladder.Step:
+def _relieve_or_restore(state: act.ArbiterState, now_s: float, settings: Settings) -> ladder.Step:
     """One step of the ladder for the first want that outranks something; all go on where there is none."""
     unmet: list[ladder.Want] = [*ladder.running_wants(state, settings), *ladder.queued_wants(state, settings)]
     for want in unmet:
@@ -318,14 +293,11 @@ def _relieve_or_restore(state: isolation_state.ArbiterState, now_s: float, setti
     return ladder.restored(state)
 
 
-def next_timer_s(state: isolation_state.ArbiterState, settings: Settings, stepped_at_s: float) -> float:
+def next_timer_s(state: act.ArbiterState, settings: Settings, stepped_at_s: float) -> float:
     """Next instant after the last step at which something changes without an event; infinity where nothing waits."""
     instants = [asked.asked_at_s + bound for asked in state.queue for bound in (settings.starvation_s, asked.wait_s)]
-    instants += [
-        call.frozen_since_s + _frozen_bound(call, settings)[0]
-        for call in state.calls.values()
-        if call.frozen is not None
-    ]
+    frozen = (call for call in state.calls.values() if call.frozen is not None)
+    instants += [call.frozen_since_s + settings.frozen_s for call in frozen]
     instants += [asked_at_s + settings.ask_s for asked_at_s in state.asked.values()]
     instants.append(state.relieved_at_s + settings.settle_s)
     return min((at_s for at_s in instants if at_s > stepped_at_s), default=float("inf"))

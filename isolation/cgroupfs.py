@@ -89,6 +89,5 @@ def host_facts(root: Path, version: Path = Path("/proc/version")) -> HostFacts:
         controllers=tuple(controllers.split()),
         is_writable=os.access(root, os.W_OK) and os.access(root / "cgroup.subtree_control", os.W_OK),
         kernel=text.strip(),
-        has_pressure=Path("/proc/pressure/memory").exists(),
         has_kill=all(number.isdigit() for number in numbers) and tuple(map(int, numbers)) >= (5, 14),
     )

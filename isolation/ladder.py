@@ -1,20 +1,19 @@
 """Wants, needs for memory that are not met yet, and the ladder: the next step that makes room for one, gentlest first.
 
-Queueing came before it: the want was not granted. Then leases shrink to what is used, and the calls that are outranked
-get less CPU. Then the first victim is frozen, what it holds is reclaimed, its agent is asked to shrink, and the call is
-killed; then the next victim. Last of all, an agent of a lower priority. Each step has time to show its effect, in which
-other calls may end: the victim then goes on.
+Queueing came before it: the want was not granted. Then leases shrink to what is used. Then the first victim is frozen,
+what it holds is reclaimed, its agent is asked to shrink, and the call is killed; then the next victim. Last of all, an
+agent of a lower priority. Each step has time to show its effect, in which other calls may end: the victim then goes on.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from isolation import state as isolation_state
+from isolation import state as act
 from isolation.admission import is_safe
 from isolation.ledger import MemoryLedger, Reservation
-from isolation.settings import NORMAL_CPU_WEIGHT, Rung, Settings
+from isolation.settings import Rung, Settings
 
-Step = tuple[isolation_state.ArbiterState, tuple[isolation_state.Action, ...]]
+Step = tuple[act.ArbiterState, tuple[act.Action, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,7 @@ class AgentWant:
 
     priority = float("inf")
 
-    def granted(self, state: isolation_state.ArbiterState) -> MemoryLedger | None:
+    def granted(self, state: act.ArbiterState) -> MemoryLedger | None:
         """Ledger with the need met; None where that would not be safe."""
         ledger = state.ledger.with_agent(self.sandbox, self.agent_bytes)
         return ledger if is_safe(ledger, stuck=state.stuck()) else None
@@ -36,7 +35,7 @@ class AgentWant:
 class GrowthWant:
     """A running call reached its lease."""
 
-    call: isolation_state.RunningCall
+    call: act.RunningCall
     step_bytes: int
 
     @property
@@ -47,7 +46,7 @@ class GrowthWant:
     def priority(self) -> float:
         return self.call.priority
 
-    def granted(self, state: isolation_state.ArbiterState) -> MemoryLedger | None:
+    def granted(self, state: act.ArbiterState) -> MemoryLedger | None:
         """Ledger with a larger lease, the largest of three that is safe; None where none is.
 
         The whole claim is given while it takes at most half of what is free: fewer wake-ups, and others find room.
@@ -70,7 +69,7 @@ class GrowthWant:
 class StartWant:
     """A call waits in the queue."""
 
-    request: isolation_state.CallDemand
+    request: act.CallDemand
     priority: float
     first_lease_bytes: int
 
@@ -78,7 +77,7 @@ class StartWant:
     def sandbox(self) -> str:
         return self.request.sandbox
 
-    def granted(self, state: isolation_state.ArbiterState) -> MemoryLedger | None:
+    def granted(self, state: act.ArbiterState) -> MemoryLedger | None:
         """Ledger with the call; None where some admitted call could not finish any more.
 
         The whole claim is given at once to what outranks others, and while it takes at most half of what is free: a
@@ -99,7 +98,7 @@ class StartWant:
 Want = AgentWant | GrowthWant | StartWant
 
 
-def running_wants(state: isolation_state.ArbiterState, settings: Settings) -> Iterator[AgentWant | GrowthWant]:
+def running_wants(state: act.ArbiterState, settings: Settings) -> Iterator[AgentWant | GrowthWant]:
     """Wants of agents, then of running calls by priority and age."""
     for sandbox, agent_bytes in sorted(state.agents_want.items()):
         yield AgentWant(sandbox, agent_bytes)
@@ -108,7 +107,7 @@ def running_wants(state: isolation_state.ArbiterState, settings: Settings) -> It
         yield GrowthWant(call, settings.lease_step_bytes)
 
 
-def queued_wants(state: isolation_state.ArbiterState, settings: Settings) -> Iterator[StartWant]:
+def queued_wants(state: act.ArbiterState, settings: Settings) -> Iterator[StartWant]:
     """Wants of queued calls, by priority and time of asking."""
     sandboxes = state.ledger.sandboxes
     for request in sorted(state.queue, key=lambda asked: (-sandboxes[asked.sandbox].priority, asked.asked_at_s)):
@@ -116,15 +115,14 @@ def queued_wants(state: isolation_state.ArbiterState, settings: Settings) -> Ite
         yield StartWant(request, sandboxes[request.sandbox].priority, first)
 
 
-def in_victim_order(calls: Iterable[isolation_state.RunningCall]) -> list[isolation_state.RunningCall]:
+def in_victim_order(calls: Iterable[act.RunningCall]) -> list[act.RunningCall]:
     """Lowest priority first; among equals those that passed their claim, then those not declared, then the youngest."""
     return sorted(
-        calls,
-        key=lambda call: (call.priority, not call.outgrown, call.request.declared, -call.started_at_s, call.name),
+        calls, key=lambda call: (call.priority, not call.outgrown, call.request.declared, -call.started_at_s, call.name)
     )
 
 
-def outranked(state: isolation_state.ArbiterState, want: Want) -> list[isolation_state.RunningCall]:
+def outranked(state: act.ArbiterState, want: Want) -> list[act.RunningCall]:
     """Calls that make way for the want, first victim first; those that are ending make way already.
 
     A call's want outranks lower priorities, and its equals that passed their claim. An agent's outranks every call, but
@@ -145,7 +143,7 @@ def outranked(state: isolation_state.ArbiterState, want: Want) -> list[isolation
     )
 
 
-def agent_victim(state: isolation_state.ArbiterState, priority: float) -> str | None:
+def agent_victim(state: act.ArbiterState, priority: float) -> str | None:
     """Agent that goes last: none while a tool call lives anywhere, none that is not outranked, lowest first."""
     if state.calls or state.dying_agents:
         return None
@@ -155,12 +153,12 @@ def agent_victim(state: isolation_state.ArbiterState, priority: float) -> str | 
     )
 
 
-def shrink_leases(state: isolation_state.ArbiterState, want: Want, now_s: float, settings: Settings) -> Step:
+def shrink_leases(state: act.ArbiterState, want: Want, now_s: float, settings: Settings) -> Step:
     """Leases lowered to what is used plus a slack, until the want can be granted or nothing is left to shrink."""
     if now_s > state.read_at_s + settings.fresh_s:
         return state, ()
     own = want.call.name if isinstance(want, GrowthWant) else None
-    actions: list[isolation_state.Action] = []
+    actions: list[act.Action] = []
     for call in sorted(state.calls.values(), key=lambda call: (call.priority, -call.started_at_s)):
         if call.name == own or call.priority > want.priority or call.ending is not None or call.wants_more:
             continue
@@ -169,96 +167,64 @@ def shrink_leases(state: isolation_state.ArbiterState, want: Want, now_s: float,
         if lease - shrunk < settings.lease_slack_bytes:
             continue
         state = replace(state, ledger=state.ledger.with_lease(call.name, shrunk))
-        actions.append(isolation_state.SetLease(call.name, shrunk, "LEASE_SHRUNK"))
+        actions.append(act.SetLease(call.name, shrunk, "LEASE_SHRUNK"))
         if want.granted(state) is not None:
             break
     return state, tuple(actions)
 
 
-def relieve(state: isolation_state.ArbiterState, want: Want, now_s: float, settings: Settings) -> Step:
+def relieve(state: act.ArbiterState, want: Want, now_s: float, settings: Settings) -> Step:
     """Next rung for the want; nothing while the last one may still show its effect."""
     if now_s < state.relieved_at_s + settings.settle_s:
         return state, ()
     victims = outranked(state, want)
-    reason: isolation_state.Reason = (
-        "AGENT_NEEDS_MEMORY" if isinstance(want, AgentWant) else "HIGHER_PRIORITY_NEEDS_MEMORY"
-    )
-    for rung in settings.rungs:
-        stepped = _rung(rung, state, victims, reason, now_s, settings)
+    reason: act.Reason = "AGENT_NEEDS_MEMORY" if isinstance(want, AgentWant) else "HIGHER_PRIORITY_NEEDS_MEMORY"
+    for rung in settings.rungs if victims else ():
+        stepped = _rung(rung, state, victims[0], reason, now_s, settings)
         if stepped is not None:
             after, actions = stepped
             return replace(after, relieved_at_s=now_s) if actions else after, actions
     name = agent_victim(state, state.ledger.sandboxes[want.sandbox].priority)
     if name is None:
         return state, ()
-    return replace(state, dying_agents=state.dying_agents | {name}), (isolation_state.KillAgent(name, reason),)
+    return replace(state, dying_agents=state.dying_agents | {name}), (act.KillAgent(name, reason),)
 
 
 def _rung(
-    rung: Rung,
-    state: isolation_state.ArbiterState,
-    victims: list[isolation_state.RunningCall],
-    reason: isolation_state.Reason,
-    now_s: float,
-    settings: Settings,
+    rung: Rung, state: act.ArbiterState, first: act.RunningCall, reason: act.Reason, now_s: float, settings: Settings
 ) -> Step | None:
-    """One rung for the first victim, the CPU's for all of them; None where it has nothing left to give."""
-    first = victims[0] if victims else None
+    """One rung for the first victim; None where it has nothing left to give."""
     match rung:
-        case "slow down":
-            weight = settings.low_cpu_weight
-            fast = [call for call in victims if call.cpu_weight > weight and call.frozen is None]
-            for call in fast:
-                state = state.with_call(replace(call, cpu_weight=weight))
-            slowed = tuple(
-                isolation_state.SetCpuWeight(call.name, weight, "HIGHER_PRIORITY_NEEDS_CPU") for call in fast
-            )
-            return (state, slowed) if fast else None
-        case "freeze" if first is not None and first.frozen is None and not first.feeds_runner:
+        case "freeze" if first.frozen is None:
             # What its lease holds beyond its use goes with the next readings.
             frozen = replace(first, frozen=reason, frozen_since_s=now_s)
-            return state.with_call(frozen), (isolation_state.Freeze(first.name, reason),)
-        case "reclaim" if settings.swap and first is not None and not first.reclaimed:
-            return state.with_call(replace(first, reclaimed=True)), (
-                isolation_state.Reclaim(first.name, first.used_bytes, reason),
-            )
-        case "ask" if first is not None:
+            return state.with_call(frozen), (act.Freeze(first.name, reason),)
+        case "reclaim" if settings.swap and not first.reclaimed:
+            return state.with_call(replace(first, reclaimed=True)), (act.Reclaim(first.name, first.used_bytes, reason),)
+        case "ask":
             sandbox = first.request.sandbox
             asked_at_s = state.asked.get(sandbox)
             if asked_at_s is None:
-                return replace(state, asked={**state.asked, sandbox: now_s}), (
-                    isolation_state.AskToShrink(sandbox, reason),
-                )
+                return replace(state, asked={**state.asked, sandbox: now_s}), (act.AskToShrink(sandbox, reason),)
             return (state, ()) if now_s < asked_at_s + settings.ask_s else None
         case "kill":
             # The memory of an earlier victim may be still to come back.
             if any(call.ending is not None for call in state.calls.values()):
                 return state, ()
-            return killed(state, first, reason) if first is not None else None
-        case _:
-            return None
+            return killed(state, first, reason)
+    return None
 
 
-def killed(
-    state: isolation_state.ArbiterState, call: isolation_state.RunningCall, reason: isolation_state.Reason
-) -> Step:
+def killed(state: act.ArbiterState, call: act.RunningCall, reason: act.Reason) -> Step:
     """The state while the call ends: its memory counts until the kernel has it back."""
-    return state.with_call(replace(call, ending=reason, wants_more=False)), (isolation_state.Kill(call.name, reason),)
+    return state.with_call(replace(call, ending=reason, wants_more=False)), (act.Kill(call.name, reason),)
 
 
-def restored(state: isolation_state.ArbiterState) -> Step:
-    """Calls that made way go on: thawed, and with their CPU back. Their leases grow as they ask for more."""
-    actions: list[isolation_state.Action] = []
+def restored(state: act.ArbiterState) -> Step:
+    """Calls that made way go on: thawed. Their leases grow as they ask for more."""
+    actions: list[act.Action] = []
     for call in state.calls.values():
-        if call.ending is not None:
-            continue
-        back = call
-        if call.frozen is not None and not call.wants_more:
-            back = replace(back, frozen=None, reclaimed=False)
-            actions.append(isolation_state.Thaw(call.name, "FITS"))
-        if call.cpu_weight != NORMAL_CPU_WEIGHT:
-            back = replace(back, cpu_weight=NORMAL_CPU_WEIGHT)
-            actions.append(isolation_state.SetCpuWeight(call.name, NORMAL_CPU_WEIGHT, "FITS"))
-        if back is not call:
-            state = state.with_call(back)
+        if call.ending is None and call.frozen is not None and not call.wants_more:
+            state = state.with_call(replace(call, frozen=None, reclaimed=False))
+            actions.append(act.Thaw(call.name, "FITS"))
     return replace(state, asked={}) if state.asked else state, tuple(actions)

@@ -6,7 +6,7 @@ from typing import Literal
 from isolation.ledger import MIB
 
 Leases = Literal["growing", "whole"]
-Rung = Literal["slow down", "freeze", "reclaim", "ask", "kill"]
+Rung = Literal["freeze", "reclaim", "ask", "kill"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +43,11 @@ class Settings:
     """Time in the queue after which nothing of the same or a lower priority is admitted before it."""
     frozen_s: float = 60.0
     """Bound of a call's time frozen: agents give a tool about 120 s by themselves, and leases of streams break."""
-    pipe_s: float = 2.0
-    """Bound of the time frozen of a call that holds a pipe which a running call waits for."""
     settle_s: float = 0.05
     """Time between two rungs of the ladder, in which the last one shows its effect."""
-    rungs: tuple[Rung, ...] = ("slow down", "freeze", "reclaim", "ask", "kill")
+    rungs: tuple[Rung, ...] = ("freeze", "reclaim", "ask", "kill")
     """Steps of the ladder, the gentlest first; an agent of a lower priority comes after all."""
     ask_s: float = 1.0
     """Time for an agent to shrink by itself after it was asked."""
     swap: bool = False
     """Whether the node has swap or zram, without which the kernel can reclaim no anonymous memory."""
-
-    @property
-    def low_cpu_weight(self) -> int:
-        """cpu.weight of a call that makes way; the kernel's default is 100."""
-        return 10
-
-
-NORMAL_CPU_WEIGHT = 100

@@ -6,7 +6,6 @@ from typing import Literal
 
 from isolation.admission import LearnedNeeds
 from isolation.ledger import MemoryLedger, Sandbox
-from isolation.settings import NORMAL_CPU_WEIGHT
 
 Reason = Literal[
     "FITS",
@@ -19,14 +18,10 @@ Reason = Literal[
     "UNKNOWN_SANDBOX",
     "LEASE_GROWN",
     "LEASE_SHRUNK",
-    "HIGHER_PRIORITY_NEEDS_CPU",
     "HIGHER_PRIORITY_NEEDS_MEMORY",
     "AGENT_NEEDS_MEMORY",
-    "NODE_SHORT_OF_MEMORY",
     "OUTGREW_CLAIM",
     "FROZEN_TOO_LONG",
-    "RUNNER_WAITS_FOR_FROZEN_CALL",
-    "SANDBOX_ENDED",
 ]
 
 ADVICE: dict[Reason, str] = {
@@ -39,9 +34,7 @@ ADVICE: dict[Reason, str] = {
     "OUTGREW_CLAIM": "declare more memory, or split the work",
     "HIGHER_PRIORITY_NEEDS_MEMORY": "try again later",
     "AGENT_NEEDS_MEMORY": "try again with a smaller run",
-    "NODE_SHORT_OF_MEMORY": "try again later",
     "FROZEN_TOO_LONG": "try again later, or declare the memory that it needs",
-    "RUNNER_WAITS_FOR_FROZEN_CALL": "try again later",
 }
 """Fixed sentences: text of one tenant never reaches another."""
 
@@ -76,10 +69,7 @@ class RunningCall:
     """Whether it passed its claim: its protection is lost."""
     frozen: Reason | None = None
     frozen_since_s: float = 0.0
-    feeds_runner: bool = False
-    """Whether another call that runs waits for a pipe that this one holds."""
     reclaimed: bool = False
-    cpu_weight: int = NORMAL_CPU_WEIGHT
     ending: Reason | None = None
     """Why it was killed; its memory counts until the kernel has it back."""
 
@@ -160,14 +150,6 @@ class ReachedLease:
 
 
 @dataclass(frozen=True, slots=True)
-class FeedsRunner:
-    """Whether a call holds a pipe that another running call waits for."""
-
-    call: str
-    feeds: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Ended:
     """A call's leaf holds no process any more and the kernel has its memory back."""
 
@@ -185,7 +167,7 @@ class Used:
     """Whether every call was read."""
 
 
-Event = SandboxStarted | SandboxEnded | Asked | Withdrawn | Found | ReachedLease | FeedsRunner | Ended | Used
+Event = SandboxStarted | SandboxEnded | Asked | Withdrawn | Found | ReachedLease | Ended | Used
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,13 +210,6 @@ class SetAgentLease:
 
 
 @dataclass(frozen=True, slots=True)
-class SetCpuWeight:
-    call: str
-    weight: int
-    reason: Reason
-
-
-@dataclass(frozen=True, slots=True)
 class Freeze:
     call: str
     reason: Reason
@@ -271,17 +246,4 @@ class KillAgent:
     reason: Reason
 
 
-Action = (
-    Admit
-    | Queue
-    | Refuse
-    | SetLease
-    | SetAgentLease
-    | SetCpuWeight
-    | Freeze
-    | Thaw
-    | Reclaim
-    | AskToShrink
-    | Kill
-    | KillAgent
-)
+Action = Admit | Queue | Refuse | SetLease | SetAgentLease | Freeze | Thaw | Reclaim | AskToShrink | Kill | KillAgent

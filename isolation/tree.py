@@ -66,22 +66,10 @@ class FoundCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits of one leaf besides its lease."""
-
-    max_bytes: int | None = None
-    """memory.max, behind the brake of memory.high."""
-    pids: int | None = 1024
-    cpu_weight: int = 100
-    io_weight: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class SandboxTree:
     """Cgroups of a node's sandboxes."""
 
     files: CgroupFiles
-    controllers: tuple[str, ...] = CONTROLLERS
     homes: dict[str, str] = field(default_factory=dict)
     """Sandbox → its container's group, of those that were adopted."""
 
@@ -89,13 +77,11 @@ class SandboxTree:
         """Lets sandboxes below the root have limits of their own."""
         self._delegate("")
 
-    def add_sandbox(self, sandbox: str, budget_bytes: int | None = None, pids: int | None = None) -> None:
+    def add_sandbox(self, sandbox: str) -> None:
         """Groups of a sandbox. The agent's leaf has no limit of its own below the sandbox's."""
         group = _checked(sandbox)
         self.files.make(group)
         self._delegate(group)
-        self._limit(group, "memory.max", budget_bytes)
-        self._limit(group, "pids.max", pids)
         for leaf in (AGENT, LIGHT):
             self.files.make(f"{group}/{leaf}")
 
@@ -141,19 +127,20 @@ class SandboxTree:
         """Processes of a leaf."""
         return tuple(int(pid) for pid in self.files.read(group, "cgroup.procs").split())
 
-    def add_call(self, sandbox: str, call: str, lease_bytes: int, limits: Limits | None = None) -> str:
-        """Leaf of a call, with its limits set before any process is in it. Returns the group."""
-        limits = limits or Limits()
+    def add_call(
+        self, sandbox: str, call: str, lease_bytes: int, *, max_bytes: int | None = None, pids: int | None = None
+    ) -> str:
+        """Leaf of a call, with its limits set before any process is in it. Returns the group.
+
+        max_bytes: memory.max, behind the brake of memory.high.
+        """
         group = self.call_group(sandbox, call)
         self.files.make(group)
         self._limit(group, "memory.high", lease_bytes)
-        self._limit(group, "memory.max", limits.max_bytes)
+        self._limit(group, "memory.max", max_bytes)
         # One victim of the kernel's own is half a call: all of it ends, and nothing of it stays behind.
         self.files.write(group, "memory.oom.group", "1")
-        self._limit(group, "pids.max", limits.pids)
-        self.files.write(group, "cpu.weight", str(limits.cpu_weight))
-        if limits.io_weight is not None:
-            self.files.write(group, "io.weight", str(limits.io_weight))
+        self._limit(group, "pids.max", pids)
         return group
 
     def set_lease(self, sandbox: str, call: str, lease_bytes: int) -> None:
@@ -172,9 +159,6 @@ class SandboxTree:
     def set_light_max(self, sandbox: str, max_bytes: int) -> None:
         """Limit of the leaf of light calls: behind it the kernel kills the largest of them."""
         self._limit(self.light_group(sandbox), "memory.max", max_bytes)
-
-    def set_cpu_weight(self, sandbox: str, call: str, weight: int) -> None:
-        self.files.write(self.call_group(sandbox, call), "cpu.weight", str(weight))
 
     def freeze(self, sandbox: str, call: str) -> None:
         self.files.write(self.call_group(sandbox, call), "cgroup.freeze", "1")
@@ -219,13 +203,8 @@ class SandboxTree:
         idle = next((line.split()[1] for line in stat.splitlines() if line.startswith("inactive_file ")), "0")
         return max(0, self.used_bytes(group) - int(idle))
 
-    def found_calls(self) -> Iterator[FoundCall]:
-        """Calls in the tree: what a restarted node agent knows of them."""
-        for sandbox in self.homes or self.files.children(""):
-            yield from self.calls_of(sandbox)
-
     def calls_of(self, sandbox: str) -> Iterator[FoundCall]:
-        """Calls of one sandbox in the tree."""
+        """Calls of one sandbox in the tree: what a restarted node agent knows of them."""
         for leaf in self.files.children(self.home(sandbox)):
             if leaf.startswith(CALL_PREFIX):
                 call = leaf.removeprefix(CALL_PREFIX)
@@ -266,7 +245,7 @@ class SandboxTree:
                 raise
 
     def _delegate(self, group: str) -> None:
-        words = " ".join(f"+{controller}" for controller in self.controllers)
+        words = " ".join(f"+{controller}" for controller in CONTROLLERS)
         self.files.write(group, "cgroup.subtree_control", words)
 
     def _limit(self, group: str, file: str, value: int | None) -> None:
@@ -305,8 +284,6 @@ class HostFacts:
     is_writable: bool
     kernel: str
     """Text of /proc/version."""
-    has_pressure: bool
-    """Whether the kernel reports pressure stall information (PSI)."""
     has_kill: bool
     """Whether the kernel has cgroup.kill (Linux 5.14)."""
 
@@ -335,7 +312,7 @@ def capability_of(facts: HostFacts) -> Capability:
         return Capability("observe", f"controllers are not delegated to this cgroup: {', '.join(missing)}")
     if not facts.has_kill:
         return Capability("observe", "the kernel has no cgroup.kill: isolation needs Linux 5.14 or newer")
-    return Capability("full", "cgroup v2, writable" + ("" if facts.has_pressure else "; no pressure information"))
+    return Capability("full", "cgroup v2, writable")
 
 
 _ID = re.compile(r"(?:[a-z0-9+.-]+://)?([a-z0-9]{12,128})")

@@ -7,16 +7,18 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Literal
 
 import click
 import structlog
 from prometheus_client import CollectorRegistry
 
 from cluster.errors import ConfigError, TonnageError
+from nodeagent import out_of_band
 from nodeagent.agent import Controller, Hardware, NodeAgent, new_life
-from nodeagent.bmc import READ_S, Bmc, BmcAccess, NodeMeter
-from nodeagent.controller_link import ControllerLink, Tls
-from nodeagent.device_process import DeviceProcess, guarded_backend
+from nodeagent.bmc import READ_S, Bmc, NodeMeter
+from nodeagent.controller_link import ControllerLink
+from nodeagent.device_process import DeviceProcess
 from nodeagent.health.dcgm_exporter import DcgmExporter, fetched, own_gpus, page_of
 from nodeagent.health.feed import HealthFeed, Probes, forward
 from nodeagent.health.host_evidence import DeviceEvidence, HostEvidence, KernelLog, NicCounters, kmsg
@@ -24,22 +26,26 @@ from nodeagent.health.pod_sockets import Deliver, PodSockets
 from nodeagent.health.probe_wire import ProbeListener, address_of
 from nodeagent.health.prober import Prober
 from nodeagent.health.processes import ProcessTable, Ranks, Senders
-from nodeagent.local_backends import BackendArguments, PretendArguments, RedfishArguments
 from nodeagent.logs import configure_logs
 from nodeagent.loops import kept_up
 from nodeagent.metrics import Scraped, agent_metrics, dcgm_metrics, feed_metrics, probe_metrics, probes, serve
-from nodeagent.out_of_band import BmcPacing
+from nodeagent.pretend_devices import NoDevices, PretendDevices
 from nodeagent.recovery import RESTORE_S, AgentRules, Session
 from nodeagent.sandboxes.process import ProcessSettings, SandboxSupervisor
-from nodeagent.settings import AgentSettings, RedfishSettings, read_settings
+from nodeagent.settings import AgentSettings, read_settings
 from nodeagent.state_file import boot_id
-from power.devices.backend import DeviceError, DeviceReading
+from power.devices.amd_smi import AmdSmi
+from power.devices.backend import Backend, DeviceError, DeviceReading
+from power.devices.nvml import Nvml
 from power.devices.redfish import ChassisMeter
 from power.leases.messages import Keys
 from power.leases.mounted_keys import MountedKeys, keys_of_node
 
 log = structlog.get_logger(__name__)
 FAILED, WRONG_INPUT = 1, 2
+BMC_START_S = 90.0
+"""Time limit for searching a BMC: three requests of 0.3 s for each of 16 processors, at five times the usual
+duration."""
 OUT_OF_BAND_RESTORE_S = 150.0
 """Time for restoring limits out of band: two limits one after the other through a slow BMC, with the pauses between
 them."""
@@ -106,12 +112,12 @@ def restore(config: Path, node: str | None) -> None:
     "--config", type=click.Path(path_type=Path), help="The agent's settings file, which names the back end and the BMC."
 )
 @NODE
-def devices(backend: str | None, config: Path | None, node: str | None) -> None:
+def devices(backend: Literal["nvml", "amdsmi"] | None, config: Path | None, node: str | None) -> None:
     """List this node's devices, their ranges and their draws. Changes nothing."""
     if config is not None and backend is None:
         found = _backend(read_settings(config, node))
     else:
-        found = guarded_backend(backend or "nvml", clock)
+        found = _vendors(backend or "nvml")
     try:
         facts, seen = found.discover(), found.read()
     finally:
@@ -191,14 +197,12 @@ async def _run(settings: AgentSettings, address: str) -> None:
             agent.receive(message)
 
     at = settings.controller
-    tls = Tls(at.tls.ca, at.tls.certificate, at.tls.key) if at.tls else None
     chance = Random()  # noqa: S311 - spreads attempts and readings, hides nothing
-    link = ControllerLink(node, at.host, at.port, receive, chance, tls, lambda: agent.inventory())
+    link = ControllerLink(node, at.host, at.port, receive, chance, at.tls, lambda: agent.inventory())
     backend = _backend(settings)
     meter = None
-    if settings.meter and settings.redfish is not None:  # over a connection of its own
-        chassis = ChassisMeter(Bmc(_bmc(settings, settings.redfish), READ_S), settings.redfish.chassis)
-        meter = NodeMeter(chassis.read_w, clock, chance, settings.redfish.look_s)
+    if settings.meter and (bmc := settings.bmc) is not None:  # over a connection of its own
+        meter = NodeMeter(ChassisMeter(Bmc(bmc, READ_S), bmc.chassis).read_w, clock, chance, bmc.look_s)
     agent = _agent(settings, backend, keys, link, meter)
     closes = [backend.close, agent.close]
     registry, tasks = CollectorRegistry(), [kept_up("link", link.keep_up)]
@@ -207,8 +211,8 @@ async def _run(settings: AgentSettings, address: str) -> None:
     try:
         await agent.start()
         if meter is not None:
-            meter.start()
-            closes.append(meter.close)
+            meter.loop.start()
+            closes.append(meter.loop.close)
         if health.enabled:
             sources: list[HostEvidence] = [NicCounters(health.sys), DeviceEvidence(lambda: agent.readings)]
             dcgm = None
@@ -312,29 +316,35 @@ async def _restore(settings: AgentSettings) -> None:
 
 
 def _backend(settings: AgentSettings) -> DeviceProcess:
-    arguments: BackendArguments = None
-    if settings.backend == "redfish" and (bmc := settings.redfish) is not None:
-        arguments = RedfishArguments(_bmc(settings, bmc), BmcPacing(bmc.look_s, bmc.rest_s, bmc.settles_s))
-    if settings.backend == "pretend":
-        arguments = PretendArguments(settings.node, settings.pretend.devices, settings.pretend.folder)
-        log.warning("devices are simulated: no GPU of this node is read or limited")
-    return guarded_backend(settings.backend, clock, arguments)
+    match settings.backend:
+        case "redfish" if (bmc := settings.bmc) is not None:
+            return DeviceProcess(partial(out_of_band.started, bmc), clock, start_s=BMC_START_S)
+        case "pretend":
+            log.warning("devices are simulated: no GPU of this node is read or limited")
+            about = settings.pretend
+            made = partial(PretendDevices, settings.node, about.devices, time.monotonic, about.folder)
+            return DeviceProcess(made, clock)
+        case "nvml" | "amdsmi":
+            return _vendors(settings.backend)
+        case _:
+            return DeviceProcess(NoDevices, clock)
 
 
-def _bmc(settings: AgentSettings, bmc: RedfishSettings) -> BmcAccess:
-    return BmcAccess(bmc.host.replace("{node}", settings.node), bmc.login, bmc.ca_file, bmc.port)
+def _vendors(name: Literal["nvml", "amdsmi"]) -> DeviceProcess:
+    made: Callable[[], Backend] = partial(Nvml if name == "nvml" else AmdSmi, time.monotonic)
+    return DeviceProcess(made, clock, renews=True)
 
 
 def _agent(
     settings: AgentSettings, backend: DeviceProcess, keys: "_NodeKeys", controller: Controller, meter: NodeMeter | None
 ) -> NodeAgent:
-    out_of_band = settings.backend == "redfish"
+    is_out_of_band = settings.backend == "redfish"
     rules = AgentRules(
         period_s=settings.period,
         floor_share=settings.floor_share,
         manages=None if settings.manages is None else frozenset(settings.manages),
-        bursts=not out_of_band,
-        restore_s=OUT_OF_BAND_RESTORE_S if out_of_band else RESTORE_S,
+        bursts=not is_out_of_band,
+        restore_s=OUT_OF_BAND_RESTORE_S if is_out_of_band else RESTORE_S,
     )
     hardware = Hardware(backend, backend.leave_at, lambda: None if meter is None else meter.reading)
     session = Session(settings.node, new_life(), boot_id())

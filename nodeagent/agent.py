@@ -21,7 +21,9 @@ from nodeagent.loops import PAUSE_S, Turns
 from nodeagent.recovery import AgentRules, Session, record_at_start
 from nodeagent.state_file import Record, RecordWriter, read_record
 from power.devices import backend as devices_backend
+from power.devices.backend import Backend, DeviceError, DeviceFacts, DeviceReading, OriginalLimit
 from power.leases import holder as leases_holder
+from power.leases.holder import Bursting, Holder, LimitOrder
 from power.leases.messages import DeviceInventory, DeviceReport, Inventory, Keys, Lease, Refusal, Report, opened, sealed
 from power.rules import ROUNDING_W
 
@@ -49,11 +51,7 @@ class AgentCounts:
     """Number of times that a lease ended without renewal."""
 
 
-def inventory_of(
-    holder: leases_holder.Holder,
-    facts: Mapping[str, devices_backend.DeviceFacts],
-    previous: Mapping[str, devices_backend.OriginalLimit],
-) -> Inventory:
+def inventory_of(holder: Holder, facts: Mapping[str, DeviceFacts], previous: Mapping[str, OriginalLimit]) -> Inventory:
     """Inventory of all devices of the node, including those that are only read."""
     return Inventory(
         holder.node,
@@ -74,10 +72,10 @@ def inventory_of(
 
 
 def device_reports(
-    readings: Mapping[str, devices_backend.DeviceReading],
+    readings: Mapping[str, DeviceReading],
     draw_w: Mapping[str, float],
     allowed_w: Mapping[str, float],
-    bursting: leases_holder.Bursting,
+    bursting: Bursting,
     now_s: float,
 ) -> Iterator[tuple[str, DeviceReport]]:
     """State of each device that reports its draw and its limit. draw_w: mean draws of the last second, by device."""
@@ -100,7 +98,7 @@ def device_reports(
 class Hardware:
     """What an agent acts on: the devices of its node, and the meter of the whole machine."""
 
-    backend: devices_backend.Backend
+    backend: Backend
     leave_at: Callable[[Mapping[str, float]], None] = lambda _: None
     """Takes the limit in watts of each device below which no burst is, for whoever outlives the agent's process
     (`DeviceProcess.leave_at`)."""
@@ -144,13 +142,13 @@ class NodeAgent:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="devices")
         self._wake = asyncio.Event()
         self._record = Record()
-        self._facts: Mapping[str, devices_backend.DeviceFacts] = {}
+        self._facts: Mapping[str, DeviceFacts] = {}
         self._answered: tuple[int, float, float] | None = None
         self._in_force = (-1, -1)
-        self._bursting = leases_holder.Bursting()
+        self._bursting = Bursting()
         self._was_leased = False
-        self.readings: Mapping[str, devices_backend.DeviceReading] = {}
-        self._past: deque[tuple[float, Mapping[str, devices_backend.DeviceReading]]] = deque(maxlen=PAST_LOOKS)
+        self.readings: Mapping[str, DeviceReading] = {}
+        self._past: deque[tuple[float, Mapping[str, DeviceReading]]] = deque(maxlen=PAST_LOOKS)
         self.draw_w: Mapping[str, float] = {}
         self.counts = AgentCounts({}, {})
         self.looked_at_s = float("-inf")
@@ -158,7 +156,7 @@ class NodeAgent:
         """Kinds of messages, besides reports on power, that the controller of the newest lease takes."""
 
     @property
-    def holder(self) -> leases_holder.Holder:
+    def holder(self) -> Holder:
         assert self._record.holder is not None  # noqa: S101 - `start` has made it
         return self._record.holder
 
@@ -168,7 +166,7 @@ class NodeAgent:
         return self._hardware.meter()
 
     @property
-    def facts(self) -> Mapping[str, devices_backend.DeviceFacts]:
+    def facts(self) -> Mapping[str, DeviceFacts]:
         return self._facts
 
     def allowed_w(self) -> Mapping[str, float]:
@@ -196,17 +194,11 @@ class NodeAgent:
                 remedy="run nvidia-persistenced on the host, or nvidia-smi -pm 1",
             )
         record = record_at_start(
-            await asyncio.to_thread(read_record, self._record_path),
-            facts,
-            found,
-            self._rules,
-            self._session,
+            await asyncio.to_thread(read_record, self._record_path), facts, found, self._rules, self._session
         )
         await self._remember(record)
 
-    async def _discover_again(
-        self, found: Mapping[str, devices_backend.DeviceReading | devices_backend.DeviceError]
-    ) -> None:
+    async def _discover_again(self, found: Mapping[str, DeviceReading | DeviceError]) -> None:
         """Takes up devices that did not answer at the start, or came back since: a new session, with all of them.
 
         Until it has a lease nothing is raised. Raises DeviceError.
@@ -218,7 +210,7 @@ class NodeAgent:
         log.warning("devices found after the start", devices=sorted({each.uuid for each in facts} - self._facts.keys()))
         self._facts = {each.uuid: each for each in facts}
         self._record = record_at_start(self._record, facts, found, self._rules, replace(self._session, life=new_life()))
-        self._answered, self._in_force, self._bursting = None, (-1, -1), leases_holder.Bursting()
+        self._answered, self._in_force, self._bursting = None, (-1, -1), Bursting()
         await self._remember(self._record)
         self._controller.reconnect()
 
@@ -305,11 +297,7 @@ class NodeAgent:
         for attempt in range(max(1, round(self._rules.restore_s / self._rules.period_s))):
             if attempt:
                 await asyncio.sleep(self._rules.period_s)
-            left = {
-                uuid: limit_w
-                for uuid, limit_w in left.items()
-                if not await self._is_at(leases_holder.LimitOrder(uuid, limit_w))
-            }
+            left = {uuid: limit_w for uuid, limit_w in left.items() if not await self._is_at(LimitOrder(uuid, limit_w))}
             if not left:
                 break
         for uuid, limit_w in left.items():
@@ -325,18 +313,15 @@ class NodeAgent:
         self.counts.looks += 1
         try:
             found = await self._device(self._backend.read)
-            unknown = any(
-                isinstance(each, devices_backend.DeviceReading) and uuid not in self._facts
-                for uuid, each in found.items()
-            )
+            unknown = any(isinstance(each, DeviceReading) and uuid not in self._facts for uuid, each in found.items())
             if unknown and self._clock() >= self._discovered_s + DISCOVERED_AGAIN_S:
                 await self._discover_again(found)
-        except devices_backend.DeviceError as error:
+        except DeviceError as error:
             found = dict.fromkeys(self._facts, error)
         for each in found.values():
-            if isinstance(each, devices_backend.DeviceError):
+            if isinstance(each, DeviceError):
                 self._failed(each)
-        self.readings = {u: r for u, r in found.items() if isinstance(r, devices_backend.DeviceReading)}
+        self.readings = {u: r for u, r in found.items() if isinstance(r, DeviceReading)}
         now_s = self._clock()
         before = leases_holder.reading_before(self._past, now_s, self._rules.mean_s) or {}
         self._past.append((now_s, self.readings))
@@ -353,7 +338,7 @@ class NodeAgent:
         """Sets the limits; raises them only when every limit that had to be lowered was read back."""
         if self._was_leased and not self.has_lease:
             self.counts.floors += 1
-            self._bursting = leases_holder.Bursting()
+            self._bursting = Bursting()
             log.warning("lease ended without renewal: devices go to their floor")
         self._was_leased = self.has_lease
         holder, allowed_w = self.holder, self.allowed_w()
@@ -386,15 +371,15 @@ class NodeAgent:
     def _enforced_w(self) -> dict[str, float]:
         return {uuid: each.limit_w for uuid, each in self.readings.items() if each.limit_w is not None}
 
-    async def _is_at(self, order: leases_holder.LimitOrder) -> bool:
+    async def _is_at(self, order: LimitOrder) -> bool:
         """Sets this limit and returns whether the device reports it as requested, and enforces no more."""
         if await self._set_limit(order) is None:
             return False
         try:
             found = (await self._device(self._backend.read)).get(order.uuid)
-        except devices_backend.DeviceError:
+        except DeviceError:
             return False
-        if not isinstance(found, devices_backend.DeviceReading) or found.limit_w is None:
+        if not isinstance(found, DeviceReading) or found.limit_w is None:
             return False
         if found.requested_w is None:
             return abs(found.limit_w - order.limit_w) <= ROUNDING_W
@@ -402,11 +387,11 @@ class NodeAgent:
         enforces = found.limit_w <= order.limit_w + ROUNDING_W
         return enforces and abs(found.requested_w - order.limit_w) <= ROUNDING_W
 
-    async def _set_limit(self, order: leases_holder.LimitOrder) -> float | None:
+    async def _set_limit(self, order: LimitOrder) -> float | None:
         """Sets a limit and returns what the device then enforces; None when that is unknown."""
         try:
             enforced_w = await self._device(lambda: self._backend.set_limit(order.uuid, order.limit_w))
-        except devices_backend.DeviceError as error:
+        except DeviceError as error:
             self._failed(error)
             log.warning("device not limited", device=order.uuid, limit_w=order.limit_w, why=str(error))
             return None
@@ -425,7 +410,7 @@ class NodeAgent:
     async def _device(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)
 
-    def _failed(self, error: devices_backend.DeviceError) -> None:
+    def _failed(self, error: DeviceError) -> None:
         self.counts.failed[error.code] = self.counts.failed.get(error.code, 0) + 1
 
 

@@ -8,13 +8,13 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import structlog
 
-from nodeagent.loops import Turns
+from nodeagent.loops import LoopThread
+from nodeagent.settings import RedfishSettings
 from power.devices.backend import DeviceError
 
 log = structlog.get_logger(__name__)
@@ -22,22 +22,11 @@ READ_S, SET_S = 10.0, 60.0
 """Time limits of answers: a reading that arrives later is useless; setting a limit was seen to take up to 46 s."""
 
 
-@dataclass(frozen=True, slots=True)
-class BmcAccess:
-    """Address of a BMC and the credentials for it."""
-
-    host: str
-    login: Path
-    """Folder with the files `username` and `password`, read for every request, since they may be replaced."""
-    ca_file: Path | None = None
-    """Authority that signed its certificate; None: the system's authorities."""
-    port: int = 443
-
-
 class Bmc:
     """Transport of power.devices.redfish over one connection, opened on demand and again after every failure."""
 
-    def __init__(self, access: BmcAccess, patience_s: float) -> None:
+    def __init__(self, access: RedfishSettings, patience_s: float) -> None:
+        """The user's name and password are read for every request, since they may be replaced."""
         self._access, self._patience_s = access, patience_s
         self._connection: http.client.HTTPSConnection | None = None
         self._one_at_a_time = threading.Lock()
@@ -101,15 +90,9 @@ class NodeMeter:
     def __init__(self, read_w: Callable[[], float], clock: Callable[[], float], chance: Random, look_s: float) -> None:
         """read_w: reads the meter; raises DeviceError."""
         self._read_w, self._clock, self._chance, self._look_s = read_w, clock, chance, look_s
-        self._stop = threading.Event()
         self._trouble = ""
         self.reading: MeterReading | None = None
-
-    def start(self) -> None:
-        threading.Thread(target=self._read_on, name="meter", daemon=True).start()
-
-    def close(self) -> None:
-        self._stop.set()
+        self.loop = LoopThread("meter", self._turn, pause_s=max(look_s, REST_S))
 
     def look(self) -> bool:
         """Reads once and returns whether that succeeded. A failure is logged once."""
@@ -126,11 +109,6 @@ class NodeMeter:
         self._trouble = ""
         return True
 
-    def _read_on(self) -> None:
-        turns, has_read = Turns("meter"), False
-        while True:
-            with turns.turn():
-                has_read = self.look()
-            rest_s = self._look_s if has_read and not turns.is_failing else max(self._look_s, REST_S)
-            if self._stop.wait(rest_s * (1 + self._chance.uniform(0.0, JITTER_SHARE))):
-                return
+    def _turn(self) -> float:
+        rest_s = self._look_s if self.look() else max(self._look_s, REST_S)
+        return rest_s * (1 + self._chance.uniform(0.0, JITTER_SHARE))

@@ -1,23 +1,20 @@
 """A back end in its own process: a driver call that hangs blocks that process, never the agent.
 
 NVML calls on a dying GPU were seen to block for ever. Here every call has a time limit. When it passes, the process is
-killed and the next call starts a new one. Requests and answers are lines of JSON over the process's own pipes. When the
-agent is killed these end, and the process that is left lowers the devices to their leases before it ends.
+killed and the next call starts a new one. Calls and answers are objects, pickled, on a line that only these two
+processes hold. When the agent is killed it ends, and the process that is left lowers the devices to their leases before
+it ends.
 """
 
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from queue import Empty, SimpleQueue
-from typing import IO
+from multiprocessing.connection import Connection, Pipe
+from typing import Any
 
-import msgspec
-
-from nodeagent.local_backends import BackendArguments, local_backend
 from power.devices.backend import BROKEN, SILENT, Backend, DeviceError, DeviceFacts, DeviceReading
 from power.rules import ROUNDING_W
 
@@ -28,82 +25,34 @@ START_S = 15.0
 RENEW_S, LONGEST_RENEW_S = 60.0, 3600.0
 """Time for which readings fail before a process is replaced, at first and at most: a device that is gone for good
 must not cost a start of the library every minute."""
-BMC_START_S = 90.0
-"""Time limit for searching a BMC: three requests of 0.3 s for each of 16 processors, at five times the usual
-duration."""
 REST_S = 5.0
 """Pause after a process had to be killed, before the next is started, so that a hung driver is not called
 continuously."""
 
 
-class DeviceCall(msgspec.Struct):
-    name: str
-    uuid: str = ""
-    value: float | None = None
-    leave_w: dict[str, float] | None = None
-    """Limits to which the devices are lowered if the caller is killed; None: those of an earlier call still apply."""
+def serve(line: Connection, clock: Callable[[], float] = time.monotonic) -> None:
+    """Answers calls until the line ends: the loop of the child process. clock: the one that readings carry.
 
-
-class DeviceFailure(msgspec.Struct):
-    code: str
-    words: str
-
-
-class DeviceAnswer(msgspec.Struct, omit_defaults=True):
-    """Result of a call; empty for a setter without a value."""
-
-    at_s: float = 0.0
-    """Instant of the answer by the child's clock, from which the ages of readings are computed."""
-    failed: DeviceFailure | None = None
-    facts: list[DeviceFacts] | None = None
-    readings: dict[str, DeviceReading] | None = None
-    errors: dict[str, DeviceFailure] | None = None
-    value: float | None = None
-
-
-def serve(
-    backend: Callable[[], Backend],
-    requests: IO[bytes],
-    answers: IO[bytes],
-    clock: Callable[[], float] = time.monotonic,
-) -> None:
-    """Answers calls until `requests` ends: the loop of the child process. clock: the one that readings carry.
-
-    A caller that ends on purpose kills this process: the end of `requests` means that the caller was killed.
+    The first message is what makes the back end. A caller that ends on purpose kills this process: the end of the line
+    means that the caller was killed.
     """
+    make: Callable[[], Backend] = line.recv()
     made: Backend | None = None
     leave_w: dict[str, float] = {}
-    for line in requests:
+    while True:
         try:
-            call = msgspec.json.decode(line, type=DeviceCall)
-            leave_w = leave_w if call.leave_w is None else call.leave_w
+            name, arguments, leave_w = line.recv()
+        except EOFError:
+            break
+        try:
             if made is None:
-                made = backend()
-            match call.name:
-                case "discover":
-                    answer = DeviceAnswer(facts=list(made.discover()))
-                case "read":
-                    found = made.read()
-                    answer = DeviceAnswer(
-                        readings={uuid: each for uuid, each in found.items() if isinstance(each, DeviceReading)},
-                        errors={
-                            u: DeviceFailure(e.code, e.words) for u, e in found.items() if isinstance(e, DeviceError)
-                        },
-                    )
-                case "set_limit" if call.value is not None:
-                    answer = DeviceAnswer(value=made.set_limit(call.uuid, call.value))
-                case "set_clocks":
-                    made.set_clocks(call.uuid, call.value)
-                    answer = DeviceAnswer()
-                case _:
-                    raise DeviceError(BROKEN, f"unknown call {call.name!r}")
+                made = make()
+            answer = getattr(made, name)(*arguments)
         except DeviceError as error:
-            answer = DeviceAnswer(failed=DeviceFailure(error.code, error.words))
+            answer = error
         except Exception as error:  # noqa: BLE001 - no error of a vendor's library may end the process
-            answer = DeviceAnswer(failed=DeviceFailure(BROKEN, f"{type(error).__name__}: {error}"))
-        answer.at_s = clock()
-        answers.write(msgspec.json.encode(answer) + b"\n")
-        answers.flush()
+            answer = DeviceError(BROKEN, f"{type(error).__name__}: {error}")
+        line.send((clock(), answer))
     if made is None:
         return
     try:
@@ -120,31 +69,29 @@ def serve(
 
 
 class DeviceProcess:
-    """Back end whose calls end within a time limit. `command` starts a process that runs `serve` on its standard
-    streams.
-    """
+    """Back end whose calls end within a time limit, in a process of its own."""
 
     def __init__(
         self,
-        command: Sequence[str],
+        backend: Callable[[], Backend],
         clock: Callable[[], float] = time.monotonic,
         call_s: float = CALL_S,
         start_s: float = START_S,
         *,
         renews: bool = False,
     ) -> None:
-        """renews: whether a process whose readings keep failing is replaced: libraries know only the devices and the
+        """backend: makes the back end in the process, to which it is sent. clock: the one for its readings.
+
+        renews: whether a process whose readings keep failing is replaced: libraries know only the devices and the
         driver of their start. Not for one that remembers orders on their way.
         """
-        self._command, self._clock, self._call_s, self._start_s = tuple(command), clock, call_s, start_s
+        self._backend, self._clock, self._call_s, self._start_s = backend, clock, call_s, start_s
         self._process: subprocess.Popen[bytes] | None = None
-        self._lines: SimpleQueue[bytes] = SimpleQueue()
+        self._line: Connection | None = None
         self._not_before_s = float("-inf")
         self._is_fresh = True
         self._leave_w: Mapping[str, float] = {}
         self._renews, self._failing_since_s, self._renew_s = renews, float("inf"), RENEW_S
-        self._left_w: Mapping[str, float] = {}
-        """What the child last received of `_leave_w`."""
 
     def leave_at(self, limit_w: Mapping[str, float]) -> None:
         """Sets the limits, in watts by UUID, to which the child lowers the devices if this process is killed. They
@@ -153,31 +100,30 @@ class DeviceProcess:
         self._leave_w = limit_w
 
     def discover(self) -> tuple[DeviceFacts, ...]:
-        return tuple(self._ask(DeviceCall("discover")).facts or ())
+        facts: tuple[DeviceFacts, ...] = self._ask("discover")[1]
+        return facts
 
     def read(self) -> Mapping[str, DeviceReading | DeviceError]:
         """Readings with instants by this process's clock; their ages when the child answered are preserved."""
         try:
-            answer = self._ask(DeviceCall("read"))
+            answered_s, found = self._ask("read")
         except DeviceError:
             self._renew(fails=True)
             raise
-        self._renew(fails=bool(answer.errors))
+        self._renew(fails=any(isinstance(each, DeviceError) for each in found.values()))
         now_s = self._clock()
-        found: dict[str, DeviceReading | DeviceError] = {
-            uuid: replace(each, at_s=now_s - max(0.0, answer.at_s - each.at_s))
-            for uuid, each in (answer.readings or {}).items()
+        return {
+            uuid: each
+            if isinstance(each, DeviceError)
+            else replace(each, at_s=now_s - max(0.0, answered_s - each.at_s))
+            for uuid, each in found.items()
         }
-        return found | {uuid: DeviceError(e.code, e.words) for uuid, e in (answer.errors or {}).items()}
 
     def set_limit(self, uuid: str, limit_w: float) -> float:
-        answer = self._ask(DeviceCall("set_limit", uuid, limit_w))
-        if answer.value is None:
-            raise DeviceError(BROKEN, "the back end returned no limit")
-        return answer.value
+        return float(self._ask("set_limit", uuid, limit_w)[1])
 
     def set_clocks(self, uuid: str, max_mhz: float | None) -> None:
-        self._ask(DeviceCall("set_clocks", uuid, max_mhz))
+        self._ask("set_clocks", uuid, max_mhz)
 
     def close(self) -> None:
         """Kills the process, if it runs."""
@@ -185,44 +131,46 @@ class DeviceProcess:
         if process is None:
             return
         process.kill()
-        with suppress(BrokenPipeError):
-            if process.stdin is not None:
-                process.stdin.close()
+        if self._line is not None:
+            self._line.close()
         # A process that hangs in the kernel cannot be killed until the driver returns: do not wait long for it.
         with suppress(subprocess.TimeoutExpired):
             process.wait(0.5)
 
-    def _ask(self, call: DeviceCall) -> DeviceAnswer:
-        if self._process is None:
-            if self._clock() < self._not_before_s:
-                raise DeviceError(SILENT, "its process hung a moment ago and is restarted after a pause")
-            pipe = subprocess.PIPE
-            self._process = subprocess.Popen(self._command, stdin=pipe, stdout=pipe)  # noqa: S603 - our own
-            self._lines, self._is_fresh, self._left_w = SimpleQueue(), True, {}
-            threading.Thread(target=_read_lines, args=(self._process.stdout, self._lines), daemon=True).start()
-        process = self._process
-        assert process.stdin is not None  # noqa: S101 - made with a pipe
-        leave_w = self._leave_w
-        if leave_w != self._left_w:
-            call.leave_w = dict(leave_w)
+    def _ask(self, name: str, *arguments: Any) -> tuple[float, Any]:
+        """When the child answered by its own clock, and what. Raises DeviceError."""
         words = "its process ended"
         try:
-            process.stdin.write(msgspec.json.encode(call) + b"\n")
-            process.stdin.flush()
-            line = self._lines.get(timeout=self._start_s if self._is_fresh else self._call_s)
-        except BrokenPipeError:
-            line = b""
-        except Empty:
-            line, words = b"", "no answer within the time limit"
-        if not line:
-            self.close()
-            self._not_before_s = self._clock() + REST_S
-            raise DeviceError(SILENT, f"{call.name} {call.uuid}: {words}".replace(" :", ":"))
-        self._is_fresh, self._left_w = False, leave_w
-        answer = msgspec.json.decode(line, type=DeviceAnswer)
-        if answer.failed:
-            raise DeviceError(answer.failed.code, answer.failed.words)
-        return answer
+            if self._process is None or self._line is None:
+                self._line = self._started()
+            self._line.send((name, arguments, dict(self._leave_w)))
+            if self._line.poll(self._start_s if self._is_fresh else self._call_s):
+                answered_s, answer = self._line.recv()
+                self._is_fresh = False
+                if isinstance(answer, DeviceError):
+                    raise answer
+                return answered_s, answer
+            words = "no answer within the time limit"
+        except (EOFError, OSError):
+            pass
+        self.close()
+        self._not_before_s = self._clock() + REST_S
+        raise DeviceError(SILENT, f"{' '.join(map(str, (name, *arguments[:1])))}: {words}")
+
+    def _started(self) -> Connection:
+        """Line to a new process."""
+        if self._clock() < self._not_before_s:
+            raise DeviceError(SILENT, "its process hung a moment ago and is restarted after a pause")
+        line, theirs = Pipe()
+        with theirs:
+            command = (sys.executable, "-m", "nodeagent.device_process", str(theirs.fileno()))
+            nothing = subprocess.DEVNULL  # a vendor's library may print
+            self._process = subprocess.Popen(  # noqa: S603 - our own
+                command, pass_fds=(theirs.fileno(),), stdin=nothing, stdout=nothing
+            )
+        self._is_fresh = True
+        line.send(self._backend)
+        return line
 
     def _renew(self, *, fails: bool) -> None:
         """Replaces a process whose readings failed for a minute, and again after twice as long each time."""
@@ -236,29 +184,5 @@ class DeviceProcess:
             self._failing_since_s, self._renew_s = float("inf"), min(2 * self._renew_s, LONGEST_RENEW_S)
 
 
-def _read_lines(stream: IO[bytes], lines: "SimpleQueue[bytes]") -> None:
-    try:
-        with stream:
-            for line in stream:
-                lines.put(line)
-    finally:
-        lines.put(b"")  # whatever ended it: the caller waits
-
-
-def guarded_backend(name: str, clock: Callable[[], float], arguments: BackendArguments = None) -> DeviceProcess:
-    """Back end in a separate process, so that no call takes longer than its time limit. clock: the one for its
-    readings.
-    """
-    encoded = () if arguments is None else (msgspec.json.encode(arguments, enc_hook=str).decode(),)
-    start_s = BMC_START_S if name == "redfish" else START_S
-    command = (sys.executable, "-m", "nodeagent.device_process", name, *encoded)
-    return DeviceProcess(command, clock, CALL_S, start_s, renews=name in ("nvml", "amdsmi"))
-
-
-def main(argv: Sequence[str]) -> None:
-    """`python -m nodeagent.device_process BACKEND [ABOUT]`: entry point of the child process."""
-    serve(lambda: local_backend(argv[1], "".join(argv[2:])), sys.stdin.buffer, sys.stdout.buffer)
-
-
 if __name__ == "__main__":
-    main(sys.argv)
+    serve(Connection(int(sys.argv[1])))

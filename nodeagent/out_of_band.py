@@ -8,12 +8,16 @@ counts as enforcing the higher of the old and the new limit, so that power still
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from random import Random
+from random import Random, SystemRandom
+from time import monotonic
 
 import structlog
 
-from nodeagent.loops import Turns
+from nodeagent.bmc import JITTER_SHARE, READ_S, SET_S, Bmc
+from nodeagent.loops import LoopThread
+from nodeagent.settings import RedfishSettings
 from power.devices.backend import BROKEN, SILENT, Backend, DeviceError, DeviceFacts, DeviceReading
+from power.devices.redfish import Redfish
 
 log = structlog.get_logger(__name__)
 SAME_W = 0.6
@@ -22,21 +26,6 @@ LONGEST_REST_S = 120.0
 """Longest pause, however often a device has failed."""
 OLD_LOOKS = 3.0
 """Number of reading intervals after which a reading is no longer used."""
-
-
-@dataclass(frozen=True, slots=True)
-class BmcPacing:
-    """Limits on the load of a BMC."""
-
-    look_s: float = 5.0
-    """Interval between two readings of all devices: 8 GETs of 0.3 s take half of it."""
-    rest_s: float = 10.0
-    """Interval between two limits of one device: BMCs write them to flash, and drop requests under load."""
-    settles_s: float = 40.0
-    """Longest time until an accepted limit is in force (POLCA: up to 40 s out of band)."""
-    jitter_share: float = 0.25
-    """Fraction by which intervals are lengthened at random, so that a fleet does not send its requests at the same
-    time."""
 
 
 @dataclass(slots=True)
@@ -77,13 +66,17 @@ class OutOfBand:
     without it.
     """
 
-    def __init__(self, behind: Backend, clock: Callable[[], float], chance: Random, pacing: BmcPacing) -> None:
+    def __init__(self, behind: Backend, clock: Callable[[], float], chance: Random, pacing: RedfishSettings) -> None:
         """behind: read and set from one thread each at the same time. clock: monotonic, that of its readings."""
         self._behind, self._clock, self._chance, self._pacing = behind, clock, chance, pacing
         self._devices: dict[str, _Device] = {}
         self._lock = threading.Lock()
         self._stop, self._news = threading.Event(), threading.Event()
-        self._threads: list[threading.Thread] = []
+        look_s, rest_s = pacing.look_s, pacing.rest_s
+        self._loops = (
+            LoopThread("readings of the BMC", self._polling, begin_s=look_s, pause_s=look_s),
+            LoopThread("limits of the BMC", self._sending, pause_s=rest_s),
+        )
 
     def discover(self) -> tuple[DeviceFacts, ...]:
         """The devices. Blocks for as long as the BMC takes, and reads once."""
@@ -94,9 +87,8 @@ class OutOfBand:
         return facts
 
     def start(self) -> None:
-        for each in (self._polling, self._sending):
-            self._threads.append(threading.Thread(target=each, name=each.__name__, daemon=True))
-            self._threads[-1].start()
+        for each in self._loops:
+            each.start()
 
     def read(self) -> Mapping[str, DeviceReading | DeviceError]:
         """The newest readings, however old, with the limits that may be in force."""
@@ -126,6 +118,8 @@ class OutOfBand:
     def close(self) -> None:
         self._stop.set()
         self._news.set()
+        for each in self._loops:
+            each.close()
         self._behind.close()
 
     def poll(self) -> None:
@@ -196,22 +190,22 @@ class OutOfBand:
             return device.error or DeviceError(SILENT, "its BMC has not answered for long")
         return replace(reading, limit_w=device.held_w(now_s))
 
-    def _polling(self) -> None:
-        turns = Turns("readings of the BMC")
-        while not self._stop.wait(self._longer(self._pacing.look_s)):
-            with turns.turn():
-                self.poll()
+    def _polling(self) -> float:
+        self.poll()
+        return self._longer(self._pacing.look_s)
 
-    def _sending(self) -> None:
-        turns = Turns("limits of the BMC")
-        while not self._stop.is_set():
-            rest_s = self._pacing.rest_s
-            with turns.turn():
-                rest_s = self.send_due()
-            self._news.wait(rest_s)
-            # Requests arrive once a period and are mostly the same: new ones are collected for a moment.
-            self._stop.wait(self._longer(0.2))
-            self._news.clear()
+    def _sending(self) -> float:
+        self._news.clear()
+        self._news.wait(self.send_due())
+        # Requests arrive once a period and are mostly the same: new ones are collected for a moment.
+        return self._longer(0.2)
 
     def _longer(self, for_s: float) -> float:
-        return for_s * (1 + self._chance.uniform(0.0, self._pacing.jitter_share))
+        return for_s * (1 + self._chance.uniform(0.0, JITTER_SHARE))
+
+
+def started(bmc: RedfishSettings) -> OutOfBand:
+    """Devices behind a BMC, read and set from now on."""
+    made = OutOfBand(Redfish(Bmc(bmc, READ_S), monotonic, Bmc(bmc, SET_S)), monotonic, SystemRandom(), bmc)
+    made.start()
+    return made

@@ -1,11 +1,6 @@
-"""What /proc tells of processes: their cgroups and pods, and the pipes between tool calls."""
+"""What /proc tells of processes: their cgroups and pods."""
 
-import os
 import re
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
 
 _POD = re.compile(r"(?:^|-)pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?$")
 
@@ -57,57 +52,3 @@ def _paths(proc_cgroup: str) -> dict[str, str]:
         controllers, _, path = rest.partition(":")
         paths["" if number == "0" else controllers] = path
     return paths
-
-
-ACCESS_MODE = 0o3
-"""O_ACCMODE of open(2): 0 is reading, 1 writing, 2 both."""
-
-
-@dataclass(frozen=True, slots=True)
-class PipeEnds:
-    """Inodes of the pipes that processes hold open."""
-
-    read: frozenset[int] = frozenset()
-    write: frozenset[int] = frozenset()
-
-
-def pipe_ends(pids: Iterable[int], proc: Path = Path("/proc")) -> PipeEnds:
-    """Ends held by the processes; those that ended meanwhile hold none."""
-    read: set[int] = set()
-    write: set[int] = set()
-    for pid in pids:
-        with suppress(OSError):
-            for entry in os.listdir(proc / str(pid) / "fd"):
-                _add_end(proc / str(pid), entry, read, write)
-    return PipeEnds(frozenset(read), frozenset(write))
-
-
-def _add_end(process: Path, descriptor: str, read: set[int], write: set[int]) -> None:
-    with suppress(OSError):
-        target = str((process / "fd" / descriptor).readlink())
-        if not target.startswith("pipe:["):
-            return
-        inode = int(target[len("pipe:[") : -1])
-        fdinfo = (process / "fdinfo" / descriptor).read_text(encoding="ascii")
-        flags = next((line.split()[1] for line in fdinfo.splitlines() if line.startswith("flags:")), "0")
-        mode = int(flags, 8) & ACCESS_MODE
-        if mode != os.O_WRONLY:
-            read.add(inode)
-        if mode != os.O_RDONLY:
-            write.add(inode)
-
-
-def feeding(frozen: Mapping[str, PipeEnds], running: Mapping[str, PipeEnds]) -> frozenset[str]:
-    """Frozen calls that hold the other end of a pipe of a running call: it may wait for them without end.
-
-    Both directions count: a reader waits for data, a writer for room. A pipe that both hold alike, such as an inherited
-    output of the agent's, ties nobody.
-    """
-    return frozenset(
-        call
-        for call, held in frozen.items()
-        if any(
-            held.write & (other.read - other.write) or held.read & (other.write - other.read)
-            for other in running.values()
-        )
-    )

@@ -1,5 +1,6 @@
 """Settings of the agent: one file, validated before anything is changed."""
 
+import ssl
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -21,11 +22,16 @@ class SettingsPart(BaseModel):
 
 
 class TlsFiles(SettingsPart):
-    """Mutual TLS to the controller."""
+    """Mutual TLS to the controller. Read again for every connection, so that renewed certificates are used."""
 
     ca: Path
     certificate: Path
     key: Path
+
+    def context(self) -> ssl.SSLContext:
+        made = ssl.create_default_context(cafile=str(self.ca))
+        made.load_cert_chain(str(self.certificate), str(self.key))
+        return made
 
 
 class ControllerAddress(SettingsPart):
@@ -46,10 +52,11 @@ class RedfishSettings(SettingsPart):
     ca_file: Path | None = Field(
         None, description="Authority that signed its certificate; the system's authorities if omitted."
     )
+    # 8 GETs of 0.3 s take half of the interval.
     look_s: Seconds = Field(5.0, description="Interval between two readings, and so their largest age.")
     rest_s: Seconds = Field(10.0, description="Interval between two limits of one device: BMCs write them to flash.")
     settles_s: Annotated[float, Field(ge=0, le=600)] = Field(
-        40.0, description="Longest time until a limit accepted by a BMC is in force."
+        40.0, description="Longest time until a limit accepted by a BMC is in force (POLCA: up to 40 s out of band)."
     )
 
 
@@ -152,6 +159,13 @@ class AgentSettings(SettingsPart):
     as_dcgm: bool = Field(
         default=False, description="Whether to export metrics under DCGM's names; for nodes without DCGM."
     )
+
+    @property
+    def bmc(self) -> RedfishSettings | None:
+        """The BMC, by the name or address that it has for this node."""
+        if self.redfish is None:
+            return None
+        return self.redfish.model_copy(update={"host": self.redfish.host.replace("{node}", self.node)})
 
     @model_validator(mode="after")
     def _has_a_bmc(self) -> "AgentSettings":

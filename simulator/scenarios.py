@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cluster.arrays import IntArray, Names
 from cluster.demand import Slo
 from cluster.errors import ConfigError, Mistake
-from cluster.nodes import NodeTable
 from cluster.snapshot import PENDING, Snapshot
-from controller.brain.from_settings import decisions_from, inline_brain, limits_from
+from controller.brain.from_settings import decisions_from, limits_from
+from controller.brain.inline import InlineBrain
 from controller.guard import guard
 from controller.settings import settings_from, with_changes
 from placement.budget import stopped
@@ -98,7 +97,7 @@ def answered(scenario: Scenario, snapshot: Snapshot, within_s: float) -> Scenari
     """
     fleet = changed(snapshot, scenario)
     settings = with_changes(settings_from({}), policy=scenario.policy, plan_deadline_s=within_s)
-    brain = inline_brain(replace(decisions_from(settings, awaits_pods=False), seed=scenario.seed), stopped)
+    brain = InlineBrain(replace(decisions_from(settings, awaits_pods=False), seed=scenario.seed), stopped)
     plan = guard(fleet, brain.plan(fleet, within_s), limits_from(settings))
     after = fleet.after(plan.actions)
     price = np.array([*(each.price_per_hour for each in fleet.gpu_types), 0.0])[after.nodes.gpu_type]
@@ -153,14 +152,17 @@ def _with_nodes(snapshot: Snapshot, gpu_type: int, count: int) -> Snapshot:
     )
     free_names = (name for n in range(len(nodes) + count) if (name := f"whatif-{n}") not in nodes.names)
     fresh = [next(free_names) for _ in range(count)]
-    rows = np.concatenate([np.arange(len(nodes)), np.full(count, like)])
-    table = _taken(nodes, rows, (*nodes.names, *fresh))
+    grown = nodes.only(np.concatenate([np.arange(len(nodes)), np.full(count, like)]))
+    cordoned = None if nodes.cordoned is None else np.append(nodes.cordoned, np.zeros(count, dtype=bool))
+    own = ({**nodes.labels[like], "kubernetes.io/hostname": name} for name in fresh)
     return replace(
         snapshot,
         nodes=replace(
-            table,
+            grown,
+            names=nodes.names.plus(fresh),
             schedulable=np.append(nodes.schedulable, np.ones(count, dtype=bool)),
-            labels=(*nodes.labels, *({**nodes.labels[like], "kubernetes.io/hostname": name} for name in fresh)),
+            cordoned=cordoned,
+            labels=(*nodes.labels, *own),
         ),
     )
 
@@ -179,23 +181,8 @@ def without_nodes(snapshot: Snapshot, rows: Sequence[int]) -> Snapshot:
     number = np.where(gone, PENDING, np.cumsum(~gone) - 1)
     node = np.where(pods.node == PENDING, PENDING, number[pods.node])
     lost = (pods.node != PENDING) & (node == PENDING)
-    keep = np.flatnonzero(~gone)
     return replace(
         snapshot,
-        nodes=_taken(nodes, keep, [nodes.names[int(row)] for row in keep]),
+        nodes=nodes.only(np.flatnonzero(~gone)),
         pods=replace(pods, node=node, devices=np.where(lost, 0, pods.devices)),
-    )
-
-
-def _taken(nodes: NodeTable, rows: IntArray, names: Sequence[str]) -> NodeTable:
-    """These rows of the table, under these names."""
-    return NodeTable(
-        names=Names(names),
-        cpu_milli=nodes.cpu_milli[rows],
-        memory_bytes=nodes.memory_bytes[rows],
-        gpus=nodes.gpus[rows],
-        gpu_type=nodes.gpu_type[rows],
-        schedulable=nodes.schedulable[rows],
-        labels=tuple(nodes.labels[row] for row in rows),
-        taints=tuple(nodes.taints[row] for row in rows),
     )

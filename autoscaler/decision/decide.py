@@ -74,7 +74,7 @@ def decide(scaler: Scaler, at_s: float, weighing: Weighing = WEIGHING) -> Scalin
     curve = None
     if scaler.forecast is not None:
         curve = cost_curve(scaler, scaler.forecast, scaler.replicas.wanted, at_s, weighing)
-    wanted = _wanted(scaler, scaler.replicas, curve, stale=stale, floor=weighing.floor)
+    wanted = _wanted(scaler, scaler.replicas, curve, stale=stale)
     draft = _within_limits(scaler, scaler.replicas.wanted, wanted, at_s)
     cost = None
     if curve is not None:  # with that of its neighbours
@@ -102,14 +102,14 @@ def is_stale(scaler: Scaler, at_s: float) -> bool:
     return scaler.load is None or at_s - scaler.observed_at_s >= scaler.max_age_s
 
 
-def _wanted(scaler: Scaler, replicas: Replicas, curve: CostCurve | None, *, stale: bool, floor: bool) -> _Draft:
+def _wanted(scaler: Scaler, replicas: Replicas, curve: CostCurve | None, *, stale: bool) -> _Draft:
     """Replicas of least expected cost, at least those that the load offered now needs, and none fewer on stale data."""
     current = replicas.wanted
     if curve is not None:
         draft = _Draft(curve.cheapest)
     else:
         draft = _Draft(current if scaler.load is None else _needed(scaler, scaler.load, scaler.reactive_target))
-    if floor and scaler.load is not None:
+    if scaler.load is not None:
         draft = draft.to(max(draft.replicas, _needed(scaler, scaler.load, 1.0)), "load")
     return draft.to(max(draft.replicas, current), "stale") if stale else draft
 

@@ -22,11 +22,15 @@ from cluster import arrays, autoscaling, demand
 
 _MOST = 20_000
 """Most replicas that are weighed; no target has more."""
+LEAD_POINTS = 8
+"""Most lead times that are weighed one by one; more are grouped. Bounds the work."""
+KEEP_POINTS = 6
+"""Instants until the mean lead at which the need for present replicas is looked at."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weighing:
-    """Parameters of the objective that are no part of a policy; `benchmarks.scaling --ablate` measures each."""
+    """Parameters of the objective that are no part of a policy; the case `scaling-ablation` measures each."""
 
     spread_s: float = 600.0
     """Time over which the costs of starts and stops are spread: what a new replica is expected to serve at least."""
@@ -38,12 +42,6 @@ class Weighing:
     """Cost of a stop beside that of the policy: it is often followed by a start."""
     returns: bool = True
     """Whether a stop is judged by the time until the replica could be back; otherwise by the load after the lead."""
-    lead_points: int = 8
-    """Most lead times that are weighed one by one; more are grouped. Bounds the work."""
-    keep_points: int = 6
-    """Instants until the mean lead at which the need for present replicas is looked at."""
-    floor: bool = True
-    """Whether the load offered now is always served."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +86,11 @@ def _leads(points_s: tuple[float, ...], weighing: Weighing) -> tuple[int, arrays
     """Leads that are looked at, seconds, and how many of them are lead times: those come first, then the instants at
     which the need for present replicas is looked at. The lead times of a target change with its starts alone."""
     leads_s = np.asarray(points_s, dtype=np.float64)
-    if len(leads_s) > weighing.lead_points:  # points of equal probability: means of neighbours
-        edges = np.linspace(0.0, len(leads_s), weighing.lead_points + 1)
+    if len(leads_s) > LEAD_POINTS:  # points of equal probability: means of neighbours
+        edges = np.linspace(0.0, len(leads_s), LEAD_POINTS + 1)
         sums = np.concatenate([[0.0], leads_s.cumsum()])
         leads_s = np.asarray(np.diff(np.interp(edges, np.arange(len(sums)), sums)) / np.diff(edges))
-    soon_s = np.linspace(0.0, leads_s.mean(), weighing.keep_points + 1)[1:] if weighing.returns else leads_s
+    soon_s = np.linspace(0.0, leads_s.mean(), KEEP_POINTS + 1)[1:] if weighing.returns else leads_s
     return len(leads_s), np.concatenate([leads_s, soon_s])
 
 

@@ -132,24 +132,16 @@ def listed(access: ClusterAccess, plural: str, *, all_namespaces: bool = False) 
     return on_cluster_in_turn(access, work)
 
 
-def duration(value: str | float) -> float:
-    """Seconds of `30s`, `1m30s`, `500ms` or a bare number, as kubectl reads them. Raises click.BadParameter."""
-    try:
-        return float(value) if isinstance(value, int | float) else seconds_from(value)
-    except ValueError:
-        raise click.BadParameter(f"{value!r} is not a duration; write 30s, 1m30s or 500ms") from None
-
-
 _UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-def seconds_from(text: str) -> float:
-    """Seconds of a duration such as `1m30s`. Raises ValueError for any other text."""
-    if re.fullmatch(r"\d+(\.\d+)?", text):
-        return float(text)
-    parts = re.findall(r"(\d+(?:\.\d+)?)(ms|s|m|h)", text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise ValueError(text)
+def duration(value: str | float) -> float:
+    """Seconds of `30s`, `1m30s`, `500ms` or a bare number, as kubectl reads them. Raises click.BadParameter."""
+    if isinstance(value, int | float) or re.fullmatch(r"\d+(\.\d+)?", value):
+        return float(value)
+    parts = re.findall(r"(\d+(?:\.\d+)?)(ms|s|m|h)", value)
+    if not parts or "".join(number + unit for number, unit in parts) != value:
+        raise click.BadParameter(f"{value!r} is not a duration; write 30s, 1m30s or 500ms")
     return sum(float(number) * _UNITS[unit] for number, unit in parts)
 
 

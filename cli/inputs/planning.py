@@ -3,14 +3,14 @@
 import gc
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from cli.inputs.cluster import ClusterAccess, LiveCluster, on_cluster, seconds_from
+from cli.inputs.cluster import ClusterAccess, LiveCluster, duration, on_cluster
 from cli.inputs.options import adding, files_option
 
 if TYPE_CHECKING:
@@ -161,11 +161,12 @@ def decider(settings: "OperatorSettings", move_share: float = 0.0, *, awaits_pod
 
     awaits_pods: whether pods of services exist only after scaling, as on a cluster.
     """
-    from controller.brain.from_settings import decisions_from, inline_brain, limits_from
+    from controller.brain.from_settings import decisions_from, limits_from
+    from controller.brain.inline import InlineBrain
     from controller.guard import guard
 
     decisions = replace(decisions_from(settings, awaits_pods=awaits_pods, explain=True), move_share=move_share)
-    brain, limits = inline_brain(decisions), limits_from(settings)
+    brain, limits = InlineBrain(decisions), limits_from(settings)
     deadline_s = TIME_SLACK * settings.plan_deadline_s
     return lambda snapshot: guard(snapshot, brain.plan(snapshot, deadline_s), limits)
 
@@ -181,13 +182,10 @@ def packer_of(settings: "OperatorSettings") -> "Callable[[Snapshot], Packer]":
 
 def deadline(value: str | float) -> float:
     """Seconds of `--deadline`: a number, or a duration such as `5m`. Raises click.BadParameter."""
-    try:
-        seconds = value if isinstance(value, float) else seconds_from(value)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds <= MOST_DEADLINE_S:
-        raise click.BadParameter(f"{value!r} is not a time above 0 and up to 24h; write 10, 30s or 5m")
-    return seconds
+    with suppress(click.BadParameter):
+        if 0 < (seconds := duration(value)) <= MOST_DEADLINE_S:
+            return seconds
+    raise click.BadParameter(f"{value!r} is not a time above 0 and up to 24h; write 10, 30s or 5m")
 
 
 def complete_policies(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:

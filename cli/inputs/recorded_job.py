@@ -1,6 +1,6 @@
 """Recorded jobs: frames of a recorder, dumps of PyTorch's flight recorder, or recordings, analysed as a live job is."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,16 +13,9 @@ from cluster.errors import ConfigError, Mistake
 from controller.loops.health.job_stream import JobStream, frames_in
 from health.records.frames import decoded
 from health.verdicts.verdict import JobVerdict
-from simulator.health.recorded import recording
-from tonnage import records
+from simulator.health.recorded import TICK_S, recording
 from tonnage.records import Kind, Phase
 
-
-def _framed(made: Sequence[bytes], rank: int, at_ns: int) -> bytes:
-    return records.frame(made, rank=rank, at_ns=at_ns, wall_minus_ns=0, incarnation=0, dropped=0)
-
-
-TICK_S = 0.25
 LONGEST_GAP_S = 60.0
 """Silence in a recording that is played; a clock that was set leaves a longer one."""
 FRAMES = "*.frames"
@@ -145,9 +138,9 @@ def ticks_of(folder: Path) -> Iterator[tuple[float, bytes]]:
         yield from _ticks_of_frames(b"".join(path.read_bytes() for path in files))
     elif (folder / "truth.json").exists():
         made = recording(folder)
-        yield 0.0, introductions_of(made.transcript.introductions)
+        yield 0.0, made.introductions
         yield 1.5, b""
-        for at_s, frames in made.transcript.ticks():
+        for at_s, frames in made.ticks:
             yield 1.5 + at_s, frames
     elif _dumps_of(folder):
         raise ConfigError(
@@ -162,12 +155,6 @@ def _dumps_of(folder: Path) -> list[Path]:
     """Dumps of a folder that holds no frames and no recording."""
     is_recorded = any(folder.glob(FRAMES)) or (folder / "truth.json").exists()
     return [] if is_recorded else dumps_in(folder)
-
-
-def introductions_of(found: Any) -> bytes:
-    """Frames that introduce all ranks."""
-    rows_of = {rank: found.rows[found.rank == rank] for rank in np.unique(found.rank).tolist()}
-    return b"".join(_framed([row.tobytes() for row in rows], rank, 0) for rank, rows in rows_of.items())
 
 
 def _ticks_of_frames(everything: bytes) -> Iterator[tuple[float, bytes]]:

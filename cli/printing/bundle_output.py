@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from cli.printing.differences import Document
-from cli.printing.plan_figures import figure, instances, money, named, reason_document
+from cli.printing.plan_figures import figure, instances, money, named, plain
 from cli.printing.tables import table
 from cluster.arrays import Names
 from cluster.plans import Plan, Reason, Step
@@ -62,9 +62,7 @@ def decided(cycle: RecordedCycle) -> Document:
         "done": [step_document(step) for step in cycle.outcome.done],
         "undone": [step_document(each.step, failure=each.reason) for each in cycle.outcome.undone],
         "refused": [step_document(each.step, refusal=each.reason) for each in cycle.guarded.refused],
-        "unplaced": [
-            {"workload": each.workload, "reason": reason_document(each.reason)} for each in cycle.guarded.unplaced
-        ],
+        "unplaced": plain(cycle.guarded.unplaced),
         "services": {each.service: named(each.instances) for each in cycle.guarded.services},
         "cost_per_hour": figure(sum(each.cost_per_hour for each in cycle.guarded.services)),
     }
@@ -73,7 +71,7 @@ def decided(cycle: RecordedCycle) -> Document:
 def step_document(step: Step, **more: Reason) -> Document:
     """Action with its fields and its reason, as plain data; more: further reasons, by name."""
     fields: Document = msgspec.to_builtins(step.action.values())
-    reasons = {name: reason_document(reason) for name, reason in {"reason": step.reason, **more}.items()}
+    reasons = {name: plain(reason) for name, reason in {"reason": step.reason, **more}.items()}
     return {"action": type(step.action).__name__, **fields, **reasons}
 
 
@@ -130,8 +128,8 @@ def _cycle(each: Replayed) -> Document:
         ],
         "cost_per_hour_before": figure(each.cost_before),
         "cost_per_hour_after": figure(each.cost_after),
-        "cut_short_before": [reason_document(reason) for reason in each.before.cut_short],
-        "cut_short_after": [reason_document(reason) for reason in each.after.cut_short],
+        "cut_short_before": plain(each.before.cut_short),
+        "cut_short_after": plain(each.after.cut_short),
         "unplaced": [
             {"workload": name, "before": before.get(name), "after": after.get(name)}
             for name in sorted(before.keys() | after.keys())

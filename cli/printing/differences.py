@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cli.printing.object_output import yaml_text
-from cli.printing.plan_figures import figure, gap_words, instances, money, named, reason_document
+from cli.printing.plan_figures import figure, gap_words, instances, money, named, plain
 from cluster.workloads import InstanceType
 from controller.queries.plan_diff import OtherChange, PlanDiff, PodChange, ServiceChange
 
@@ -59,7 +59,7 @@ def _pod(change: PodChange) -> str:
 
 
 def _other(change: OtherChange) -> str:
-    return f"~ {change.subject}: {change.sentence}: {change.reason.words}"
+    return f"~ {change.subject}: {change.change}: {change.reason.words}"
 
 
 def summary(diff: PlanDiff) -> str:
@@ -92,24 +92,12 @@ def document(diff: PlanDiff) -> Document:
                 "cost_per_hour_after": figure(each.cost_after),
                 "gap": figure(each.gap),
                 "planned_only": each.is_planned_only,
-                "reason": reason_document(each.reason) if each.reason else None,
+                "reason": plain(each.reason),
             }
             for each in diff.services
         ],
-        "pods": [
-            {
-                "pod": each.pod,
-                "node_before": each.node_before,
-                "node_after": each.node_after,
-                "devices": list(each.devices),
-                "reason": reason_document(each.reason),
-            }
-            for each in diff.pods
-        ],
-        "others": [
-            {"subject": each.subject, "change": each.sentence, "reason": reason_document(each.reason)}
-            for each in diff.others
-        ],
+        "pods": plain(diff.pods),
+        "others": plain(diff.others),
     }
 
 
@@ -148,8 +136,8 @@ def _changes(before: PlanDiff, after: PlanDiff) -> Iterator[str]:
         else:
             elsewhere += fate.node_after != pod.node_after
     yield from (f"  Pod/{fate.pod} would not change; before: {_pod(fate)}" for fate in fates.values())
-    known = {(each.subject, each.sentence) for each in before.others}
-    yield from (_other(other) for other in after.others if (other.subject, other.sentence) not in known)
+    known = {(each.subject, each.change) for each in before.others}
+    yield from (_other(other) for other in after.others if (other.subject, other.change) not in known)
     if elsewhere:
         yield f"  {elsewhere} pods would go to a different node than before"
     left_over = {workload for workload, _ in before.left_over}

@@ -6,7 +6,7 @@ from typing import Any, assert_never
 import click
 import numpy as np
 
-from cli.printing.plan_figures import figure, gap_words, instances, money, named, reason_document, routes, written
+from cli.printing.plan_figures import figure, gap_words, instances, money, named, plain, routes, written
 from cli.printing.tables import table
 from cluster.snapshot import device_numbers
 from cluster.workloads import PodShape
@@ -39,8 +39,8 @@ def document(why: Why) -> Document:
                 "cost_per_hour": figure(plan.cost_per_hour),
                 "bound": figure(plan.certificate.bound) if plan.certificate else None,
                 "gap": figure(plan.certificate.gap) if plan.certificate else None,
-                "reasons": [reason_document(note) for note in plan.notes],
-                "refusal": reason_document(plan.refusal) if plan.refusal else None,
+                "reasons": plain(plan.notes),
+                "refusal": plain(plan.refusal),
                 "routing": list(routes(plan)),
             }
         case PodWhy():
@@ -53,7 +53,7 @@ def document(why: Why) -> Document:
                 "prefer_within": why.gang.prefer_within,
                 "domains": list(why.domains),
                 "members": [{"pod": pod, "node": node, "devices": list(devices)} for pod, node, devices in why.members],
-                "reason": reason_document(why.reason) if why.reason else None,
+                "reason": plain(why.reason),
                 "one_member": _pod(why.seat) if why.seat else None,
             }
         case NodeWhy():
@@ -93,9 +93,9 @@ def _pod(why: PodWhy) -> Document:
         "node_before": why.node_before,
         "node_after": why.node_after,
         "devices": list(why.devices),
-        "reason": reason_document(why.reason) if why.reason else None,
+        "reason": plain(why.reason),
         "candidates": candidates,
-        "shortage": reason_document(why.seats.shortage) if why.seats.shortage else None,
+        "shortage": plain(why.seats.shortage),
     }
 
 

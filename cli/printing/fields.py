@@ -19,32 +19,11 @@ from cli.printing.columns import NONE, as_table, float_text
 from cluster.errors import ConfigError, Mistake
 
 Select = Callable[[Any, Any], Iterator[Any]]
-"""(root, value) → values."""
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Path:
-    steps: tuple[Select, ...]
-
-    def values(self, root: Any, here: Any) -> list[Any]:
-        found = [here]
-        for step in self.steps:
-            found = [value for each in found for value in step(root, each)]
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    over: Path
-    body: "tuple[Part, ...]"
-
-
-Part = Text | Path | Range
+"""(root, value) → values of one step of a path."""
+Values = Callable[[Any, Any], list[Any]]
+"""(root, value) → values of a whole path."""
+Printer = Callable[[Any, Any], str]
+"""(root, value) → text of a part of a template."""
 
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
@@ -63,11 +42,10 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 
 def jsonpath(template: str) -> Callable[[Any], str]:
     """Function that prints an object by this template. Raises ConfigError if the template is invalid."""
-    tokens = list(_tokens(template))
-    parts, rest = _parts(tokens, template, is_range=False)
+    printer, rest = _printer(list(_tokens(template)), template, is_range=False)
     if rest:
         raise _wrong(template, "{end} without {range}")
-    return lambda root: _printed(parts, root, root)
+    return lambda root: printer(root, root)
 
 
 def field_values(expression: str, *, option: str) -> Callable[[Any], list[Any]]:
@@ -78,12 +56,12 @@ def field_values(expression: str, *, option: str) -> Callable[[Any], list[Any]]:
     """
     match = _RELAXED.fullmatch(expression.strip())
     try:
-        path = _path(f".{match[1] or match[2]}", expression) if match else None
+        found = _path(f".{match[1] or match[2]}", expression) if match else None
     except ConfigError:
-        path = None
-    if path is None:
+        found = None
+    if found is None:
         raise ConfigError(Mistake(f"{option} {expression}", "is not a field path", "write it like .metadata.name"))
-    values = path.values
+    values = found
     return lambda root: values(root, root)
 
 
@@ -103,30 +81,48 @@ def _tokens(template: str) -> Iterator[tuple[bool, str]]:
         yield False, template[at:]
 
 
-def _parts(
+def _printer(
     tokens: Sequence[tuple[bool, str]], template: str, *, is_range: bool
-) -> tuple[tuple[Part, ...], Sequence[tuple[bool, str]]]:
-    made: list[Part] = []
+) -> tuple[Printer, Sequence[tuple[bool, str]]]:
+    """Printer of these tokens up to the {end} of their range, and the tokens behind it."""
+    parts: list[Printer] = []
+
+    def printed(root: Any, here: Any) -> str:
+        return "".join(part(root, here) for part in parts)
+
     while tokens:
         (is_expression, text), tokens = tokens[0], tokens[1:]
         if not is_expression:
-            made.append(Text(text))
+            parts.append(partial(_constant, text))
         elif text == "end":
-            if not is_range:
-                return tuple(made), [(True, text)]
-            return tuple(made), tokens
+            return printed, tokens if is_range else [(True, text)]
         elif text.startswith("range ") or text == "range":
-            body, tokens = _parts(tokens, template, is_range=True)
-            made.append(Range(_path(text.removeprefix("range").strip(), template), body))
+            body, tokens = _printer(tokens, template, is_range=True)
+            parts.append(partial(_for_each, _path(text.removeprefix("range").strip(), template), body))
         elif text[:1] in ("'", '"'):
-            made.append(Text(_unquoted(text)))
+            parts.append(partial(_constant, _unquoted(text)))
         else:
-            made.append(_path(text, template))
-    return tuple(made), ()  # as in kubectl, an open {range} extends to the end of the template
+            parts.append(partial(_all_of, _path(text, template)))
+    return printed, ()  # as in kubectl, an open {range} extends to the end of the template
 
 
-def _path(text: str, template: str) -> Path:
-    """Path of `.spec.containers[*]['name']`, with or without a leading `$` or `@`."""
+def _constant(text: str, _: Any, __: Any) -> str:
+    return text
+
+
+def _for_each(values: Values, body: Printer, root: Any, here: Any) -> str:
+    return "".join(body(root, each) for each in values(root, here))
+
+
+def _all_of(values: Values, root: Any, here: Any) -> str:
+    return " ".join(
+        each if isinstance(each, str) else json.dumps(each, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
+        for each in values(root, here)
+    )
+
+
+def _path(text: str, template: str) -> Values:
+    """Function of `.spec.containers[*]['name']`, with or without a leading `$` or `@`."""
     steps: list[Select] = []
     rest = text
     if rest[:1] == "$":
@@ -150,7 +146,14 @@ def _path(text: str, template: str) -> Path:
                 raise _wrong(template, f"cannot read {rest!r}")
             rest = rest.removeprefix(".")[name.end() :]
             steps.append(partial(_member, re.sub(r"\\(.)", r"\1", name[0])))
-    return Path(tuple(steps))
+
+    def values(root: Any, here: Any) -> list[Any]:
+        found = [here]
+        for step in steps:
+            found = [value for each in found for value in step(root, each)]
+        return found
+
+    return values
 
 
 def _bracket(text: str, template: str) -> tuple[str, str]:
@@ -179,9 +182,7 @@ def _selection(inside: str, template: str) -> Select:
 
 def _one(text: str, template: str) -> Select:
     if text[:1] in ("'", '"'):
-        values = _path(
-            f".{text[1:-1]}", template
-        ).values  # as in kubectl, a dot in quotes separates unless escaped by \
+        values = _path(f".{text[1:-1]}", template)  # as in kubectl, a dot in quotes separates unless escaped by \
         return lambda root, value: iter(values(root, value))
     numbers = text.split(":")
     if len(numbers) > 3 or not all(re.fullmatch(r"-?\d+|", each.strip()) for each in numbers):
@@ -203,7 +204,7 @@ def _filter(text: str, template: str) -> Select:
 
     def operand(written: str) -> Callable[[Any, Any], list[Any]]:
         if written[:1] in ("@", "$"):
-            return _path(written, template).values
+            return _path(written, template)
         try:
             value = _unquoted(written) if written[:1] in ("'", '"') else json.loads(written)
         except ValueError:
@@ -244,25 +245,6 @@ def _deeper(value: Any) -> Iterator[Any]:
 
 def _unquoted(text: str) -> str:
     return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), text[1:-1])
-
-
-def _printed(parts: Sequence[Part], root: Any, here: Any) -> str:
-    made: list[str] = []
-    for part in parts:
-        match part:
-            case Text():
-                made.append(part.text)
-            case Path():
-                made.append(" ".join(map(_written, part.values(root, here))))
-            case Range():
-                made += [_printed(part.body, root, each) for each in part.over.values(root, here)]
-    return "".join(made)
-
-
-def _written(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
 
 
 def _wrong(template: str, problem: str) -> ConfigError:

@@ -3,7 +3,6 @@
 import base64
 import io
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,8 @@ import numpy as np
 
 from cli.inputs.recorded_job import VERDICT_HEADERS, Operations, TimedVerdict
 from cluster.arrays import FloatArray
+from simulator.reports.sweep_report import rendered
 from tonnage.records import Op
-
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
-<style>body {{ font-family: sans-serif }} td, th {{ padding: 0.2em 1em; text-align: left }}</style></head>
-<body><h1>{title}</h1><img alt="{title}" src="data:image/png;base64,{picture}">
-<table><tr>{header}</tr>{rows}</table></body></html>
-"""
 
 
 def canvas(height: float) -> tuple[Any, Any]:
@@ -39,17 +32,8 @@ def save(figure: Any, out: Path, title: str, header: Sequence[str], rows: Sequen
     drawn = io.BytesIO()
     figure.savefig(drawn, dpi=120, format="png")
     picture = base64.b64encode(drawn.getvalue()).decode("ascii")
-    page = _PAGE.format(
-        title=escape(title),
-        picture=picture,
-        header=_html_cells("th", header),
-        rows="".join(f"<tr>{_html_cells('td', row)}</tr>" for row in rows),
-    )
+    page = rendered("picture.html.j2", Path(__file__).parent, title=title, picture=picture, header=header, rows=rows)
     out.write_text(page, encoding="utf-8")
-
-
-def _html_cells(tag: str, texts: Sequence[str]) -> str:
-    return "".join(f"<{tag}>{escape(text)}</{tag}>" for text in texts)
 
 
 def relative(compute_s: FloatArray) -> FloatArray:

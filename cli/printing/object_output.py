@@ -1,12 +1,13 @@
 """`-o`: output formats for objects of the cluster, the same as kubectl's."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import click
 
+from cli.printing.columns import columns
 from cluster.errors import ConfigError, Mistake
 
 FORMATS = ("table", "wide", "json", "yaml", "name")
@@ -26,13 +27,6 @@ class Output:
     @property
     def is_table(self) -> bool:
         return self.format in ("table", "wide")
-
-
-class TextChoice(click.Choice[str]):
-    """Choice of formats in which `words`, the name of `text` in earlier versions, still means `text`."""
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        return super().convert("text" if value == "words" else value, param, ctx)
 
 
 def output_from(value: str | Output) -> Output:
@@ -91,6 +85,16 @@ def text_of(obj: Object, output: Output) -> str:
             return jsonpath(output.template)(obj)
         case _:
             raise ConfigError(Mistake(f"-o {output.format}", "is not supported here", "use it with get"))
+
+
+def show_rows(output: str, data: object, headers: Sequence[str], rows: Iterable[Sequence[str]], nothing: str) -> None:
+    """Print data as `json`, otherwise rows in columns; where there are none, `nothing` on standard error."""
+    if output == "json":
+        click.echo(json.dumps(data, indent=2))
+    elif text := columns(headers, rows):
+        click.echo(text, nl=False)
+    else:
+        click.echo(nothing, err=True)
 
 
 def yaml_text(obj: Object) -> str:

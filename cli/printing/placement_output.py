@@ -1,6 +1,5 @@
 """Results of placement simulations: a table for people, JSON for programs, an HTML report."""
 
-import io
 import json
 import math
 import sys
@@ -9,69 +8,56 @@ from dataclasses import asdict
 from shutil import get_terminal_size
 
 import numpy as np
-from rich.console import Console
-from rich.measure import Measurement
-from rich.table import Table
 
+from cli.inputs.runs import report_facts
 from cli.inputs.sweeps import ContestResult
+from cli.printing.tables import GAP, PIPE_WIDTH, fitted, table
 from cluster.arrays import FloatArray
-from cluster.version import VERSION
 from simulator.packing.policy_comparison import PolicySummary, Spread, summarise
 from simulator.reports import sweep_report
 
 POINTS_PCT = (80, 90, 100, 110)
 """Arrived demand, % of the GPUs, at which JSON has figures, besides the end of the replay (130 % or just before)."""
 
-PIPED_WIDTH = 160
-"""Width of piped output, enough for all columns."""
-
 
 def as_table(result: ContestResult) -> str:
     """One table per trace, each with a summary sentence."""
-    page = io.StringIO()
-    width = get_terminal_size().columns if sys.stdout.isatty() else PIPED_WIDTH
-    console = Console(file=page, width=width, no_color=not sys.stdout.isatty(), highlight=False)
+    width = get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
+    lines = []
     for trace in _traces(result):
         mine = [s for s in summaries_of(result) if s.trace == trace.name]
         if not mine:
             continue
-        console.print(f"{trace.name}: {trace.nodes:,} nodes, {trace.gpus:,} GPUs (simulated)", style="bold")
-        console.print(widest_that_fits(mine, console))
-        console.print("Allocated at 100 % arrived demand (% and $/h), stranded at 90 %; mean over seeds ± sd.")
+        lines.append(f"{trace.name}: {trace.nodes:,} nodes, {trace.gpus:,} GPUs (simulated)")
+        lines.append(widest_that_fits(mine, width).rstrip("\n"))
+        lines.append("Allocated at 100 % arrived demand (% and $/h), stranded at 90 %; mean over seeds ± sd.")
         if trace.bound_pct is not None:
-            console.print(f"No policy can allocate more than {trace.bound_pct:.2f} % at 100 % arrived (proven).")
-        console.print(sweep_report.headline(trace, mine) + "\n")
-    return page.getvalue()
+            lines.append(f"No policy can allocate more than {trace.bound_pct:.2f} % at 100 % arrived (proven).")
+        lines += [sweep_report.headline(trace, mine), ""]
+    return "".join(f"{line}\n" for line in lines)
 
 
-def widest_that_fits(summaries: Sequence[PolicySummary], console: Console) -> Table:
+def widest_that_fits(summaries: Sequence[PolicySummary], width: int) -> str:
     """Full table; on a narrow terminal without deviations, and if that is too wide only with the main columns."""
-    columns = sweep_report.columns_for(summaries)
-    tables = (
-        _table(summaries, columns, with_sd=True),
-        _table(summaries, columns, with_sd=False),
-        _table(summaries, [column for column in columns if column.main], with_sd=False),
-    )
-    unbounded = console.options.update(width=10_000)  # with its own width a console never reports a larger maximum
-    fitting = (t for t in tables if Measurement.get(console, unbounded, t).maximum <= console.width)
-    return next(fitting, tables[-1])
+    whole = sweep_report.columns_for(summaries)
+    text = ""
+    for columns, with_sd in ((whole, True), (whole, False), ([column for column in whole if column.main], False)):
+        headers = ("policy", "seeds", *(column.short for column in columns))
+        rows = [
+            (each.policy, str(len(each.seeds)), *(_cell(column, each, with_sd=with_sd) for column in columns))
+            for each in summaries
+        ]
+        text = table(headers, rows, numeric=True)
+        if sum(fitted(headers, rows, PIPE_WIDTH)) + GAP * len(columns) + GAP <= width:
+            break
+    return text
 
 
-def _table(summaries: Sequence[PolicySummary], columns: Sequence[sweep_report.FigureColumn], *, with_sd: bool) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="none")
-    table.add_column("policy", no_wrap=True)
-    table.add_column("seeds", justify="right", no_wrap=True)
-    for column in columns:
-        table.add_column(column.short, justify="right", no_wrap=True)
-    for summary in summaries:
-        cells = []
-        for column in columns:
-            spread = Spread.of(column.values(summary))
-            deviation = f" ± {sweep_report.number_in_words(spread.sd, column.digits)}"
-            shown = deviation if with_sd and math.isfinite(spread.sd) else ""
-            cells.append(sweep_report.number_in_words(spread.mean, column.digits) + shown)
-        table.add_row(summary.policy, str(len(summary.seeds)), *cells)
-    return table
+def _cell(column: sweep_report.FigureColumn, summary: PolicySummary, *, with_sd: bool) -> str:
+    spread = Spread.of(column.values(summary))
+    deviation = f" ± {sweep_report.number_in_words(spread.sd, column.digits)}"
+    shown = deviation if with_sd and math.isfinite(spread.sd) else ""
+    return sweep_report.number_in_words(spread.mean, column.digits) + shown
 
 
 def as_json(result: ContestResult) -> str:
@@ -129,23 +115,19 @@ def _spread_record(values: FloatArray) -> Mapping[str, float | None]:
     return {name: round(v, 6) if math.isfinite(v) else None for name, v in (("mean", spread.mean), ("sd", spread.sd))}
 
 
-def as_html(result: ContestResult, *, command: str, machine: str) -> str:
+def as_html(result: ContestResult) -> str:
     """HTML report (simulator/reports/sweep_report.py)."""
-    rules = result.contest.rules
-    renamed = ("node names are shuffled",) if rules.rename_nodes else ()
-    moves = (f"at most {rules.move_share:.1%} of the pods move to make room for others",) if rules.move_share else ()
-    about = sweep_report.Circumstances(
-        command=command,
-        started_at=f"{result.started_at:%Y-%m-%d %H:%M} UTC",
-        wall_s=result.wall_s,
-        machine=machine,
-        version=VERSION,
-        rules=(renamed + moves),
-        prices=result.contest.prices,
-        prices_source=result.contest.prices_source,
-        stopped=result.swept.stopped,
-    )
-    return sweep_report.render_report(summaries_of(result), _traces(result), about)
+    contest, rules = result.contest, result.contest.rules
+    facts = [("seeds", ", ".join(map(str, sorted({run.seed for run, _ in result.swept.done}))))]
+    if rules.rename_nodes:
+        facts.append(("node names", "shuffled"))
+    if rules.move_share:
+        facts.append(("moves", f"at most {rules.move_share:.1%} of the pods move to make room for others"))
+    if contest.prices:
+        prices = ", ".join(f"{name} ${price:.2f}" for name, price in contest.prices.items())
+        facts.append(("prices", f"{prices} per GPU and hour ({contest.prices_source})"))
+    about = report_facts(result.started_at, result.wall_s, *facts)
+    return sweep_report.render_report(summaries_of(result), _traces(result), about, result.swept.stopped)
 
 
 def summaries_of(result: ContestResult) -> tuple[PolicySummary, ...]:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from math import isfinite
 from typing import Any
 
@@ -34,9 +35,19 @@ def routes(service: ServicePlan) -> Iterator[Document]:
         }
 
 
-def reason_document(reason: Reason) -> Document:
-    figures = {name: figure(value) for name, value in sorted(reason.figures.items())}
-    return {"code": reason.code, "words": reason.words, "figures": figures}
+def plain(value: Any) -> Any:
+    """A value of a plan as a document has it: rounded numbers, sorted mappings, and dataclasses by their fields."""
+    match value:
+        case Reason():
+            figures = {name: figure(number) for name, number in sorted(value.figures.items())}
+            return {"code": value.code, "words": value.words, "figures": figures}
+        case tuple() | list():
+            return [plain(each) for each in value]
+        case Mapping():
+            return {str(name): plain(each) for name, each in sorted(value.items())}
+        case float():
+            return figure(value)
+    return {each.name: plain(getattr(value, each.name)) for each in fields(value)} if is_dataclass(value) else value
 
 
 def named(counts: Mapping[InstanceType, int]) -> dict[str, int]:

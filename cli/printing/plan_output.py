@@ -1,7 +1,6 @@
 """Plan in print: a stable document for programs, tables for people."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import click
 
@@ -69,19 +68,15 @@ def document(made: Planned, *, timings: bool = False) -> plan_figures.Document:
         "gap": plan_figures.figure(None if bound is None else Certificate(cost, bound, "", 0.0).gap),
         "services": [_service(each, timings=timings) for each in sorted(plan.services, key=lambda s: s.service)],
         **found,
-        "unplaced": [
-            {"workload": each.workload, "reason": plan_figures.reason_document(each.reason)} for each in plan.unplaced
-        ],
+        "unplaced": plan_figures.plain(plan.unplaced),
         "refused": [
             {"action": type(each.step.action).__name__, **_action(each.step.action, each.reason)}
             for each in plan.refused
         ],
-        "findings": [
-            {"about": each.about, "reason": plan_figures.reason_document(each.reason)} for each in plan.findings
-        ],
-        "cut_short": [plan_figures.reason_document(reason) for reason in plan.cut_short],
+        "findings": plan_figures.plain(plan.findings),
+        "cut_short": plan_figures.plain(plan.cut_short),
         "certificates": {name: _certificate(each, timings=timings) for name, each in sorted(plan.certificates.items())},
-        "notes": [{"about": note.about, "reason": plan_figures.reason_document(note.reason)} for note in made.notes],
+        "notes": plan_figures.plain(made.notes),
     }
 
 
@@ -107,8 +102,8 @@ def _service(service: ServicePlan, *, timings: bool) -> plan_figures.Document:  
         "cost_per_hour": plan_figures.figure(service.cost_per_hour),
         **(_certificate(certificate, timings=timings) if certificate else NO_CERTIFICATE),
         "routing": list(plan_figures.routes(service)),
-        "notes": [plan_figures.reason_document(note) for note in service.notes],
-        "refusal": plan_figures.reason_document(service.refusal) if service.refusal else None,
+        "notes": plan_figures.plain(service.notes),
+        "refusal": plan_figures.plain(service.refusal),
     }
 
 
@@ -123,20 +118,8 @@ def _certificate(certificate: Certificate, *, timings: bool) -> plan_figures.Doc
 
 
 def _action(action: Action, reason: Reason) -> plan_figures.Document:
-    return {name: _plain(value) for name, value in action.values().items()} | {
-        "reason": plan_figures.reason_document(reason)
-    }
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case tuple():
-            return [_plain(each) for each in value]
-        case Mapping():
-            return {str(name): _plain(each) for name, each in sorted(value.items())}
-        case float():
-            return plan_figures.figure(value)
-    return value
+    values = {name: plan_figures.plain(value) for name, value in action.values().items()}
+    return values | {"reason": plan_figures.plain(reason)}
 
 
 def tables(made: Planned, *, timings: bool = False) -> Iterator[str]:

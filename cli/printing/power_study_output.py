@@ -1,13 +1,9 @@
 """Results of power simulations: a table for people, JSON for programs."""
 
 import json
-import sys
 from collections.abc import Sequence
-from io import StringIO
 
-from rich.console import Console
-from rich.table import Table
-
+from cli.printing.tables import table
 from simulator.power.requests import CLASSES, DAY_S
 from simulator.power.study import ComparedRun, Headroom, Probe
 from simulator.sweep.runner import PolicyRun
@@ -63,17 +59,20 @@ def runs_json(done: Done, stopped: str) -> str:
     return json.dumps(record, indent=2) + "\n"
 
 
-def table_of(label: str, done: Done) -> Table:
-    """One line per policy with the worst of the seeds: for a breaker, the mean is no safeguard."""
-    first = done[0][1].outcome
-    table = Table(
-        title=f"{label} servers ({sum(first.servers)}), {first.for_s / DAY_S:.3g} days, simulated; worst of the seeds"
+def tables_of(done: Done) -> str:
+    """One table for each number of additional servers."""
+    return "\n".join(
+        _table_of(label, [one for one in done if one[0].trace == label])
+        for label in dict.fromkeys(run.trace for run, _ in done)
     )
+
+
+def _table_of(label: str, done: Done) -> str:
+    """One line per policy with the worst of the seeds: for a breaker, the mean is no safeguard."""
     headings = ["policy", "delay s", "seeds", "brakes", "over s", "longest", "breaker", "peak"]
     for name in CLASSES:
         headings += [f"{name} P50 %", "P99 %", "held %"]
-    for heading in (*headings, "goals met", "cpu s"):
-        table.add_column(heading, justify="left" if heading == "policy" else "right")
+    rows = []
     for policy in dict.fromkeys(run.policy for run, _ in done):
         mine = [compared for run, compared in done if run.policy == policy]
         cells = [policy, f"{mine[0].delay_s:g}", str(len(mine))]
@@ -83,17 +82,12 @@ def table_of(label: str, done: Done) -> Table:
             cells += [f"{max(compared.slower_pct(name, percent) for compared in mine):+.2f}" for percent in (50, 99)]
             cells.append(f"{max(100 * compared.outcome.of_class(name).held_share for compared in mine):.2f}")
         cells.append(f"{sum(not compared.missed() for compared in mine)}/{len(mine)}")
-        table.add_row(*cells, f"{max(compared.cpu_s for compared in mine):.0f}")
-    return table
-
-
-def tables_of(done: Done) -> str:
-    """One table for each number of additional servers."""
-    console = Console(file=StringIO(), width=None if sys.stdout.isatty() else 170, highlight=False)
-    for label in dict.fromkeys(run.trace for run, _ in done):
-        console.print(table_of(label, [one for one in done if one[0].trace == label]))
-    text = console.file.getvalue() if isinstance(console.file, StringIO) else ""
-    return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
+        rows.append([*cells, f"{max(compared.cpu_s for compared in mine):.0f}"])
+    first = done[0][1].outcome
+    days = f"{first.for_s / DAY_S:.3g} days, simulated; worst of the seeds"
+    return f"{label} servers ({sum(first.servers)}), {days}\n" + table(
+        (*headings, "goals met", "cpu s"), rows, numeric=True
+    )
 
 
 def in_words(run: PolicyRun, compared: ComparedRun) -> str:

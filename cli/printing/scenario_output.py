@@ -12,7 +12,7 @@ from cli.inputs.sweeps import WhatIfResult, scenario_label
 from cli.printing.plan_figures import figure, money
 from cli.printing.tables import table
 from simulator.reports.charts import Chart, colour, dash, drawn
-from simulator.reports.sweep_report import Legend, PageTable, ReportPage, render
+from simulator.reports.sweep_report import PageSection, PageTable, ReportPage, legend_of, render
 from simulator.scenarios import Scenario, ScenarioAnswer, change_per_hour
 
 if TYPE_CHECKING:
@@ -131,16 +131,15 @@ def as_html(result: WhatIfResult) -> str:
             lead="Plans for variations of a fleet. No cluster was changed.",
             facts=report_facts(result.started_at, result.wall_s),
             headline=headline(result),
-            tables=(PageTable("One line per scenario, first the unchanged fleet.", COLUMNS, rows),),
-            charts=tuple(_charts(result)),
+            sections=(
+                PageSection(
+                    (PageTable("One line per scenario, first the unchanged fleet.", COLUMNS, rows),),
+                    tuple(_charts(result)),
+                    legend_of(lines) if len(lines) > 1 else (),
+                ),
+            ),
             terms=TERMS,
             made_by="tonnage whatif",
-            legend=tuple(
-                Legend(name, f"var(--policy-{n % 7})", " ".join(f"{2 * d:g}" for d in dash(n)[1] or ()))
-                for n, name in enumerate(lines)
-            )
-            if len(lines) > 1
-            else (),
             warning=result.swept.stopped and f"the sweep ended early ({result.swept.stopped})",
         )
     )

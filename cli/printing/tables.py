@@ -20,21 +20,23 @@ GAP = 3
 """Blanks between columns."""
 
 
-def table(columns: Sequence[str], rows: Iterable[Row], width: int | None = None) -> str:
+def table(columns: Sequence[str], rows: Iterable[Row], width: int | None = None, *, numeric: bool = False) -> str:
     """Table without borders, as in kubectl. Ends with an empty line.
 
     Text is wrapped between words to the width of the terminal. A name is never broken, so that it can be copied: where
     names need more than the terminal, the table is wider than it.
 
     width: width of the terminal, characters; None: that of standard output, which wraps nothing if it is not one.
+    numeric: whether all columns but the first hold numbers.
     """
     is_terminal = sys.stdout.isatty()
     rows = [list(row) for row in rows]
     room = width or (get_terminal_size().columns if is_terminal else PIPE_WIDTH)
     widths = fitted(columns, rows, room - GAP * (len(columns) - 1))
     made = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
-    for name, cells in zip(columns, widths, strict=True):
-        made.add_column(name, justify="right" if name.startswith("$") else "left", overflow="fold", width=cells)
+    for number, (name, cells) in enumerate(zip(columns, widths, strict=True)):
+        is_right = name.startswith("$") or (numeric and number > 0)
+        made.add_column(name, justify="right" if is_right else "left", overflow="fold", width=cells)
     for row in rows:
         made.add_row(*(Text(cell) for cell in row))
     whole = sum(widths) + GAP * len(columns)

@@ -118,7 +118,6 @@ def advise(files: tuple[str, ...], prices: Path | None, report: Path | None, out
     from controller.objects.manifests import read_manifests
     from controller.queries.advice import advise as advice_on, unusable_devices
     from controller.queries.held_in_vain import held_in_vain
-    from controller.queries.usage import of_types
     from controller.snapshot.from_manifests import snapshot_from
 
     check_report(report)
@@ -134,15 +133,14 @@ def advise(files: tuple[str, ...], prices: Path | None, report: Path | None, out
     replaced = [
         each.name for each in manifests.pods if REPLACES in {o.kind for o in each.object.metadata.owner_references}
     ]
-    unusable, at = tuple(unusable_devices(manifests.nodes, manifests.gpu_types)), datetime.now(UTC)
+    at = datetime.now(UTC)
+    unusable = unusable_devices(manifests.nodes, manifests.gpu_types)
     found = advice_on(
         now,
-        of_types(now),
         decider(settings),
         replaced=replaced,
         limit_w=catalogue.limit_w,
-        unusable=unusable,
-        also=tuple(held_in_vain(manifests, now, at.timestamp())),
+        also=(*held_in_vain(manifests, now, at.timestamp()), *unusable),
     )
     source = (
         "GPUTypes of the files" if is_own else f"{catalogue.source}; {catalogue.date} (--prices FILE replaces them)"

@@ -10,7 +10,6 @@ import click
 from cli.inputs import cluster as inputs_cluster
 from cli.inputs.options import files_option
 from cli.inputs.resources import Manifest, manifests_in, name_of, resource_of
-from cli.printing.object_output import TextChoice
 from cli.printing.terminal import FAILED, WRONG_INPUT, print_error
 from cluster.errors import ConfigError, Mistake, TonnageError
 
@@ -41,7 +40,7 @@ class Applied:
 @click.command(epilog="tonnage apply -f services.yaml --dry-run=server")
 @MANIFESTS
 @click.option("--force-conflicts", "force", is_flag=True, help="Take over fields that have another owner.")
-@click.option("-o", "--output", type=TextChoice(["text", "name", "json", "yaml"]), default="text",
+@click.option("-o", "--output", type=click.Choice(["text", "name", "json", "yaml"]), default="text",
               show_default=True, help="Format of the results.")  # fmt: skip
 @inputs_cluster.dry_run_option
 @inputs_cluster.cluster_options

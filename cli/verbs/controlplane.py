@@ -67,7 +67,7 @@ def up(path: Path | None, nodes: int | None, nodes_from: Path | None, *, dry_run
     settings = settings_from(folder, nodes=nodes, nodes_from=nodes_from, **given)
     if settings.manifests:  # a wrong file is told now, not after minutes of building
         nodes_in(Path(settings.manifests))
-    programs = control_plane_programs(on_progress=progress_on(sys.stderr))
+    programs = control_plane_programs(progress_on(sys.stderr))
     if dry_run:
         click.echo(commands_as_text(folder, settings, programs), nl=False)
         return

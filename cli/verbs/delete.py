@@ -8,7 +8,6 @@ import click
 
 from cli.inputs import cluster as inputs_cluster
 from cli.inputs.options import files_option, setting
-from cli.printing.object_output import TextChoice
 from cli.printing.terminal import FAILED, print_error
 from cluster.errors import ConfigError, Mistake, TonnageError
 
@@ -64,7 +63,7 @@ class DeleteOptions:
 @click.option("--timeout", "within_s", type=inputs_cluster.duration, default=0.0, metavar="DURATION",
               help="Limit of the wait. [default: none]")  # fmt: skip
 @click.option("--ignore-not-found", is_flag=True, help="Treat a missing object as deleted.")
-@click.option("-o", "--output", type=TextChoice(["text", "name"]), default="text", show_default=True,
+@click.option("-o", "--output", type=click.Choice(["text", "name"]), default="text", show_default=True,
               help="Format of the results.")  # fmt: skip
 @inputs_cluster.dry_run_option
 @inputs_cluster.cluster_options

@@ -141,7 +141,6 @@ def events(
     async def work(cluster: LiveCluster) -> None:
         from cli.printing.object_pages import HEADERS, in_order, is_ours, row
         from controller.kube import crud
-        from controller.kube.request import KubeReadError
 
         resource = cluster.discovered.named(kind) if target else None
         namespace = "" if all_namespaces else cluster.namespace
@@ -167,33 +166,25 @@ def events(
                 text = name_of(event) + "\n" if output.format == "name" else text_of(event, output)
                 click.echo(text, nl=False)
 
-        is_first = True
-        while True:
-            found, version = [], ""
-            async with aclosing(crud.list_pages(cluster.connection, path, query)) as pages:
-                async for page in pages:
-                    version = crud.list_version(page)
-                    api = {"apiVersion": "events.k8s.io/v1", "kind": "Event"}
-                    found += [{**api, **item} for item in page.get("items") or () if is_wanted(item)]
-            found = [without_managed_fields(event) for event in in_order(found)]
-            if not watch and output.format not in ("table", "wide", "name"):
-                click.echo(text_of(as_list(found), output), nl=False)
-            elif is_first:
-                print_events(found)
-            if not watch:
-                if not found and output.is_table:
-                    where = f" in {namespace} namespace" if namespace else ""
-                    click.echo(f"No events found{where}.", err=True)
-                return
-            is_first = False
-            try:
-                async with aclosing(crud.follow(cluster.connection, path, query, version)) as each:
-                    async for what, event in each:
-                        if what != "DELETED" and is_wanted(event):
-                            print_events([without_managed_fields(event)])
-            except KubeReadError as error:
-                if not crud.must_list_again(error):
-                    raise
+        api, is_first = {"apiVersion": "events.k8s.io/v1", "kind": "Event"}, True
+        async with aclosing(crud.watched(cluster.connection, path, query)) as changes:
+            async for each in changes:
+                if isinstance(each, tuple):
+                    if each[0] != "DELETED" and is_wanted(each[1]):
+                        print_events([without_managed_fields(each[1])])
+                    continue
+                items = [{**api, **item} for page in each for item in page.get("items") or () if is_wanted(item)]
+                found = [without_managed_fields(event) for event in in_order(items)]
+                if not watch and output.format not in ("table", "wide", "name"):
+                    click.echo(text_of(as_list(found), output), nl=False)
+                elif is_first:
+                    print_events(found)
+                if not watch:
+                    if not found and output.is_table:
+                        where = f" in {namespace} namespace" if namespace else ""
+                        click.echo(f"No events found{where}.", err=True)
+                    return
+                is_first = False
 
     try:
         on_cluster_in_turn(access, work)

@@ -255,7 +255,7 @@ async def _watch(
     cluster: inputs_cluster.LiveCluster, argument: resources.ResourceArgument, options: GetOptions
 ) -> bool:
     from controller.kube import crud
-    from controller.kube.request import JSON, KubeReadError
+    from controller.kube.request import JSON
 
     namespace = "" if options.all_namespaces else cluster.namespace
     path, query = argument.resource.collection(namespace), options.query
@@ -269,23 +269,18 @@ async def _watch(
     accept = crud.TABLE if options.output.is_table else JSON
     look = replace(options.look, namespaces=options.look.namespaces and argument.resource.is_namespaced)
     printed, is_shown = _printer(options, Sheet(look)), not options.watch_only
-    while True:
-        listed, version = await crud.list_with_version(cluster.connection, path, query, accept)
-        if is_shown:
-            objects = [obj for page in listed for obj in _items(page, argument.resource)]
-            is_table, by = options.output.is_table, options.sort_by
-            for obj in _sorted_rows(listed, by) if is_table else _sorted(by, objects):
-                printed(obj)
-        try:
-            events = crud.follow(cluster.connection, path, query, version, accept)
-            async with aclosing(events) as each_event:
-                async for _, obj in each_event:
-                    printed(obj)  # also a deleted object in its last state, as kubectl does
-        except KubeReadError as error:
-            if not crud.must_list_again(error):
-                raise
-            # The new list shows the changes missed meanwhile.
-            is_shown = True
+    async with aclosing(crud.watched(cluster.connection, path, query, accept)) as changes:
+        async for each in changes:
+            if isinstance(each, tuple):
+                printed(each[1])  # also a deleted object in its last state, as kubectl does
+                continue
+            if is_shown:
+                is_table, by = options.output.is_table, options.sort_by
+                objects = [obj for page in each for obj in _items(page, argument.resource)]
+                for obj in _sorted_rows(each, by) if is_table else _sorted(by, objects):
+                    printed(obj)
+            is_shown = True  # a later list shows the changes missed meanwhile
+    return True
 
 
 def _items(page: Object, resource: "ApiResource") -> list[Object]:

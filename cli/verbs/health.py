@@ -10,7 +10,8 @@ import click
 
 from cli.inputs import cluster as inputs_cluster
 from cli.inputs.options import output_choice, setting
-from cli.printing.columns import columns, human_duration
+from cli.printing.columns import human_duration
+from cli.printing.object_output import show_rows
 from cli.printing.terminal import FAILED, VerbGroup
 
 if TYPE_CHECKING:
@@ -39,12 +40,8 @@ def status(ctx: click.Context, output: str, access: inputs_cluster.ClusterAccess
     """Show each HealthPolicy: nodes, nodes that are out, open incidents. Exits with 1 if an incident is open."""
     policies = inputs_cluster.listed(access, "healthpolicies", all_namespaces=True)
     incidents = inputs_cluster.listed(access, "faultincidents", all_namespaces=True)
-    if output == "json":
-        click.echo(json.dumps({"policies": policies, "incidents": incidents}, indent=2))
-    elif policies:
-        click.echo(columns(POLICY_HEADERS, _policy_rows(policies)), nl=False)
-    else:
-        click.echo("No health policies found: nothing is watched over.", err=True)
+    data, nothing = {"policies": policies, "incidents": incidents}, "No health policies found: nothing is watched over."
+    show_rows(output, data, POLICY_HEADERS, _policy_rows(policies), nothing)
     if any(map(is_open, incidents)):
         ctx.exit(FAILED)
 
@@ -57,12 +54,7 @@ def incidents(every: bool, output: str, access: inputs_cluster.ClusterAccess) ->
     """List FaultIncidents: what is suspected, which jobs it disturbs, and what it waits for."""
     found = inputs_cluster.listed(access, "faultincidents", all_namespaces=True)
     shown = [each for each in found if every or is_open(each)]
-    if output == "json":
-        click.echo(json.dumps(shown, indent=2))
-    elif shown:
-        click.echo(columns(INCIDENT_HEADERS, incident_rows(shown, time.time())), nl=False)
-    else:
-        click.echo("No incidents found.", err=True)
+    show_rows(output, shown, INCIDENT_HEADERS, incident_rows(shown, time.time()), "No incidents found.")
 
 
 @health.command(epilog="tonnage health explain node-gpu-7-1f2e3d4c5b")
@@ -127,12 +119,8 @@ def replay(ctx: click.Context, folder: Path, output: str) -> None:
     from cli.inputs.recorded_job import VERDICT_HEADERS, verdicts_in
 
     found = verdicts_in(folder)
-    if output == "json":
-        click.echo(json.dumps([each.as_data() for each in found], indent=2))
-    elif found:
-        click.echo(columns(VERDICT_HEADERS, [each.cells for each in found]), nl=False)
-    else:
-        click.echo("Nothing stands out.", err=True)
+    data, rows = [each.as_data() for each in found], (each.cells for each in found)
+    show_rows(output, data, VERDICT_HEADERS, rows, "Nothing stands out.")
     if any(each.verdict.blames for each in found):
         ctx.exit(FAILED)
 
@@ -163,21 +151,13 @@ def timeline(folder: Path, out: Path, last_s: float) -> None:
 
 
 def _policy_rows(policies: Iterable[Object]) -> Iterator[tuple[str, ...]]:
-    from controller.api.conditions import READY, condition_of
+    from cli.printing.reported import reported
     from controller.api.health_policy import HealthPolicyStatus
 
-    for each in sorted(policies, key=lambda obj: str(obj["metadata"]["name"])):
-        status = HealthPolicyStatus.model_validate(each.get("status") or {})
-        ready = condition_of(status.conditions, READY)
-        yield (
-            each["metadata"]["name"],
-            str((each.get("spec") or {}).get("mode", "Observe")),
-            str(status.nodes),
-            str(status.quarantined),
-            str(status.incidents),
-            ready.status if ready else "Unknown",
-            ready.reason if ready else "NotReported",
-        )
+    for each in reported(policies, HealthPolicyStatus):
+        status = each.status
+        counts = (status.nodes, status.quarantined, status.incidents)
+        yield (each.name, str(each.spec.get("mode", "Observe")), *map(str, counts), *each.ready)
 
 
 def incident_rows(incidents: Sequence[Object], now_s: float) -> Iterator[tuple[str, ...]]:
@@ -201,7 +181,7 @@ def incident_rows(incidents: Sequence[Object], now_s: float) -> Iterator[tuple[s
 def _status_of(incident: Object) -> "FaultIncidentStatus":
     from controller.api.fault_incident import FaultIncidentStatus
 
-    return FaultIncidentStatus.model_validate(incident.get("status") or {})
+    return FaultIncidentStatus.read(incident.get("status") or {})
 
 
 def is_open(incident: Object) -> bool:

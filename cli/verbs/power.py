@@ -12,15 +12,13 @@ import click
 
 from cli.inputs.cluster import ClusterAccess, cluster_options, listed
 from cli.inputs.options import adding, output_choice, report_option, setting
-from cli.inputs.runs import command_line, cores, machine_description, save_report
-from cli.printing.columns import columns
+from cli.inputs.runs import cores, report_facts, save_report
+from cli.printing.object_output import show_rows
 from cli.printing.terminal import FAILED, VerbGroup, stopped_status
 from cluster.errors import ConfigError, Mistake
-from cluster.version import VERSION
 
 if TYPE_CHECKING:
     from cli.printing.power_domain_output import ReportedDomain
-    from simulator.power.report import PowerStudyFacts
     from simulator.power.study import Study
 
 
@@ -118,8 +116,8 @@ def simulate_power(
     if swept.done:
         click.echo(runs_json(swept.done, swept.stopped) if output == "json" else tables_of(swept.done), nl=False)
     if swept.done and report is not None:
-        about = _about(study, started_at, perf_counter() - began_s, swept.stopped)
-        save_report(report, render_power(swept.done, study, about))
+        facts = _facts(study, seeds, started_at, perf_counter() - began_s)
+        save_report(report, render_power(swept.done, facts, stopped=swept.stopped))
     if swept.stopped:
         click.echo(f"stopped ({swept.stopped}): {len(swept.done)} of {len(runs)} runs done", err=True)
         ctx.exit(stopped_status(swept.stopped))
@@ -177,34 +175,26 @@ def headroom(
             for probe in sorted(found.probes, key=lambda probe: probe.servers)
             for run in probe.runs
         ]
-        about = _about(study, started_at, perf_counter() - began_s)
-        save_report(report, render_power(done, study, about, headroom_in_words(found)))
+        facts = _facts(study, seeds, started_at, perf_counter() - began_s)
+        save_report(report, render_power(done, facts, headroom_in_words(found)))
     if found.safe is None:
         ctx.exit(UNSAFE)
 
 
-def _about(study: "Study", started_at: datetime, wall_s: float, stopped: str = "") -> "PowerStudyFacts":
+def _facts(study: "Study", seeds: str, started_at: datetime, wall_s: float) -> tuple[tuple[str, str], ...]:
     """What a report says of how it was made."""
-    from simulator.power.report import PowerStudyFacts
-
     machine = study.machine
-    return PowerStudyFacts(
-        command=command_line(),
-        started_at=f"{started_at:%Y-%m-%d %H:%M} UTC",
-        wall_s=wall_s,
-        machine=machine_description(),
-        version=VERSION,
-        assumptions=(
-            f"{machine.name}, {machine.idle_w:.0f} W idle to {machine.highest_w:.0f} W",
-            f"planned for {study.base_servers} servers that peak at {study.base_peak_share:.0%} of the budget"
-            if study.budget_w is None
-            else f"a budget of {study.budget_w:.0f} W",
-            f"{study.peak_busy_share:.0%} of the servers busy at the highest rate",
-            f"mix {study.mix}, batch {study.batch}",
-            f"burstiness {study.burstiness:g} (1 is Poisson), {study.low_share:.0%} of the servers of the low class",
-        ),
-        stopped=stopped,
+    assumed = (
+        f"{machine.name}, {machine.idle_w:.0f} W idle to {machine.highest_w:.0f} W",
+        f"planned for {study.base_servers} servers that peak at {study.base_peak_share:.0%} of the budget"
+        if study.budget_w is None
+        else f"a budget of {study.budget_w:.0f} W",
+        f"{study.peak_busy_share:.0%} of the servers busy at the highest rate",
+        f"mix {study.mix}, batch {study.batch}",
+        f"burstiness {study.burstiness:g} (1 is Poisson), {study.low_share:.0%} of the servers of the low class",
     )
+    more = (("seeds", seeds), ("request rates", study.curve().source), ("assumed", "; ".join(assumed)))
+    return report_facts(started_at, wall_s, *more)
 
 
 @click.group(cls=VerbGroup)
@@ -225,12 +215,7 @@ def status(ctx: click.Context, output: str, access: ClusterAccess) -> None:
 
     domains = _domains(access)
     lines = list(rows(domains))
-    if output == "json":
-        click.echo(json.dumps(as_data(domains), indent=2))
-    elif lines:
-        click.echo(columns(HEADERS, lines), nl=False)
-    else:
-        click.echo("No power domains found.", err=True)
+    show_rows(output, as_data(domains), HEADERS, lines, "No power domains found.")
     if any(line[HEADERS.index("READY")] != "True" for line in lines):
         ctx.exit(FAILED)
 

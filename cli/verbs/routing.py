@@ -96,19 +96,15 @@ def as_table(service: Object) -> str:
     """Fraction of all requests by instance type, then of the requests of each length."""
     total = fractions(service)
     rows = [(name, f"{100 * fraction:.1f} %") for name, fraction in total.items()]
-    by_length = [
-        (f"≤ {each['inputTokens']}", f"≤ {each['outputTokens']}", *(_percent(each["shares"].get(n, 0)) for n in total))
-        for each in buckets(service)
-    ]
+    by_length = []
+    for each in buckets(service):
+        shares = (f"{100 * each['shares'][name]:.4g}" if name in each["shares"] else "-" for name in total)
+        by_length.append((f"≤ {each['inputTokens']}", f"≤ {each['outputTokens']}", *shares))
     return (
         columns(("INSTANCE TYPE", "% OF REQUESTS"), rows)
         + "\n"
         + columns(("INPUT TOKENS", "OUTPUT TOKENS", *(f"% TO {name}" for name in total)), by_length)
     )
-
-
-def _percent(fraction: float) -> str:
-    return f"{100 * fraction:.4g}" if fraction else "-"
 
 
 def as_json(service: Object) -> str:

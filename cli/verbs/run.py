@@ -1,7 +1,6 @@
 """`tonnage run`: runs a command as a tool call with memory of its own, inside a pod that isolation covers."""
 
 import os
-import re
 import signal
 import sys
 from contextlib import suppress
@@ -9,33 +8,16 @@ from types import FrameType
 
 import click
 
+from cli.inputs.cluster import duration
 from isolation.admission import bytes_from
 from tonnage import sandbox
 
-SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 
-
-class Wait(click.ParamType[float]):
-    """Time such as 30s, 500ms or 2m."""
-
-    name = "duration"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)?", value)
-        if found is None:
-            self.fail(f"{value!r} is no duration: write 30s or 2m", param, ctx)
-        return float(found[1]) * SECONDS[found[2] or ""]
-
-
-class Mem(click.ParamType[str]):
-    """Memory such as 2Gi or 512Mi."""
-
-    name = "memory"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if bytes_from(value) is None:
-            self.fail(f"{value!r} is no amount of memory: write 2Gi or 512Mi", param, ctx)
-        return value
+def memory(value: str) -> str:
+    """Memory such as 2Gi or 512Mi. Raises click.BadParameter."""
+    if bytes_from(value) is None:
+        raise click.BadParameter(f"{value!r} is no amount of memory: write 2Gi or 512Mi")
+    return value
 
 
 def open_descriptor(_: click.Context, __: click.Parameter, number: int | None) -> int | None:
@@ -59,11 +41,14 @@ def open_descriptor(_: click.Context, __: click.Parameter, number: int | None) -
 @click.option(
     "--mem-hint",
     "mem",
-    type=Mem(),
+    type=memory,
+    metavar="MEMORY",
     envvar=sandbox.MEM_VARIABLE,
     help=f"Most memory that the command will hold; learned if omitted. [env: {sandbox.MEM_VARIABLE}]",
 )
-@click.option("--wait", "wait_s", type=Wait(), help="Longest time to wait for that memory; 0s: not at all.")
+@click.option(
+    "--wait", "wait_s", type=duration, metavar="DURATION", help="Longest time to wait for that memory; 0s: not at all."
+)
 @click.option(
     "--json-fd",
     type=click.IntRange(1, 1023),

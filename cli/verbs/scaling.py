@@ -1,16 +1,15 @@
 """`tonnage scaling`, `tonnage simulate scaling`: decisions of ScalingPolicies, and what a load would have cost."""
 
+import asyncio
 import json
 import math
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any
 
 import click
 import numpy as np
@@ -18,16 +17,13 @@ import numpy as np
 from cli.inputs.cluster import ClusterAccess, cluster_options, listed
 from cli.inputs.options import adding, output_choice, report_option, setting
 from cli.inputs.runs import check_report, report_facts, save_report
-from cli.printing.columns import columns
+from cli.printing.object_output import show_rows
 from cli.printing.terminal import FAILED, VerbGroup
 from cluster.arrays import column
 from cluster.errors import ConfigError, Mistake
-from controller.loops.autoscaler.prometheus import REFUSALS, SourceError, series_in
+from controller.loops.autoscaler.prometheus import MOST_POINTS, PrometheusClient, Series, SourceError
+from controller.settings import PrometheusSettings
 from simulator.scaling.traces import DAY_S, LoadTrace
-
-if TYPE_CHECKING:
-    from simulator.scaling.traces import LoadTrace
-
 
 COLUMN = click.option("--column", "value_column", metavar="NAME", help="Column with the load. [default: the second]")
 MISS_COST = "Cost of missed load, as a multiple of the price of the capacity that would have served it."
@@ -78,7 +74,6 @@ def backtest(
     """
     if (file is None) == (prometheus is None) or (prometheus is None) != (query is None):
         raise click.UsageError("give either FILE, or --prometheus and --query")
-    from cli.verbs.scaling import from_prometheus
     from simulator.scaling.traces import read_trace
 
     if file is not None:
@@ -112,7 +107,7 @@ def simulate_scaling(trace: Path | None, value_column: str | None, seed: int, **
 
 
 def show_replay(
-    load: "LoadTrace",
+    load: LoadTrace,
     *,
     made_by: str,
     lead_min: float,
@@ -190,12 +185,7 @@ def status(ctx: click.Context, all_namespaces: bool, output: str, access: Cluste
     from cli.printing.scaling_output import HEADERS, as_data, is_in_order, policies_of, rows
 
     policies = policies_of(listed(access, "scalingpolicies", all_namespaces=all_namespaces))
-    if output == "json":
-        click.echo(json.dumps([as_data(each) for each in policies], indent=2))
-    elif policies:
-        click.echo(columns(HEADERS, rows(policies)), nl=False)
-    else:
-        click.echo("No scaling policies found.", err=True)
+    show_rows(output, [as_data(each) for each in policies], HEADERS, rows(policies), "No scaling policies found.")
     if not all(map(is_in_order, policies)):
         ctx.exit(FAILED)
 
@@ -221,77 +211,50 @@ def explain(ctx: click.Context, name: str, output: str, access: ClusterAccess) -
 scaling.add_command(backtest)
 
 
-MOST_POINTS = 10_000
-"""Points of one query; Prometheus refuses more than 11,000."""
-_TIMEOUT_S = 60.0
-_MOST_BYTES = 64 * 2**20
+LOOKBACK_S = 300.0
+"""Age up to which a sample counts at a step: Prometheus' own default."""
+Spans = Sequence[tuple[float, float]]
+"""First and last instants of queries, each of at most MOST_POINTS steps."""
+Ask = Callable[[str, str, Spans, float], Coroutine[Any, Any, list[tuple[Series, ...]]]]
+"""(URL, query, spans, step) → series of each span. Raises SourceError."""
 
-Fetch = Callable[[str], bytes]
-"""Body of the answer to a GET of a URL."""
+
+async def ask(url: str, query: str, spans: Spans, step_s: float) -> list[tuple[Series, ...]]:
+    """Series of a query over each span, asked as the operator asks."""
+    access = PrometheusSettings(timeout_s=60.0, most_bytes=64 * 2**20).model_copy(update={"url": url})
+    client = PrometheusClient(access, time.monotonic)
+    try:
+        return [await client.over(query, "", first_s, last_s, step_s, LOOKBACK_S) for first_s, last_s in spans]
+    finally:
+        await client.close()
 
 
 def from_prometheus(
-    url: str, query: str, *, days: float, step_s: float, fetch: Fetch | None = None, now_s: float | None = None
+    url: str, query: str, *, days: float, step_s: float, asks: Ask = ask, now_s: float | None = None
 ) -> LoadTrace:
     """The last days of a query's only series, at regular steps; NaN where Prometheus has no sample.
 
     Raises ConfigError for a server that does not answer, a query that it refuses, and any number of series but one.
     """
-    get = getter(fetch or http_get)
     end_s = math.floor((time.time() if now_s is None else now_s) / step_s) * step_s
     steps = round(days * DAY_S / step_s)
     start_s = end_s - (steps - 1) * step_s
-    values = np.full(steps, np.nan)
-    labels: Mapping[str, str] | None = None
     if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
-        _refuse(f"--prometheus {url}", "is no address", "http://prometheus:9090")
-    first_s = start_s
-    while first_s <= end_s:
-        last_s = min(first_s + (MOST_POINTS - 1) * step_s, end_s)  # both ends are included
-        asked = urllib.parse.urlencode({"query": query, "start": first_s, "end": last_s, "step": step_s})
-        first_s += MOST_POINTS * step_s
-        try:
-            found = series_in(get(f"{url.rstrip('/')}/api/v1/query_range?{asked}"))
-        except SourceError as error:
-            raise ConfigError(Mistake(f"--prometheus {url}", str(error), "check the query in its own page")) from error
-        if len(found) > 1:
-            _refuse(f"--query {query}", f"gives {len(found)} series", "add them up: sum(...)")
-        for series in found:
-            if labels is not None and series.labels != labels:
-                _refuse(f"--query {query}", "gives more than one series", "add them up: sum(...)")
-            labels = series.labels
-            for at_s, value in series.points:
-                values[round((at_s - start_s) / step_s)] = value if value >= 0 else math.nan  # no load is negative
+        raise ConfigError(Mistake(f"--prometheus {url}", "is no address", "http://prometheus:9090"))
+    # Both ends of a span are included.
+    firsts_s = (start_s + number * step_s for number in range(0, steps, MOST_POINTS))
+    spans = [(first_s, min(first_s + (MOST_POINTS - 1) * step_s, end_s)) for first_s in firsts_s]
+    try:
+        found = [series for part in asyncio.run(asks(url, query, spans, step_s)) for series in part]
+    except SourceError as error:
+        raise ConfigError(Mistake(f"--prometheus {url}", str(error), "check the query in its own page")) from error
+    if len({tuple(sorted(series.labels.items())) for series in found}) > 1:
+        raise ConfigError(Mistake(f"--query {query}", "gives more than one series", "add them up: sum(...)"))
+    values = np.full(steps, np.nan)
+    for series in found:
+        for at_s, value in series.points:
+            values[round((at_s - start_s) / step_s)] = value if value >= 0 else math.nan  # no load is negative
     if not np.isfinite(values).any():
-        _refuse(f"--query {query}", f"has no samples in the last {days:g} days", "check it in Prometheus' own page")
+        problem, remedy = f"has no samples in the last {days:g} days", "check it in Prometheus' own page"
+        raise ConfigError(Mistake(f"--query {query}", problem, remedy))
     return LoadTrace(query, step_s, start_s, column(values, np.float64))
-
-
-def http_get(url: str) -> bytes:
-    """Body of a GET over HTTP or HTTPS. Raises OSError."""
-    with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:  # noqa: S310  # _url admits http and https alone
-        body: bytes = answer.read(_MOST_BYTES + 1)
-    if len(body) > _MOST_BYTES:
-        raise OSError(f"answered more than {_MOST_BYTES // 2**20} MiB")
-    return body
-
-
-def getter(fetch: Fetch) -> Fetch:
-    """A fetch whose failures are mistakes of the command; the body of a refusal says why in Prometheus' own form."""
-
-    def get(url: str) -> bytes:
-        try:
-            return fetch(url)
-        except urllib.error.HTTPError as error:
-            body: bytes = error.read(10_000)
-            if error.code in REFUSALS:
-                return body
-            _refuse(url.partition("?")[0], f"answered {error.code}: {body[:200].decode(errors='replace')}")
-        except OSError as error:
-            _refuse(url.partition("?")[0], f"cannot be read: {error}", "check --prometheus")
-
-    return get
-
-
-def _refuse(place: str, problem: str, remedy: str = "") -> NoReturn:
-    raise ConfigError(Mistake(place, problem, remedy))

@@ -8,7 +8,7 @@ import click
 
 from cli.inputs.options import files_option, output_choice, report_option, setting
 from cli.inputs.planning import complete_policies
-from cli.inputs.runs import command_line, executor_of, machine_description, resume_hint, save_report, sweep_options
+from cli.inputs.runs import executor_of, resume_hint, save_report, sweep_options
 from cli.printing.terminal import VerbGroup, stopped_status
 from cli.verbs.power import simulate_power
 from cli.verbs.scaling import simulate_scaling
@@ -71,7 +71,7 @@ def placement(ctx: click.Context, /, jobs: int | None, ray: str, output: str, **
     if result.swept.done:
         click.echo(as_json(result) if output == "json" else as_table(result), nl=False)
         if options.report is not None:
-            save_report(options.report, as_html(result, command=command_line(), machine=machine_description()))
+            save_report(options.report, as_html(result))
     if result.swept.stopped:
         total = len(result.contest.runs)
         click.echo(f"stopped ({result.swept.stopped}): {len(result.swept.done)} of {total} replays done", err=True)
@@ -145,8 +145,6 @@ def _cache_of(contest: "Contest", folder: Path | None) -> "ResultCache[PolicyRun
     click.FloatRange(0, 1),
     "SHARE",
 )
-@setting("--brain", "inline", "Where to plan: in this process, or on a Ray started on this machine.",
-         click.Choice(["inline", "embedded"]))  # fmt: skip
 @setting("--seconds", 0.0, "Shortest duration on a terminal, so that the day can be watched.",
          click.FloatRange(0, 3600))  # fmt: skip
 @click.option("--baseline/--no-baseline", default=True, show_default=True, help=BASELINE)

@@ -71,22 +71,13 @@ def document(snapshot: "Snapshot", what: str, pools: "Sequence[NodePool]", sort_
     from controller.queries import usage
 
     if what == "services":
-        from cli.printing.plan_figures import figure, named
+        from cli.printing.plan_figures import figure, plain
 
         services = sorted(
             usage.of_services(snapshot), key=lambda s: (0 if sort_by == "name" else -s.cost_per_hour, s.name)
         )
-        documents = [
-            {
-                "name": each.name,
-                "model": each.model,
-                "wanted": named(each.wanted),
-                "running": named(each.running),
-                "cost_per_hour": figure(each.cost_per_hour),
-            }
-            for each in services
-        ]
-        return {"services": documents, "total": {"cost_per_hour": figure(sum(each.cost_per_hour for each in services))}}
+        cost = figure(sum(each.cost_per_hour for each in services))
+        return {"services": plain(services), "total": {"cost_per_hour": cost}}
     if what == "pools":
         rows = usage.of_pools(snapshot, pools)
     else:

@@ -1,8 +1,8 @@
 """`tonnage wait`: returns when objects meet a condition."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import Callable
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,11 +104,7 @@ def wait(
 
 
 async def wait_for_all(
-    cluster: inputs_cluster.LiveCluster,
-    what: tuple[str, ...],
-    condition: WaitCondition,
-    within_s: float,
-    pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    cluster: inputs_cluster.LiveCluster, what: tuple[str, ...], condition: WaitCondition, within_s: float
 ) -> bool:
     """Wait for every object, with a line for each; False when the time ended first. Raises TonnageError."""
     arguments = parse_resource_arguments(cluster, what)
@@ -120,7 +116,7 @@ async def wait_for_all(
         for name in argument.names:
             shown = f"{argument.resource.full_kind}/{name}"
             left_s = end_s - asyncio.get_running_loop().time()
-            if await _is_met_in_time(cluster, argument, name, condition, left_s, pause):
+            if await _is_met_in_time(cluster, argument, name, condition, left_s):
                 click.echo(f"{shown} {'deleted' if condition.words == 'delete' else 'condition met'}")
             else:
                 click.echo(f"error: timed out waiting for {condition.words} on {shown}", err=True)
@@ -129,12 +125,7 @@ async def wait_for_all(
 
 
 async def _is_met_in_time(
-    cluster: inputs_cluster.LiveCluster,
-    argument: ResourceArgument,
-    name: str,
-    condition: WaitCondition,
-    left_s: float,
-    pause: Callable[[float], Awaitable[None]],
+    cluster: inputs_cluster.LiveCluster, argument: ResourceArgument, name: str, condition: WaitCondition, left_s: float
 ) -> bool:
     from controller.kube import crud
 
@@ -146,38 +137,15 @@ async def _is_met_in_time(
         raise TonnageError(f'{argument.resource.full_kind} "{name}" not found; --for=create waits until it exists')
     if left_s <= 0:
         return False
-    try:
-        async with asyncio.timeout(left_s):
-            await _until(cluster, argument, name, condition, pause)
-    except TimeoutError:
-        return False
-    return True
-
-
-async def _until(
-    cluster: inputs_cluster.LiveCluster,
-    argument: ResourceArgument,
-    name: str,
-    condition: WaitCondition,
-    pause: Callable[[float], Awaitable[None]],
-) -> None:
-    """Follow one object until it meets the condition. Raises KubeReadError."""
-    from controller.kube import crud
-    from controller.kube.request import KubeReadError
-
-    path = argument.resource.collection(cluster.namespace)
+    collection = argument.resource.collection(cluster.namespace)
     query = {"fieldSelector": f"metadata.name={name}"}
-    while True:
-        pages, version = await crud.list_with_version(cluster.connection, path, query)
-        objects = [obj for page in pages for obj in page.get("items") or ()]
-        if condition.is_met(objects[0] if objects else None):
-            return
-        try:
-            async with aclosing(crud.follow(cluster.connection, path, query, version)) as events:
-                async for kind, obj in events:
-                    if condition.is_met(None if kind == "DELETED" else obj):
-                        return
-        except KubeReadError as error:
-            if not crud.must_list_again(error):
-                raise
-            await pause(1.0)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(left_s), aclosing(crud.watched(cluster.connection, collection, query)) as changes:
+            async for each in changes:
+                if isinstance(each, list):
+                    seen = next((obj for page in each for obj in page.get("items") or ()), None)
+                else:
+                    seen = None if each[0] == "DELETED" else each[1]
+                if condition.is_met(seen):
+                    return True
+    return False

@@ -1,35 +1,31 @@
 """Conditions: state of an object, since when and why, in the form of KEP-1623 that `kubectl wait` reads."""
 
-from collections.abc import Iterable
-from typing import Annotated, Literal
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, Protocol, Self
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from controller.api.fields import Instant, ListOf, StatusPart, keyed_by
 
-ACCEPTED = "Accepted"
-"""The object is valid, and so are its references to other objects."""
+ACCEPTED, PLANNED, READY, DEGRADED, FOUND = "Accepted", "Planned", "Ready", "Degraded", "Found"
+METRICS_AVAILABLE, FORECAST_TRUSTED = "MetricsAvailable", "ForecastTrusted"
+SCALING_LIMITED, CONFLICT, CONCURRENCY_TUNED = "ScalingLimited", "Conflict", "ConcurrencyTuned"
+CONDITIONS = {
+    ACCEPTED: "the object is valid, and so are its references to other objects",
+    PLANNED: "the last plan satisfies the object's requests",
+    READY: "the cluster matches that plan; of a ScalingPolicy: it decides by fresh metrics, and nothing opposes it",
+    DEGRADED: "the object works, but below what its spec asks for",
+    METRICS_AVAILABLE: "the load of a ScalingPolicy is measured, and recent",
+    FORECAST_TRUSTED: "forecasts of that load are better than naive ones",
+    SCALING_LIMITED: "a limit keeps the replicas from those of least expected cost",
+    CONFLICT: "another autoscaler scales the same target; then nothing is changed",
+    CONCURRENCY_TUNED: "the concurrency limit of a target's replicas was decided by what was measured under it",
+    FOUND: "a decider has a finding about the object; absent until then",
+}
+"""When each condition holds."""
 BAD_INPUT = "BadInput"
 """Reason of the condition Accepted, and of the Event, of an object that is refused for what is written in it; also the
 code of a plan's refusal of a service."""
-PLANNED = "Planned"
-"""The last plan satisfies the object's requests."""
-READY = "Ready"
-"""The cluster matches that plan."""
-DEGRADED = "Degraded"
-"""The object works, but below what its spec asks for."""
-METRICS_AVAILABLE = "MetricsAvailable"
-"""The load of a scaled target is measured, and recent."""
-FORECAST_TRUSTED = "ForecastTrusted"
-"""The forecasts of a load are better than naive ones."""
-SCALING_LIMITED = "ScalingLimited"
-"""A limit keeps the replicas from those of least expected cost."""
-CONFLICT = "Conflict"
-"""Another autoscaler scales the same target; then nothing is changed."""
-CONCURRENCY_TUNED = "ConcurrencyTuned"
-"""The concurrency limit of a target's replicas was decided by what was measured under it."""
-FOUND = "Found"
-"""A decider has a finding about the object, a verdict or a forecast without an action. Absent until then."""
 
 LONGEST_MESSAGE = 32_768
 LONGEST_REASON = 1_024
@@ -73,43 +69,51 @@ class ObservedStatus(StatusPart):
     )
     conditions: Conditions = Field(default=(), description="Current state of the object, since when and why.")
 
+    @classmethod
+    def read(cls, before: Mapping[str, Any]) -> Self:
+        """The present status of an object; an empty one where another writer left one that cannot be read."""
+        try:
+            return cls.model_validate(before)
+        except ValidationError:
+            return cls()
 
-def set_condition(
-    conditions: Iterable[Condition],
-    kind: str,
-    status: ConditionStatus,
-    reason: str,
-    message: str = "",
-    *,
-    generation: int,
-    at_s: float,
+
+class Cause(Protocol):
+    """Why a condition is as it is, such as the reason of a plan."""
+
+    @property
+    def code(self) -> str: ...
+    @property
+    def words(self) -> str: ...
+
+
+Claim = tuple[str, ConditionStatus, Cause]
+"""Condition that is to be set: its type, its status, and why."""
+
+
+def conditions_after(
+    conditions: Iterable[Condition], claims: Iterable[Claim], *, generation: int, at_s: float
 ) -> tuple[Condition, ...]:
-    """The conditions with this one set. Its lastTransitionTime moves only when its status changes.
+    """The conditions with these set. A lastTransitionTime moves only when the status of its condition changes.
 
     generation: metadata.generation of the evaluated object. at_s: now, seconds since the epoch.
     An unchanged condition is returned equal, so that a writer can tell that there is nothing to write.
     """
-    kept = tuple(conditions)
-    before = condition_of(kept, kind)
-    since_s = before.last_transition_time if before and before.status == status else float(int(at_s))
-    new = Condition(
-        type=kind,
-        status=status,
-        observed_generation=generation,
-        last_transition_time=since_s,
-        reason=reason[:LONGEST_REASON],
-        message=message if len(message) <= LONGEST_MESSAGE else f"{message[: LONGEST_MESSAGE - 1]}…",
-    )
-    if before is None:
-        return (*kept, new)
-    return tuple(new if each.type == kind else each for each in kept)
+    made = {each.type: each for each in conditions}
+    for kind, status, cause in claims:
+        before, words, since_s = made.get(kind), cause.words, float(int(at_s))
+        if before is not None and before.status == status:
+            since_s = before.last_transition_time
+        made[kind] = Condition(
+            type=kind,
+            status=status,
+            observed_generation=generation,
+            last_transition_time=since_s,
+            reason=cause.code[:LONGEST_REASON],
+            message=words if len(words) <= LONGEST_MESSAGE else f"{words[: LONGEST_MESSAGE - 1]}…",
+        )
+    return tuple(made.values())
 
 
 def condition_of(conditions: Iterable[Condition], kind: str) -> Condition | None:
     return next((each for each in conditions if each.type == kind), None)
-
-
-def holds(conditions: Iterable[Condition], kind: str, *, generation: int) -> bool:
-    """Whether the condition is true of the object's current generation, not only of an older one."""
-    found = condition_of(conditions, kind)
-    return found is not None and found.status == "True" and found.observed_generation >= generation

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from controller.api.conditions import ObservedStatus
-from controller.api.fields import ApiVersion, Instant, ListOf, NumberFromZero, OwnMeta, StatusPart, Strict
+from controller.api.fields import Instant, ListOf, NumberFromZero, OwnKind, StatusPart, Strict
 from controller.api.kind import AGE, Kind, PrinterColumn, condition
 
 Text = Annotated[str, Field(max_length=1024)]
@@ -51,12 +51,10 @@ class FaultIncidentStatus(ObservedStatus):
     )
 
 
-class FaultIncident(Strict):
+class FaultIncident(OwnKind):
     """One suspected fault, and what is done about it."""
 
-    api_version: ApiVersion
     kind: Literal["FaultIncident"]
-    metadata: OwnMeta
     spec: FaultIncidentSpec = Field(description="The suspect.")
     status: FaultIncidentStatus = Field(default=FaultIncidentStatus(), description="Written by Tonnage.")
 

@@ -192,3 +192,11 @@ class OwnMeta(ObjectMeta):
     """metadata of one of Tonnage's kinds."""
 
     name: ObjectName = Field(description="Name of the object, lower case, unique within its kind (and namespace).")
+
+
+class OwnKind(Strict):
+    """Object of one of Tonnage's kinds, which adds its kind, spec and status."""
+
+    api_version: ApiVersion
+    kind: str
+    metadata: OwnMeta

@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field
 
 from controller.api.conditions import ObservedStatus
-from controller.api.fields import ApiVersion, Instant, LabelKey, OwnMeta, Strict
+from controller.api.fields import Instant, LabelKey, OwnKind, Strict
 from controller.api.kind import AGE, Kind, PrinterColumn, ScaleSubresource, condition, reason
 from controller.api.labels import GANG_LABEL
 from controller.api.rule import Flaw, Rule, fits_label
@@ -66,12 +66,10 @@ class GangStatus(ObservedStatus):
     )
 
 
-class Gang(Strict):
+class Gang(OwnKind):
     """Group of pods that start together or not at all."""
 
-    api_version: ApiVersion
     kind: Literal["Gang"]
-    metadata: OwnMeta
     spec: GangSpec = Field(description="How many pods start together, and how close to each other.")
     status: GangStatus = Field(default=GangStatus(), description="Written by Tonnage.")
 

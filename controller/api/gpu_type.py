@@ -49,18 +49,12 @@ class GPUTypeSpec(fields.Strict):
     )
 
 
-class GPUTypeStatus(ObservedStatus):
-    """Status of the GPUType: Accepted, or why not."""
-
-
-class GPUType(fields.Strict):
+class GPUType(fields.OwnKind):
     """GPU product with its memory and price. Not namespaced."""
 
-    api_version: fields.ApiVersion
     kind: Literal["GPUType"]
-    metadata: fields.OwnMeta
     spec: GPUTypeSpec = Field(description="How to recognise the GPU, its memory, its price.")
-    status: GPUTypeStatus = Field(default=GPUTypeStatus(), description="Written by Tonnage.")
+    status: ObservedStatus = Field(default=ObservedStatus(), description="Written by Tonnage.")
 
 
 RULES = (

@@ -145,12 +145,10 @@ class HealthPolicyStatus(ObservedStatus):
     incidents: int = Field(default=0, ge=0, le=1_000_000, description="Open incidents on its nodes.")
 
 
-class HealthPolicy(fields.Strict):
+class HealthPolicy(fields.OwnKind):
     """Rules by which Tonnage acts on faults of nodes."""
 
-    api_version: fields.ApiVersion
     kind: Literal["HealthPolicy"]
-    metadata: fields.OwnMeta
     spec: HealthPolicySpec = Field(description="What may be done to which nodes.")
     status: HealthPolicyStatus = Field(default=HealthPolicyStatus(), description="Written by Tonnage.")
 

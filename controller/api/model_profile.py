@@ -7,7 +7,7 @@ from pydantic import Field
 
 from cluster.workloads import MAX_GPUS_PER_NODE
 from controller.api.conditions import ObservedStatus
-from controller.api.fields import ApiVersion, Duration, ListOf, NumberFromZero, ObjectName, OwnMeta, Strict
+from controller.api.fields import Duration, ListOf, NumberFromZero, ObjectName, OwnKind, Strict
 from controller.api.kind import ACCEPTED, AGE, Kind, PrinterColumn
 from controller.api.rule import Flaw, Flaws, Path, Rule, column_flaws, rising, row_flaws, unchanging
 
@@ -52,18 +52,12 @@ class ModelProfileSpec(Strict):
     throughput: ListOf[ThroughputTable] = Field(min_length=1, max_length=32, description="One table per measured SLO.")
 
 
-class ModelProfileStatus(ObservedStatus):
-    """Status of the ModelProfile: Accepted, or why not."""
-
-
-class ModelProfile(Strict):
+class ModelProfile(OwnKind):
     """Measured throughput of a model on a GPU type. Not namespaced."""
 
-    api_version: ApiVersion
     kind: Literal["ModelProfile"]
-    metadata: OwnMeta
     spec: ModelProfileSpec = Field(description="Measured throughput, the model and the GPU type.")
-    status: ModelProfileStatus = Field(default=ModelProfileStatus(), description="Written by Tonnage.")
+    status: ObservedStatus = Field(default=ObservedStatus(), description="Written by Tonnage.")
 
 
 def _each_table(check: Callable[[Sequence[Sequence[float]], Grid, Path], Iterable[Flaw]]) -> Flaws:
@@ -93,13 +87,13 @@ RULES = (
         ("spec",),
         "self.throughput.all(table, table.requestsPerSecond.size() == self.grid.inputTokens.size())",
         "every throughput.requestsPerSecond has one row per edge of grid.inputTokens",
-        flaws=_each_table(row_flaws),
+        flaws=_each_table(lambda rows, grid, path: row_flaws(rows, grid.input_tokens, path)),
     ),
     Rule(
         ("spec",),
         "self.throughput.all(table, table.requestsPerSecond.all(row, row.size() == self.grid.outputTokens.size()))",
         "every row of throughput.requestsPerSecond has one number per edge of grid.outputTokens",
-        flaws=_each_table(column_flaws),
+        flaws=_each_table(lambda rows, grid, path: column_flaws(rows, grid.output_tokens, path)),
     ),
     Rule(
         ("spec", "throughput"),

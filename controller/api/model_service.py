@@ -1,10 +1,10 @@
 """ModelService: a model served behind an endpoint: its demand, its SLO, and resources per instance besides GPUs."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from cluster.workloads import MAX_GPUS_PER_NODE
 from controller.api import fields
@@ -198,12 +198,10 @@ class ModelServiceStatus(ObservedStatus):
     routing: RoutingStatus | None = Field(default=None, description="Routing weights of requests over instance types.")
 
 
-class ModelService(fields.Strict):
+class ModelService(fields.OwnKind):
     """Model served behind an endpoint."""
 
-    api_version: fields.ApiVersion
     kind: Literal["ModelService"]
-    metadata: fields.OwnMeta
     spec: ModelServiceSpec = Field(description="Served model, its demand and its SLO.")
     status: ModelServiceStatus = Field(default=ModelServiceStatus(), description="Written by Tonnage.")
 
@@ -216,9 +214,10 @@ def _of_demand(check: Callable[[ServiceDemand, Path], Iterable[Flaw]]) -> Flaws:
 
 
 def _sum_flaws(demand: ServiceDemand, path: Path) -> Iterator[Flaw]:
-    misshapen = any(True for check in (row_flaws, column_flaws) for _ in check(demand.histogram, demand, path))
+    is_whole = len(demand.histogram) == len(demand.input_tokens)
+    is_whole &= all(len(row) == len(demand.output_tokens) for row in demand.histogram)
     total = sum(share for row in demand.histogram for share in row)
-    if not misshapen and abs(total - 1) > HISTOGRAM_TOLERANCE:
+    if is_whole and abs(total - 1) > HISTOGRAM_TOLERANCE:
         yield Flaw(path, f"adds up to {total:g}", "fractions should sum to 1: divide each by their sum")
 
 
@@ -231,13 +230,13 @@ RULES = (
         ("spec", "demand"),
         "self.histogram.size() == self.inputTokens.size()",
         "histogram has one row per edge of inputTokens",
-        flaws=_of_demand(lambda demand, path: row_flaws(demand.histogram, demand, path)),
+        flaws=_of_demand(lambda demand, path: row_flaws(demand.histogram, demand.input_tokens, path)),
     ),
     Rule(
         ("spec", "demand"),
         "self.histogram.all(row, row.size() == self.outputTokens.size())",
         "every row of histogram has one number per edge of outputTokens",
-        flaws=_of_demand(lambda demand, path: column_flaws(demand.histogram, demand, path)),
+        flaws=_of_demand(lambda demand, path: column_flaws(demand.histogram, demand.output_tokens, path)),
     ),
     Rule(
         ("spec", "demand", "histogram"),
@@ -247,14 +246,6 @@ RULES = (
         flaws=_of_demand(_sum_flaws),
     ),
 )
-
-
-def status_from(before: Mapping[str, Any]) -> ModelServiceStatus:
-    """The object's present status; an unreadable one, written by another program, is replaced by an empty one."""
-    try:
-        return ModelServiceStatus.model_validate(before)
-    except ValidationError:
-        return ModelServiceStatus()
 
 
 KIND = Kind(

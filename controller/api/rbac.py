@@ -74,6 +74,8 @@ DEMAND: Mapping[str, tuple[Grant, ...]] = {
     "config-maps": (Grant("", ("configmaps",), ("create", "patch")),),
 }
 """Permissions of the autoscaler's sources, endpoints and ConfigMaps, by the setting that enables each."""
+OPTIONAL = ("power", "isolation", "autoscale", "health", *DEMAND)
+"""Features that the settings enable, or not."""
 
 
 def features(kinds: Iterable[Kind] = KINDS) -> Mapping[str, tuple[Grant, ...]]:
@@ -172,31 +174,16 @@ def roles_yaml(kinds: Iterable[Kind] = KINDS) -> str:
 def needed(
     placers: frozenset[str],
     lease: tuple[str, str],
-    *,
-    leases_watts: bool = False,
-    isolates: bool = False,
-    autoscales: bool = True,
-    heals: bool = False,
-    demand: Collection[str] = (),
+    enabled: Collection[str] = ("autoscale",),
     kinds: Iterable[Kind] = KINDS,
 ) -> Iterator[tuple[str, Permission]]:
     """(feature, permission) of everything that an operator with these placement modes does.
 
-    lease: (namespace, name). leases_watts, isolates, autoscales, heals: whether power control, isolation,
-    ScalingPolicies and health are enabled. demand: features of DEMAND that are.
+    lease: (namespace, name). enabled: features of OPTIONAL that the settings enable.
     """
-    is_enabled = {
-        "power": leases_watts,
-        "isolation": isolates,
-        "autoscale": autoscales,
-        "health": heals,
-        **{each: each in demand for each in DEMAND},
-    }
     for feature, grants in features(kinds).items():
-        if not is_enabled.get(feature, True):
-            continue
         _, is_of_one_mode, mode = feature.partition("-")
-        if feature in DEMAND or not is_of_one_mode or mode in placers:
+        if feature in enabled if feature in OPTIONAL else not is_of_one_mode or mode in placers:
             yield from ((feature, permission) for grant in grants for permission in grant.permissions())
     namespace, name = lease
     group = "coordination.k8s.io"

@@ -1,179 +1,49 @@
-"""Markdown reference of all kinds, made from their models; `python -m controller.api.reference` prints it."""
+"""Markdown reference of all kinds, made from their models; `python -m controller.api.reference` updates its page."""
 
-import sys
-from collections.abc import Iterable, Iterator, Mapping
-from decimal import Decimal
-from typing import Any
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
-
-from cluster.field_errors import model_in
-from controller.api import conditions as api_conditions, labels
+from controller.api.conditions import CONDITIONS
+from controller.api.crds import Schema, structural
 from controller.api.kind import Kind
 from controller.api.kinds import KINDS, own_kinds
-from controller.api.labels import CATEGORY
-from controller.api.notation import duration
+from controller.api.notation import DURATION_PATTERN
 
-Schema = dict[str, Any]
-
-HEAD = """\
-# Manifests
-
-<!-- Made by `make crds` from controller/api; a test fails when it is out of date. -->
-
-`tonnage plan -f` reads YAML and JSON: files, folders (every `.yaml`, `.yml` and `.json` file in them at any depth) and
-`-`, which is standard input. A file may hold many documents, and lists as `kubectl get -o yaml` prints them.
-
-- Kinds of `tonnage.dev/v1alpha1` are validated strictly: unknown fields, numbers in quotes, NaN and duplicate keys are
-  errors.
-- Of `Node` and `Pod` of `v1`, only the fields that placement needs are read; all others are ignored.
-- Of `PriorityClass`, the value and the preemption policy are resolved into pods, as admission does. Of `ResourceQuota`,
-  hard, used and scopes: pods past one have no place, and services are planned within what it leaves. Of `Namespace`,
-  the labels.
-- Of `PodDisruptionBudget`, how many of its pods may be stopped: by its status, or else by its specification.
-- Of `PersistentVolumeClaim`, `PersistentVolume`, `StorageClass` and `CSINode`, what decides where pods with volumes may
-  run. Claims of a StatefulSet's templates and of ephemeral volumes are made. A claim without `status.phase` is one that
-  is yet to be applied, and is planned as it will be bound; a pod whose claim is in no file has no place.
-- An object with `metadata.generateName` and no name gets a name from its place in the files.
-- Objects of other kinds are skipped with a note on standard error. One that asks for accelerators counts as a workload
-  without a place: in the plan, in its JSON, and in the exit status of `--fail-on-unplaced`. So does a suspended one.
-- All errors are reported together, each with file, document, line, object and field. Nothing is planned then, and the
-  exit status is 2. What a cluster has, a Node, a running Pod or a Pod with a `uid`, costs itself alone where Tonnage
-  does not understand it: a note names it, and a pod that waits counts as not placed.
-
-Quantities are written as in Kubernetes (`500m`, `1.5`, `16Gi`, `1e3`), durations with their unit (`40ms`, `30s`,
-`1m30s`). Unquoted words are text: `no`, `on`, `1:30` and dates have no special meaning. A large fleet is read several
-times faster from JSON than from YAML.
-"""
-
-CLUSTER = """\
-## On a cluster
-
-`kubectl apply --server-side -f deploy/crds` installs the kinds. The API server then validates objects by the fields and
-rules below, as `tonnage plan -f` validates files. Unknown fields are refused, or dropped with a warning if the client
-asks for that. `kubectl explain` shows the meaning and unit of each field.
-
-| kind | in kubectl | namespaced |
-|---|---|---|
-{names}
-`kubectl get {category}` shows objects of all kinds. Every status has the `observedGeneration` that it describes, and
-`conditions` (type, status, reason, message, `lastTransitionTime`), each with an `observedGeneration` of its own, so
-`kubectl wait --for=condition=Ready modelservice/chat` waits for the latest change:
-
-| condition | holds when |
-|---|---|
-{conditions}
-
-`kubectl scale gang train --replicas=16` sets `spec.minMembers`. A ModelService has no scale subresource: the number of
-its instances and their GPU types follow from its demand.
-"""
-
-CONDITIONS = {
-    api_conditions.ACCEPTED: "the object is valid, and so are its references to other objects",
-    api_conditions.PLANNED: "the last plan satisfies the object's requests",
-    api_conditions.READY: (
-        "the cluster matches that plan; of a ScalingPolicy: it decides by fresh metrics, and nothing opposes it"
-    ),
-    api_conditions.DEGRADED: "the object works, but below what its spec asks for",
-    api_conditions.METRICS_AVAILABLE: "the load of a ScalingPolicy is measured, and recent",
-    api_conditions.FORECAST_TRUSTED: "forecasts of that load are better than naive ones",
-    api_conditions.SCALING_LIMITED: "a limit keeps the replicas from those of least expected cost",
-    api_conditions.CONFLICT: "another autoscaler scales the same target; then nothing is changed",
-    api_conditions.FOUND: "a decider has a finding about the object; absent until then",
-}
-
+PAGE = Path("docs") / "manifests.md"
+BEGIN, END = "<!-- made by `make crds` from controller/api; a test compares -->", "<!-- end -->"
 COMMON = ("observedGeneration", "conditions")
 """Fields of every status."""
 
-NODE = {
-    "`status.allocatable`, else `status.capacity`": (
-        "`cpu`, `memory`, and up to 16 whole GPUs as `nvidia.com/gpu` or `amd.com/gpu`"
-    ),
-    "`metadata.labels`": "its GPUType (by that object's `spec.nodeLabel`), node selectors, topology of gangs",
-    "`spec.taints`": "pods that do not tolerate them are not placed there; `PreferNoSchedule` is ignored",
-    "`spec.unschedulable`, condition `Ready`": (
-        "running pods stay, no new ones are placed there; a node without conditions counts as ready"
-    ),
-}
-POD = {
-    "`spec.containers`, `spec.initContainers`, `spec.overhead`, `spec.resources`": (
-        "its requests, counted as in Kubernetes, with init containers, sidecars and pod-level requests; a limit "
-        "without a request counts as the request"
-    ),
-    "`spec.nodeSelector`, required node affinity": (
-        "nodes on which it may run; a condition on the label of a GPUType selects that type"
-    ),
-    "`spec.volumes`": "where its claims are bound, or can be; each is attached, where its driver limits their number",
-    "`spec.tolerations`, `spec.priority`": (
-        "as in Kubernetes; a `priorityClassName` without `priority` has that of the PriorityClass in the files, or "
-        "else, except for the system's own classes, 0 with a note"
-    ),
-    "`spec.preemptionPolicy: Never`": "no pod is stopped for it, whatever their priorities",
-    "`spec.nodeName`": "the node on which it runs",
-    "`status.phase`": "`Succeeded` and `Failed` pods use no resources",
-    f"label `{labels.GANG_LABEL}`": "the Gang of which it is a member, in the same namespace",
-    f"label `{labels.SERVICE_LABEL}`": (
-        "the ModelService of which it is an instance, in the same namespace; an instance names exactly one GPUType"
-    ),
-    f'annotation `{labels.GPU_MILLI_ANNOTATION}: "300"`': (
-        "fraction of one GPU, in thousandths, instead of whole devices"
-    ),
-    f'annotation `{labels.GPU_TYPES_ANNOTATION}: "a100,h100"`': "the GPUTypes on which it may run",
-    f'annotation `{labels.DEVICES_ANNOTATION}: "0,3"`': (
-        "indices of a running pod's devices. If it is missing, the fullest devices that fit are assumed, largest "
-        "requests first, with a note"
-    ),
-    f'annotation `{labels.MOVABLE_ANNOTATION}: "true"`': (
-        "whether the pod may be stopped and started elsewhere to make room. Default: `true` for instances of a "
-        "service, `false` for other pods"
-    ),
-    f'annotation `{labels.DO_NOT_DISRUPT_ANNOTATION}: "true"`': (
-        "the pod is not stopped while it runs, whatever for; also Karpenter's `karpenter.sh/do-not-disrupt` and, "
-        'with "false", `cluster-autoscaler.kubernetes.io/safe-to-evict`'
-    ),
-    f"annotation `{labels.CHOSEN_NODE_ANNOTATION}`, `spec.schedulerName`": (
-        "that Tonnage placed a running pod. Others are kube-scheduler's, which alone stops them, but on nodes of "
-        "pools that Tonnage owns"
-    ),
-}
-FOOT = """\
-Pod affinity, topology spread, host ports, the limit of pods per node and resources other than CPU, memory and
-GPUs are ignored. Pending pods that require pod affinity, spread or such a resource are listed in a note.
-"""
-
 
 def reference(kinds: Iterable[Kind] = KINDS) -> str:
-    """Markdown of the whole page."""
+    """Names of the kinds, the conditions of their statuses, and a section for each kind."""
     own = own_kinds(kinds)
     rows = (
         f"| {kind.name} | {', '.join(f'`{name}`' for name in (kind.plural, *kind.short_names))} | "
         f"{'yes' if kind.is_namespaced else 'no'} |\n"
         for kind in own
     )
-    conditions = "\n".join(f"| `{name}` | {meaning} |" for name, meaning in CONDITIONS.items())
-    parts = [
-        HEAD,
-        CLUSTER.format(names="".join(rows), category=CATEGORY, conditions=conditions),
-        *(_kind(kind) for kind in own),
-        _core("Node", NODE),
-        _core("Pod", POD),
-        FOOT,
-    ]
-    return "\n".join(parts)
+    conditions = (f"| `{name}` | {meaning} |\n" for name, meaning in CONDITIONS.items())
+    tables = (
+        "".join(("| kind | in kubectl | namespaced |\n|---|---|---|\n", *rows)),
+        "".join(("| condition | holds when |\n|---|---|\n", *conditions)),
+    )
+    return "\n".join((*tables, *map(_kind, own)))
 
 
-def _core(kind: str, read: Mapping[str, str]) -> str:
-    rows = "".join(f"| {what} | {meaning} |\n" for what, meaning in read.items())
-    return f"## {kind} (v1)\n\n| field read | meaning |\n|---|---|\n{rows}"
+def page_with(page: str, made: str) -> str:
+    """A page with this text between its marks."""
+    before, _, rest = page.partition(BEGIN)
+    return f"{before}{BEGIN}\n\n{made}\n{END}{rest.partition(END)[2]}"
 
 
 def _kind(kind: Kind) -> str:
     doc = " ".join((kind.model.__doc__ or "").split())
     scope = "Namespaced." if kind.is_namespaced else "Not namespaced."
     head = f"## {kind.name}\n\n{doc.removesuffix(' Not namespaced.')} {scope}\n\n`spec`:\n\n"
-    fields = "".join(f"{line}\n" for line in _fields(_part(kind, "spec")))
-    status = "".join(f"{line}\n" for line in _fields(_part(kind, "status"), written=True)) if kind.has_status else ""
+    parts = structural(kind.model)["properties"]
+    fields = "".join(f"{line}\n" for line in _fields(parts["spec"]))
+    status = "".join(f"{line}\n" for line in _fields(parts["status"], written=True)) if kind.has_status else ""
     return head + fields + _rules(kind) + (f"\n`status`, written by Tonnage:\n\n{status}" if status else "")
 
 
@@ -186,51 +56,29 @@ def _rules(kind: Kind) -> str:
     return "\nRules between fields, with the messages of violations:\n\n" + "".join((*lines, *whole))
 
 
-def _part(kind: Kind, name: str) -> type[BaseModel]:
-    part = kind.model.model_fields[name].annotation
-    assert isinstance(part, type) and issubclass(part, BaseModel)  # noqa: S101, PT018  # parts are models
-    return part
-
-
-def _fields(model: type[BaseModel], indent: str = "", *, written: bool = False) -> Iterator[str]:
+def _fields(schema: Schema, indent: str = "", *, written: bool = False) -> Iterator[str]:
     """A line for each field, those of an object below it, without what every status has.
 
     written: of a status, which nobody but Tonnage writes and so has no defaults.
     """
-    schema = model.model_json_schema()
-    definitions = schema.get("$defs", {})
-    required = schema.get("required", ())
-    for field in model.model_fields.values():
-        if field.alias in COMMON:
+    for name, field in schema.get("properties", {}).items():
+        if name in COMMON:
             continue
-        described = _resolved(schema["properties"][str(field.alias)], definitions)
-        default = "required" if field.alias in required else _default(field, described)
-        kind = ", ".join(filter(None, (_type(described, definitions), "" if written else default)))
-        yield f"{indent}- `{field.alias}` ({kind}): {field.description or ''}".rstrip(" :")
-        inner = model_in(field.annotation)
-        if inner is not None:
-            yield from _fields(inner, f"{indent}  ", written=written)
+        default = "required" if name in schema.get("required", ()) else _default(field)
+        kind = ", ".join(filter(None, (_type(field), "" if written else default)))
+        yield f"{indent}- `{name}` ({kind}): {field.get('description', '')}".rstrip(" :")
+        yield from _fields(field.get("items", field), f"{indent}  ", written=written)
 
 
-def _resolved(schema: Schema, definitions: Schema) -> Schema:
-    """The schema that a reference points to, and X of `X or null`: in a manifest, null is a field left out."""
-    options = [each for each in schema.get("anyOf", ()) if each.get("type") != "null"]
-    if len(options) == 1:
-        schema = {**options[0], **{key: value for key, value in schema.items() if key != "anyOf"}}
-    if "$ref" in schema:
-        return _resolved(definitions[schema["$ref"].rpartition("/")[2]], definitions)
-    return schema
-
-
-def _type(schema: Schema, definitions: Schema) -> str:
+def _type(schema: Schema) -> str:
     if schema.get("x-kubernetes-int-or-string"):
         return "quantity"
     if "enum" in schema:
         return " or ".join(f"`{value}`" for value in schema["enum"])
     kind = schema.get("type")
     if kind == "array":
-        return f"list of {_type(_resolved(schema['items'], definitions), definitions)}{_bounds(schema)}"
-    if kind == "string" and "ms" in schema.get("pattern", ""):
+        return f"list of {_type(schema['items'])}{_bounds(schema)}"
+    if schema.get("pattern") == DURATION_PATTERN:
         return "duration"
     if schema.get("format") == "date-time":
         return "timestamp"
@@ -242,33 +90,26 @@ def _bounds(schema: Schema) -> str:
     """Bounds as text, such as `, from 1 to 16`. Lengths of text are left out."""
     low, high = schema.get("minimum"), schema.get("maximum")
     parts = []
-    if "exclusiveMinimum" in schema:
-        parts.append(f"above {schema['exclusiveMinimum']:g}")
-    if low is not None:
-        parts.append(f"from {low:,}" if abs(low) < 2**31 else "")
-    if high is not None:
-        parts.append(f"to {high:,}" if abs(high) < 1e9 else "")
-    if "exclusiveMaximum" in schema:
-        parts.append(f"to below {schema['exclusiveMaximum']:g}")
+    if low is not None and abs(low) < 2**31:
+        parts.append(f"above {low:g}" if schema.get("exclusiveMinimum") else f"from {low:,}")
+    if high is not None and abs(high) < 1e9:
+        parts.append(f"to below {high:g}" if schema.get("exclusiveMaximum") else f"to {high:,}")
     if schema.get("minItems"):
         parts.append("not empty")
-    words = " ".join(part for part in parts if part)
-    return f", {words}" if words else ""
+    return f", {' '.join(parts)}" if parts else ""
 
 
-def _default(field: FieldInfo, described: Schema) -> str:
-    match field.default:
-        case None | () | "" | BaseModel():
+def _default(schema: Schema) -> str:
+    match schema.get("default"):
+        case None | dict():
             return ""
-        case bool():
-            return f"default `{str(field.default).lower()}`"
-        case Decimal() | str() | int():
-            return f"default `{field.default}`"
-        case float():
-            is_time = described.get("type") == "string"
-            return f"default `{duration(field.default)}`" if is_time else f"default `{field.default:g}`"
-    return ""
+        case bool() as default:
+            return f"default `{str(default).lower()}`"
+        case float() as default:
+            return f"default `{default:g}`"
+        case default:
+            return f"default `{default}`"
 
 
 if __name__ == "__main__":
-    sys.stdout.write(reference())
+    PAGE.write_text(page_with(PAGE.read_text(encoding="utf-8"), reference()), encoding="utf-8")

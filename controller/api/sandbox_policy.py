@@ -81,12 +81,10 @@ class SandboxPolicyStatus(ObservedStatus):
     )
 
 
-class SandboxPolicy(fields.Strict):
+class SandboxPolicy(fields.OwnKind):
     """Isolation of agents' tool calls, in pods with the label tonnage.dev/sandbox. Not namespaced."""
 
-    api_version: fields.ApiVersion
     kind: Literal["SandboxPolicy"]
-    metadata: fields.OwnMeta
     spec: SandboxPolicySpec = Field(description="Pods and classes.")
     status: SandboxPolicyStatus = Field(default=SandboxPolicyStatus(), description="Written by the operator.")
 

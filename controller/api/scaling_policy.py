@@ -488,12 +488,10 @@ class ScalingPolicyStatus(ObservedStatus):
     concurrency: ConcurrencyStatus | None = Field(default=None, description="Tuned concurrency of each replica.")
 
 
-class ScalingPolicy(fields.Strict):
+class ScalingPolicy(fields.OwnKind):
     """How the replicas of a target follow its load."""
 
-    api_version: fields.ApiVersion
     kind: Literal["ScalingPolicy"]
-    metadata: fields.OwnMeta
     spec: ScalingPolicySpec = Field(description="Target, demand, objective, limits and mode.")
     status: ScalingPolicyStatus = Field(default=ScalingPolicyStatus(), description="Written by Tonnage.")
 

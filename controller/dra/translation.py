@@ -7,19 +7,20 @@ not free. No code outside this folder sees the difference.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from cluster.actions import Start
 from cluster.errors import ActionError, Mistake
 from cluster.plans import Reason
-from controller.api import structs
+from controller.api import notation, structs
 from controller.dra import requests as dra_requests
 from controller.dra.allocation import allocation_writes, chosen, deallocation_writes, reservation_writes
 from controller.dra.objects import DeviceClass, ResourceClaim
 from controller.dra.watched import WatchedObjects, uses_of
-from controller.kube.cluster_view import SeenPod
+from controller.kube.cluster_view import SeenClaim, SeenPod
 from controller.kube.sender import Stamp, Write
 
 WAITING_GATE = structs.SchedulingGate("tonnage.dev/claims")
@@ -62,9 +63,13 @@ class ClaimTranslation:
         """
         self._drivers = drivers
         self._is_offered = is_offered
+        self.forget()
+
+    def forget(self) -> None:
+        """Forgets every object, for a watcher that puts all of them again."""
         self.known = WatchedObjects()
         """Watched objects, into which the watches put their changes."""
-        self._feasibility = dra_requests.Feasibility(drivers)
+        self._feasibility = dra_requests.Feasibility(self._drivers)
         self._requests: dict[str, tuple[ResourceClaim, dra_requests.ClaimRequests | None]] = {}
         """Requests that were read of claims, with `_classes`."""
         self._classes: dict[str, DeviceClass] = {}
@@ -73,10 +78,6 @@ class ClaimTranslation:
         self._reasons: dict[str, Reason] = {}
         self._mistakes: dict[str, tuple[Mistake, ...]] = {}
         """Errors by node."""
-
-    def emptied(self) -> "ClaimTranslation":
-        """Translation by the same rules, without any object."""
-        return ClaimTranslation(self._drivers, self._is_offered)
 
     def settle(self) -> Translated:
         """Translated nodes and pods that changed since the last call."""
@@ -133,9 +134,15 @@ class ClaimTranslation:
         """Errors of the devices of nodes, and devices that several claims hold."""
         return tuple(m for _, mistakes in sorted(self._mistakes.items()) for m in mistakes)
 
-    def writes(self, pod: SeenPod, node: str, numbers: Iterable[int], stamp: Stamp) -> list[Write]:
-        """Writes that allocate these devices of a node to the claims of a pod. Raises ActionError if impossible."""
-        left, made = sorted(numbers), list[Write]()
+    def half_made(self) -> Iterator[SeenClaim]:
+        """Claims that Tonnage allocated and that only pods without a node use, by name."""
+        for name, claim in sorted(self.known.claims_of_unbound_pods().items()):
+            placed_at_s = notation.instant_or_none(claim.metadata.annotations.placed_at)
+            yield SeenClaim(name, claim.metadata.uid, self.known.users_of(name), holder_of(name), placed_at_s)
+
+    def allocate(self, pod: SeenPod, action: Start, stamp: Stamp) -> list[Write]:
+        """Writes that allocate the devices of a bind to the pod's claims. Raises ActionError if impossible."""
+        node, left, made = action.node, sorted(action.devices), list[Write]()
         known, inventory = self.known.pods.get(pod.name), self._feasibility.inventory.get(node)
         if known is None or known.metadata.uid != pod.uid:
             raise ActionError(f"allocating for {pod.name}: it is gone, or has no claims")
@@ -167,7 +174,7 @@ class ClaimTranslation:
             )
         return made
 
-    def release_writes(self, claim: str, epoch: int) -> list[Write]:
+    def deallocate(self, claim: str, epoch: int) -> list[Write]:
         """Writes that deallocate a claim whose pods are all unbound. Raises ActionError when that is not so."""
         found = self.known.claims_of_unbound_pods().get(claim)
         if found is None:
@@ -242,7 +249,7 @@ class ClaimTranslation:
             return (*inventory.problems, plugin)
         return inventory.problems
 
-    def _mistakes_of(self, node: str) -> Iterable[Mistake]:
+    def _mistakes_of(self, node: str) -> Iterator[Mistake]:
         remedy = "no new pod starts there until that is corrected"
         yield from (Mistake(f"Node/{node}", problem, remedy) for problem in self._problems(node))
         withheld = Counter(each.withheld for each in self._feasibility.inventory[node].devices if each.withheld)

@@ -41,15 +41,6 @@ async def list_all(connection: ApiServer, path: str, query: Query | None = None)
         return [item async for page in pages for item in page.get("items") or ()]
 
 
-async def list_with_version(
-    connection: ApiServer, path: str, query: Query, accept: str = JSON
-) -> tuple[list[Object], str]:
-    """Pages of a list, and the resourceVersion from which a watch continues. Raises KubeReadError."""
-    async with aclosing(list_pages(connection, path, query, accept)) as pages:
-        listed = [page async for page in pages]
-    return listed, list_version(listed[-1])
-
-
 async def read(connection: ApiServer, path: str) -> Object:
     """One object. Raises KubeReadError."""
     return decoded(path, await connection.read(path))
@@ -65,29 +56,36 @@ async def read_if_there(connection: ApiServer, path: str) -> Object | None:
         raise
 
 
-async def follow(
-    connection: ApiServer, path: str, query: Query, version: str, accept: str = JSON
-) -> AsyncGenerator[tuple[str, Object], None]:
-    """(type, object) of each event after `version`, without end: a watch that ends is resumed from its last version.
+async def watched(
+    connection: ApiServer, path: str, query: Query, accept: str = JSON
+) -> AsyncGenerator[list[Object] | tuple[str, Object], None]:
+    """The pages of a collection, then (type, object) of each event, without end.
 
-    Raises KubeReadError; when `is_version_lost` holds for its refusal, the collection must be listed again.
+    A watch that ends is resumed from its last version; where the server has lost that, the pages come again. Raises
+    KubeReadError.
     """
+    version: str | None = None
     while True:
+        if version is None:
+            async with aclosing(list_pages(connection, path, query, accept)) as pages:
+                listed = [page async for page in pages]
+            version = str(listed[-1].get("metadata", {}).get("resourceVersion", ""))
+            yield listed
         resumed = {**query, "resourceVersion": version, "allowWatchBookmarks": "true"}
-        async with aclosing(connection.watch(path, resumed, idle_s=WATCH_IDLE_S, accept=accept)) as lines:
-            async for line in lines:
-                event = decoded(path, line)
-                kind, obj = str(event.get("type")), event.get("object", {})
-                if kind == "ERROR":
-                    raise KubeReadError(f"watching {path}", refusal_in(obj, 500))
-                version = version_of(obj) or version
-                if kind != "BOOKMARK":
-                    yield kind, obj
-
-
-def list_version(page: Object) -> str:
-    """resourceVersion of a list or of its table."""
-    return str(page.get("metadata", {}).get("resourceVersion", ""))
+        try:
+            async with aclosing(connection.watch(path, resumed, idle_s=WATCH_IDLE_S, accept=accept)) as lines:
+                async for line in lines:
+                    event = decoded(path, line)
+                    kind, obj = str(event.get("type")), event.get("object", {})
+                    if kind == "ERROR":
+                        raise KubeReadError(f"watching {path}", refusal_in(obj, 500))
+                    version = version_of(obj) or version
+                    if kind != "BOOKMARK":
+                        yield kind, obj
+        except KubeReadError as error:
+            if not is_version_lost(error.refusal):
+                raise
+            version = None
 
 
 def version_of(obj: Object) -> str:
@@ -127,11 +125,6 @@ async def until_gone(connection: ApiServer, path: str, uid: str, pause: Sleep) -
     while (seen := await read_if_there(connection, path)) is not None and seen["metadata"]["uid"] == uid:
         await pause(wait_s)
         wait_s = min(1.0, wait_s * 1.5)
-
-
-def must_list_again(error: KubeReadError) -> bool:
-    """Whether a watch broke because the server no longer has its resourceVersion."""
-    return is_version_lost(error.refusal)
 
 
 def refused(error: BaseException) -> Refusal | None:

@@ -39,7 +39,7 @@ from controller.placers import NodePool, pool_mode, requested_mode
 from controller.settings import OperatorSettings
 from controller.snapshot.builder import FACTS
 from controller.snapshot.quotas import ResourceQuota, quota_from
-from controller.snapshot.scalers import Fact
+from controller.snapshot.scalers import Facts
 
 log = structlog.get_logger(__name__)
 
@@ -128,7 +128,7 @@ class CachedView:
         """Services with the objects that they were read from, which may have 1 MB each."""
         self._seen_quotas: dict[str, tuple[ResourceQuota, NamespaceQuota]] = {}
         self._by_kind: Mapping[str, Cache[Any]] = {
-            **{kind.called: each for kind, each in self._caches.groups.items()},
+            **{each.resource.part: each for each in self._caches.groups},
             POD.name: self._caches.pods,
             **{kind.name: each for kind, each in self._caches.own.items()},
         }
@@ -138,10 +138,10 @@ class CachedView:
         return self._completed(seen) if self._completed else seen
 
     def half_made_claims(self) -> Iterable[SeenClaim]:
-        return self._observer.half_made_claims
+        return self._observer.claims.half_made() if self._observer.claims is not None else ()
 
     def unallocated(self) -> Mapping[str, plans.Reason]:
-        return self._observer.unallocated
+        return self._observer.claims.reasons if self._observer.claims is not None else {}
 
     def refused_by_kubelets(self) -> Iterable[SeenRefusal]:
         for pod in (self._failed.drain() if self._failed is not None else {}).values():
@@ -240,7 +240,7 @@ def seen_pod(name: str, pod: Pod, *, allocates_claims: bool = False) -> SeenPod:
     is_released = not spec.node_name and not gates
     chosen_node = (meta.annotations.node or "") if is_released else ""
     waits = (c for c in pod.status.conditions if (c.type, c.status, c.reason) == UNSCHEDULABLE) if chosen_node else ()
-    devices = (meta.annotations.devices or "").split(",")
+    devices = meta.annotations.devices.split(",") if meta.annotations.devices else ()
     placed_s, created_s = instant_or_none(meta.annotations.placed_at), instant_or_none(meta.creation_timestamp)
     if placed_s is not None and created_s is not None and placed_s < created_s:
         placed_s = None  # from before the pod, as a template copied from another pod has it
@@ -300,7 +300,7 @@ def observer_from(
     clock: Clock,
     *,
     freezes_heap: bool = True,
-    facts: tuple[Fact, ...] = FACTS,
+    facts: Facts = FACTS,
     reservations: Reservations | None = None,
 ) -> Observer:
     """clock: seconds since the epoch. facts: parts of the snapshot from objects of Tonnage's kinds."""

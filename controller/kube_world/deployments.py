@@ -242,7 +242,7 @@ class Instances:
         Whoever may create Deployments decides how many say that they are of a service, and a template may have 1 MB.
         """
 
-    def observe(self, snapshot: Snapshot, deployments: Sequence[SeenDeployment]) -> ModesOfServices:
+    def observe(self, snapshot: Snapshot, deployments: Sequence[SeenDeployment]) -> dict[str, Mapping[str, str]]:
         """Update and return the placement modes of each service's instances."""
         of_type: dict[tuple[str, str], list[SeenDeployment]] = {}
         for each in deployments:
@@ -256,8 +256,9 @@ class Instances:
                 if each.content == self.content(snapshot, service, each.instance_type, mode)
             )
 
-        self._of_services = self._modes.of_services(snapshot, deployed)
-        return self._of_services
+        found = self._modes.of_services(snapshot, deployed)
+        self._of_services = found
+        return found
 
     def instance(
         self, snapshot: Snapshot, service: str, instance_type: InstanceType, mode: str | None = None

@@ -3,34 +3,30 @@
 import asyncio
 import gc
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from threading import Lock
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
 from msgspec.structs import replace as replace_struct
 
-from cluster import actions, errors, plans, workloads
+from cluster import errors, workloads
 from cluster.clock import Clock
 from cluster.snapshot import Snapshot
-from controller.api import core_v1, foreign_kinds, notation, storage, structs, validation
+from controller.api import core_v1, foreign_kinds, storage, structs, validation
 from controller.api.kind import Kind
 from controller.api.kinds import KINDS, own_kinds
 from controller.api.model_service import KIND as SERVICE
 from controller.dra.objects import API as RESOURCE_API, DeviceClass, ResourceClaim, ResourceSlice
-from controller.dra.translation import ClaimTranslation, holder_of
+from controller.dra.translation import ClaimTranslation
 from controller.kube.api_server import ApiServer
 from controller.kube.cache import Cache, Resource, WatchSurroundings, WatchTimes, reflect
-from controller.kube.cluster_view import SeenClaim, SeenPod
-from controller.kube.sender import Stamp, Write
 from controller.kube_world.reservations import Reservations
 from controller.objects.own_objects import own_from, own_resource
 from controller.objects.read import Findings, Note, Read
 from controller.snapshot.builder import FACTS, BuiltSnapshot, SnapshotBuilder
 from controller.snapshot.from_manifests import note_snapshot
 from controller.snapshot.pod_groups import GroupOwner
-from controller.snapshot.scalers import Fact
-from controller.snapshot.volumes import VolumeIndex
+from controller.snapshot.scalers import Facts
 
 log = structlog.get_logger("devices")
 
@@ -74,35 +70,6 @@ class DeviceCaches:
 
 
 @dataclass(frozen=True, slots=True)
-class VolumeCaches:
-    """Caches of what decides where the volumes of pods let them run."""
-
-    claims: Cache[storage.VolumeClaimObject]
-    volumes: Cache[storage.VolumeObject]
-    classes: Cache[storage.StorageClass]
-    csi_nodes: Cache[storage.CsiNode]
-
-    @property
-    def each(self) -> tuple[Cache[Any], ...]:
-        return (self.claims, self.volumes, self.classes, self.csi_nodes)
-
-    def hand_changes(self, index: VolumeIndex) -> None:
-        """Put the changes of all caches into the index, or take them out."""
-        changes: tuple[tuple[Cache[Any], Callable[[Any], None], Callable[[str], None]], ...] = (
-            (self.claims, index.put_claim, index.remove_claim),
-            (self.volumes, index.put_volume, index.remove_volume),
-            (self.classes, index.put_storage_class, index.remove_storage_class),
-            (self.csi_nodes, index.put_csi_node, index.remove_csi_node),
-        )
-        for cache, put, remove in changes:
-            for name, obj in cache.drain().items():
-                if obj is None:
-                    remove(name)
-                else:
-                    put(obj)
-
-
-@dataclass(frozen=True, slots=True)
 class Caches:
     """Caches of all objects that planning reads."""
 
@@ -110,19 +77,23 @@ class Caches:
     pods: Cache[structs.Pod]
     namespaces: Cache[structs.Namespace]
     """Rules between pods may select them by their labels."""
-    storage: VolumeCaches
+    volume_claims: Cache[storage.VolumeClaimObject]
+    volumes: Cache[storage.VolumeObject]
+    storage_classes: Cache[storage.StorageClass]
+    csi_nodes: Cache[storage.CsiNode]
     own: Mapping[Kind, Cache[structs.OwnObject]]
     """Caches of Tonnage's kinds that planning reads, in the registry's order."""
     budgets: Cache[structs.BudgetObject]
     devices: DeviceCaches | None = None
-    groups: Mapping[foreign_kinds.ForeignKind, Cache[structs.OwnObject]] = field(default_factory=dict)
+    groups: tuple[Cache[structs.OwnObject], ...] = ()
     """Caches of other projects' kinds that say how many pods start together."""
 
     @property
     def each(self) -> tuple[Cache[Any], ...]:
         devices = self.devices.each if self.devices else ()
-        seen: tuple[Cache[Any], ...] = (self.nodes, self.pods, self.namespaces, self.budgets, *self.storage.each)
-        return (*seen, *self.own.values(), *devices, *self.groups.values())
+        volumes = (self.volume_claims, self.volumes, self.storage_classes, self.csi_nodes)
+        seen: tuple[Cache[Any], ...] = (self.nodes, self.pods, self.namespaces, self.budgets, *volumes)
+        return (*seen, *self.own.values(), *devices, *self.groups)
 
 
 def empty_caches(
@@ -144,10 +115,13 @@ def empty_caches(
         pods=Cache(PODS, changed),
         budgets=Cache(BUDGETS, changed),
         namespaces=Cache(NAMESPACES, changed),
-        storage=VolumeCaches(*(Cache(each, changed) for each in (VOLUME_CLAIMS, VOLUMES, STORAGE_CLASSES, CSI_NODES))),
+        volume_claims=Cache(VOLUME_CLAIMS, changed),
+        volumes=Cache(VOLUMES, changed),
+        storage_classes=Cache(STORAGE_CLASSES, changed),
+        csi_nodes=Cache(CSI_NODES, changed),
         own={kind: Cache(own_resource(kind), changed) for kind in own_kinds(kinds) if kind.is_planned_from},
         devices=devices if with_devices else None,
-        groups={kind: Cache(foreign_resource(kind), changed) for kind in groups},
+        groups=tuple(Cache(foreign_resource(kind), changed) for kind in groups),
     )
 
 
@@ -167,7 +141,7 @@ async def follow(
 
 
 class Observer:
-    """Makes snapshots from the caches, and the writes of ResourceClaims. Thread-safe; calls wait for each other."""
+    """Makes snapshots from the caches. Not thread-safe."""
 
     def __init__(
         self,
@@ -177,7 +151,7 @@ class Observer:
         is_ours: Callable[[structs.Pod], bool] = lambda _: True,
         translation: ClaimTranslation | None = None,
         freezes_heap: bool = True,
-        facts: tuple[Fact, ...] = FACTS,
+        facts: Facts = FACTS,
         reservations: Reservations | None = None,
     ) -> None:
         """clock: seconds since the epoch, the one that the reflectors have.
@@ -189,7 +163,8 @@ class Observer:
         seen counts.
         """
         self.caches = caches
-        self._translation = translation or ClaimTranslation({})
+        self.claims = (translation or ClaimTranslation({})) if caches.devices is not None else None
+        """ResourceClaims as of the last snapshot; None where they are not watched."""
         self._clock = clock
         self._freezes_heap = freezes_heap
         self._is_ours = is_ours
@@ -199,7 +174,6 @@ class Observer:
         self._last: BuiltSnapshot | None = None
         self._unreadable: dict[tuple[str, str], tuple[errors.Mistake, ...]] = {}
         self._logged: frozenset[errors.Mistake] = frozenset()
-        self._lock = Lock()
 
     def _new_builder(self) -> SnapshotBuilder:
         return SnapshotBuilder(self._is_ours, self._facts, groups_others=bool(self.caches.groups))
@@ -213,107 +187,69 @@ class Observer:
 
     def see(self, *, anew: bool = False) -> BuiltSnapshot:
         """Present snapshot, with the objects that it leaves out; anew as in `observe`. Raises ObservationError."""
-        with self._lock:
-            at_s = self._clock()
-            # When each part was last observed; its cached objects are at least that new. Raises ObservationError.
-            missing = [cache for cache in self.caches.each if not cache.is_synced]
-            if missing:
-                words = "; ".join(_with_trouble(cache, cache.resource.part) for cache in missing)
-                raise errors.ObservationError(f"observing the cluster: not seen yet: {words}")
-            needed = [cache for cache in self.caches.each if not cache.resource.is_optional]
-            ages_s = {cache: at_s - cache.seen_at_s for cache in needed}
-            stale = "; ".join(
-                _with_trouble(cache, f"{cache.resource.part} for {age_s:.0f} s")
-                for cache, age_s in ages_s.items()
-                if age_s > STALE_AFTER_S
-            )
-            if stale:
-                raise errors.ObservationError(f"observing the cluster: nothing was heard of {stale}")
-            observed_at_s = {cache.resource.part: cache.seen_at_s for cache in needed}
-            if self._last is not None and not anew and not any(cache.has_changes for cache in self.caches.each):
-                # The same objects at a later instant: what is written from it is of now, however long the plan took.
-                now = replace(self._last.snapshot, at_s=at_s, observed_at_s=observed_at_s)
-                return replace(self._last, snapshot=now)
-            try:
-                self._take_changes()
-                seen = self._builder.build(at_s, observed_at_s)
-            except Exception:
-                # A bug; but drained changes that were not applied must not be lost for good.
-                self._builder, self._unreadable, self._last = self._new_builder(), {}, None
-                self._translation = self._translation.emptied()
-                for cache in self.caches.each:
-                    cache.mark_all()
-                raise
-            if self._freezes_heap:
-                self._freezes_heap = False
-                # Most present objects stay for long: the collector need not look at them.
-                gc.collect()
-                gc.freeze()
-            of_devices = self._translation.mistakes
-            unreadable = (m for _, mistakes in sorted(self._unreadable.items()) for m in mistakes)
-            self._last = replace(seen, mistakes=(*unreadable, *of_devices, *seen.mistakes))
-            return self._last
+        at_s = self._clock()
+        # When each part was last observed; its cached objects are at least that new. Raises ObservationError.
+        missing = [cache for cache in self.caches.each if not cache.is_synced]
+        if missing:
+            words = "; ".join(_with_trouble(cache, cache.resource.part) for cache in missing)
+            raise errors.ObservationError(f"observing the cluster: not seen yet: {words}")
+        needed = [cache for cache in self.caches.each if not cache.resource.is_optional]
+        ages_s = {cache: at_s - cache.seen_at_s for cache in needed}
+        stale = "; ".join(
+            _with_trouble(cache, f"{cache.resource.part} for {age_s:.0f} s")
+            for cache, age_s in ages_s.items()
+            if age_s > STALE_AFTER_S
+        )
+        if stale:
+            raise errors.ObservationError(f"observing the cluster: nothing was heard of {stale}")
+        observed_at_s = {cache.resource.part: cache.seen_at_s for cache in needed}
+        if self._last is not None and not anew and not any(cache.has_changes for cache in self.caches.each):
+            # The same objects at a later instant: what is written from it is of now, however long the plan took.
+            now = replace(self._last.snapshot, at_s=at_s, observed_at_s=observed_at_s)
+            return replace(self._last, snapshot=now)
+        try:
+            self._take_changes()
+            seen = self._builder.build(at_s, observed_at_s)
+        except Exception:
+            # A bug; but drained changes that were not applied must not be lost for good.
+            self._builder, self._unreadable, self._last = self._new_builder(), {}, None
+            if self.claims is not None:
+                self.claims.forget()
+            for cache in self.caches.each:
+                cache.mark_all()
+            raise
+        if self._freezes_heap:
+            self._freezes_heap = False
+            # Most present objects stay for long: the collector need not look at them.
+            gc.collect()
+            gc.freeze()
+        of_devices = self.claims.mistakes if self.claims is not None else ()
+        unreadable = (m for _, mistakes in sorted(self._unreadable.items()) for m in mistakes)
+        self._last = replace(seen, mistakes=(*unreadable, *of_devices, *seen.mistakes))
+        return self._last
 
     def shape_of(self, pod: structs.Pod) -> workloads.PodShape:
         """Shape of a pod that need not be in the snapshot."""
-        with self._lock:
-            return self._builder.shape_of(pod)
+        return self._builder.shape_of(pod)
 
     def notes(self, snapshot: Snapshot) -> tuple[Note, ...]:
         """Notes for users about the last snapshot. Reads every pod, so it is not for every cycle."""
         findings = Findings()
-        with self._lock:
-            self._builder.note(snapshot, findings)
+        self._builder.note(snapshot, findings)
         note_snapshot(snapshot, findings)
         return findings.notes
 
-    # ResourceClaims, as of the last snapshot.
-
-    def allocate(self, pod: SeenPod, action: actions.Bind, stamp: Stamp) -> list[Write]:
-        """Writes that allocate the devices of a bind to the pod's claims. Raises ActionError if impossible."""
-        with self._lock:
-            return self._translation.writes(pod, action.node, action.devices, stamp)
-
-    def deallocate(self, claim: str, epoch: int) -> list[Write]:
-        """Writes that deallocate a claim whose pods are all unbound. Raises ActionError when that is not so."""
-        with self._lock:
-            return self._translation.release_writes(claim, epoch)
-
     def log_devices(self) -> None:
         """Log each problem with the devices of a node when it appears and when it is resolved."""
-        with self._lock:
-            before, self._logged = self._logged, frozenset(self._translation.mistakes)
+        before, self._logged = self._logged, frozenset(self.claims.mistakes if self.claims else ())
         for each in sorted(self._logged - before, key=str):
             log.warning("devices of a node cannot be used", node=each.place, why=each.problem, remedy=each.remedy)
         for each in sorted(before - self._logged, key=str):
             log.info("devices of a node can be used again", node=each.place, was=each.problem)
 
-    @property
-    def unallocated(self) -> Mapping[str, plans.Reason]:
-        """Why pods (`namespace/name`) are not in the snapshot: their claims cannot be allocated yet."""
-        with self._lock:
-            return self._translation.reasons
-
-    @property
-    def half_made_claims(self) -> tuple[SeenClaim, ...]:
-        """Claims that Tonnage allocated and that only pods without a node use."""
-        with self._lock:
-            known = self._translation.known
-            claims = sorted(known.claims_of_unbound_pods().items())
-            return tuple(
-                SeenClaim(
-                    name,
-                    claim.metadata.uid,
-                    known.users_of(name),
-                    holder_of(name),
-                    notation.instant_or_none(claim.metadata.annotations.placed_at),
-                )
-                for name, claim in claims
-            )
-
     def _take_changes(self) -> None:
         """Hand the changes of all caches to the builder."""
-        builder, caches, translation = self._builder, self.caches, self._translation
+        builder, caches, index = self._builder, self.caches, self._builder.volumes
         for kind, own in caches.own.items():
             for name, obj in own.drain().items():
                 self._unreadable.pop((kind.name, name), None)
@@ -321,35 +257,29 @@ class Observer:
                 # for ever.
                 is_over = kind is SERVICE and obj is not None and obj.metadata.deletion_timestamp is not None
                 read = None if obj is None or is_over else own_from(name, kind, obj)
-                if isinstance(read, Read):
-                    builder.put_own(read)
-                    continue
-                builder.remove_own(kind, name)
-                if read is not None:
+                builder.put_own(kind, name, read if isinstance(read, Read) else None)
+                if isinstance(read, tuple):
                     self._unreadable[kind.name, name] = read
-        for group, cache in caches.groups.items():
+        for group in caches.groups:
+            for name, owner in group.drain().items():
+                builder.groups.put_owner(group.resource.part, name, None if owner is None else owner_of(owner))
+        builder.groups.read(group.resource.part for group in caches.groups if not group.is_absent)
+        followers: tuple[tuple[Cache[Any], Callable[[str, Any], None]], ...] = (
+            (caches.budgets, builder.put_budget),
+            (caches.namespaces, builder.put_namespace),
+            (caches.volume_claims, index.put_claim),
+            (caches.volumes, index.put_volume),
+            (caches.storage_classes, index.put_storage_class),
+            (caches.csi_nodes, index.put_csi_node),
+        )
+        for cache, put in followers:
             for name, obj in cache.drain().items():
-                if obj is None:
-                    builder.remove_owner(group.called, name)
-                else:
-                    builder.put_owner(group.called, name, owner_of(obj))
-        for name, budget in caches.budgets.drain().items():
-            if budget is None:
-                builder.remove_budget(name)
-            else:
-                builder.put_budget(name, budget)
-        builder.read_groups(group.called for group, cache in caches.groups.items() if not cache.is_absent)
-        for name, namespace in caches.namespaces.drain().items():
-            if namespace is None:
-                builder.remove_namespace(name)
-            else:
-                builder.put_namespace(name, namespace.metadata.labels)
-        caches.storage.hand_changes(builder.volumes)
+                put(name, obj)
         nodes, pods = caches.nodes.drain(), caches.pods.drain()
         if not self._reservations.is_guarded:
             pods = {name: pod and as_first_seen(pod, builder.known_pod(name)) for name, pod in pods.items()}
-        if caches.devices is not None:
-            known = translation.known
+        if caches.devices is not None and self.claims is not None:
+            known = self.claims.known
             for name, each in caches.devices.slices.drain().items():
                 known.put_slice(name, each)
             for name, device_class in caches.devices.classes.drain().items():
@@ -360,18 +290,12 @@ class Observer:
                 known.put_node(name, node)
             for name, pod in pods.items():
                 known.put_pod(name, pod)
-            translated = translation.settle()
+            translated = self.claims.settle()
             nodes, pods = translated.nodes, translated.pods
         for name, node in nodes.items():
-            if node is None:
-                builder.remove_node(name)
-            else:
-                builder.put_node(Read(node, core_v1.NODE))
+            builder.put_node(name, None if node is None else Read(node, core_v1.NODE))
         for name, pod in pods.items():
-            if pod is None:
-                builder.remove_pod(name)
-            else:
-                builder.put_pod(Read(pod, core_v1.POD))
+            builder.put_pod(name, None if pod is None else Read(pod, core_v1.POD))
 
 
 def owner_of(obj: structs.OwnObject) -> GroupOwner:

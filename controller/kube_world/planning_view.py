@@ -5,14 +5,14 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from cluster.actions import Bind
+from cluster.actions import Bind, Start
 from cluster.changes import resized, without_pods
 from cluster.clock import Clock
 from cluster.nodes import HeldBack
 from cluster.plans import PlanLimits
 from cluster.snapshot import Snapshot
 from cluster.workloads import IdleClaim, InstanceType, LeftOut
-from controller.api.model_service import status_from
+from controller.api.model_service import ModelServiceStatus
 from controller.deciders.closing import half_started, not_bound, overdue, since
 from controller.kube.cluster_view import ClusterView, SeenDeployment, SeenPod, SeenRefusal
 from controller.kube.sender import REQUEST_TIMEOUT_S
@@ -34,7 +34,7 @@ the longest pause between two cycles."""
 
 class StateStartTimes:
     """Start times of one kind of state with a deadline, stored on the objects, so that a restart or another leader
-    loses nothing. Without a stored instant (earlier versions) it is when this process saw the state."""
+    loses nothing. Until an instant is stored, it is when this process saw the state."""
 
     def __init__(self, *, may_lag: bool = False) -> None:
         """may_lag: whether a stored instant may belong to an earlier period of the state and not be removed yet."""
@@ -121,16 +121,19 @@ class PlanningView:
         for each in given_up:
             del held[each.pod]
         present = with_issued_binds(seen, found, issued, ours, held)
-        deployments = tuple(self.view.deployments())
-        modes = self.instances.observe(seen, deployments)
-        deployed = self._deployed(present, seen, deployments)
+        deployed, modes = present, dict[str, Mapping[str, str]]()
+        if seen.services:
+            deployments = tuple(self.view.deployments())
+            modes = self.instances.observe(seen, deployments)
+            deployed = self._deployed(present, seen, deployments)
         for gone in self.resized.keys() - {scaler.name for scaler in seen.scalers}:
             del self.resized[gone]
         quotas = self.view.quotas()
         shared = with_shares(deployed, quotas, self._counted_devices(deployed, modes)) if quotas else deployed
-        bounded = self._bounds.applied(with_resized(shared, self.resized))
+        bounded = self._bounds.applied(with_resized(shared, self.resized) if self.resized else shared)
+        told = bounded if self.refusals.is_empty else self.refusals.applied(bounded)
         shares = frozenset(pod.name for pod in waiting if pod.has_share)
-        restricted = self._modes.restricted(self.refusals.applied(bounded), modes, requested, shares)
+        restricted = self._modes.restricted(told, modes, requested, shares)
         underway = [pod for pod in released if pod.name in held and not pod.nominated_node]
         # Claims whose pods all have neither a node nor a chosen one, where kube-scheduler may bind at any moment.
         claims = {
@@ -159,8 +162,8 @@ class PlanningView:
             left_out=(*restricted.left_out, *given_up, *without),
         )
         allowed = within_quotas(planned, tuple(milli_quotas(planned, quotas))) if quotas else planned
-        allowed = self.stops.applied(allowed)
-        return with_held_back(allowed, self.refusals.held_back(seen.at_s))
+        allowed = allowed if self.stops.is_empty else self.stops.applied(allowed)
+        return allowed if self.refusals.is_empty else with_held_back(allowed, self.refusals.held_back(seen.at_s))
 
     def _heed_refusals(
         self, seen: Snapshot, released: Iterable[SeenPod], released_at_s: Mapping[str, float]
@@ -177,7 +180,7 @@ class PlanningView:
         rows = {name: row for row in pods.pending.tolist() if (name := pods.names[row]) in late} if late else {}
         at_s = {name: released_at_s[name] for name in late}
         says = {pod.name: _words_for(pod) for pod in late.values() if pod.scheduler_says}
-        for name in overdue(at_s, says, at_s=seen.at_s, deadline_s=self._release_deadline_s):
+        for name in overdue(at_s, says, at_s=seen.at_s, deadline_s=self._release_deadline_s) if late else ():
             pod, row, keeps = late[name], rows[name], late[name].has_share or late[name].has_claims
             is_refused_everywhere = not keeps and EVERYWHERE.search(pod.scheduler_says)
             if pod.scheduler_says and not is_refused_everywhere:
@@ -189,7 +192,8 @@ class PlanningView:
             words = not_bound(pod.chosen_node, says.get(name, ""), self._release_deadline_s)
             remedy = "it holds no devices any more and starts there once kube-scheduler finds room"
             given_up.append(LeftOut(name, "NotBound", f"{words}; {remedy}; delete it for another node"))
-        self.refusals.take(refusals, seen.at_s)
+        if refusals or not self.refusals.is_empty:
+            self.refusals.take(refusals, seen.at_s)
         return given_up
 
     def _counted_devices(self, snapshot: Snapshot, modes: ModesOfServices) -> CountedDevices:
@@ -216,7 +220,7 @@ class PlanningView:
             deployed = dict(sorted(found[service.name].items())) if service.name in found else None
             replicas = service.replicas if service.is_planned_only else deployed
             of_view = self.view.service(service.name)
-            written = status_from(of_view.status).last_scale_time if of_view else None
+            written = ModelServiceStatus.read(of_view.status).last_scale_time if of_view else None
             own = self.scaled.get(service.name)
             scaled_at_s = own if written is None or (own is not None and own > written) else written
             services.append(replace(service, replicas=replicas, scaled_at_s=scaled_at_s))
@@ -230,9 +234,9 @@ def _words_for(pod: SeenPod) -> str:
 def with_issued_binds(
     snapshot: Snapshot,
     seen: Mapping[str, SeenPod | None],
-    issued: Iterable[Bind],
+    issued: Iterable[Start],
     ours: Collection[str],
-    held: Mapping[str, Bind],
+    held: Mapping[str, Start],
 ) -> Snapshot:
     """The snapshot with sent binds counted as done, and without pending pods of other schedulers.
 

@@ -130,6 +130,8 @@ class Refusals:
     still wait; of those that were evicted it learns anew.
     """
 
+    is_empty: bool = True
+    """Whether none was ever taken."""
     _of_nodes: dict[str, _Pause] = field(default_factory=dict)
     _of_shapes: OrderedDict[tuple[str, PodShape, str], _Pause] = field(default_factory=OrderedDict)
     """By namespace, shape and node; the one refused last is the last."""
@@ -140,6 +142,7 @@ class Refusals:
 
     def take(self, refusals: Iterable[SeenRefusal], now_s: float) -> None:
         """Adds refusals; one that was added before changes nothing. A clock that is ahead counts as now."""
+        self.is_empty = False
         for each in sorted(refusals, key=lambda refusal: refusal.at_s):
             pause = self._of_nodes.setdefault(each.node, _Pause()) if each.is_of_node else self._of_shape(each)
             if each.uid not in self._counted:
@@ -186,26 +189,25 @@ class Refusals:
         """The snapshot in which pending pods of refused shapes know the nodes that refused them, and in which words."""
         if not self._in_namespace:
             return snapshot
-        pods, refused = snapshot.pods, dict[str, str]()
-        shape, shapes = pods.shape.copy(), list(pods.shapes)
-        known: dict[tuple[str, int], tuple[int, str]] = {}
+        pods, refused, told = snapshot.pods, dict[str, str](), dict[int, PodShape]()
+        known: dict[tuple[str, int], tuple[PodShape, str]] = {}
         for row in pods.pending.tolist():
             name, own = pods.names[row], int(pods.shape[row])
             namespace = name.partition("/")[0]
             if namespace not in self._in_namespace:
                 continue
             if (namespace, own) not in known:
-                pauses = self._in_namespace[namespace].get(unplaced_shape(shapes[own]), {})
+                shape = pods.shapes[own]
+                pauses = self._in_namespace[namespace].get(unplaced_shape(shape), {})
                 nodes = {node: pause for node, pause in pauses.items() if snapshot.at_s < pause.until_s}
-                known[namespace, own] = (len(shapes), _told(nodes)) if nodes else (own, "")
-                if nodes:
-                    shapes.append(replace(shapes[own], refused_on=tuple(sorted(nodes))))
-            shape[row], words = known[namespace, own]
+                words = _told(nodes) if nodes else ""
+                known[namespace, own] = replace(shape, refused_on=tuple(sorted(nodes))) if nodes else shape, words
+            shape, words = known[namespace, own]
             if words:
+                told[row] = shape
                 gang = int(pods.gang[row])
                 refused[f"Gang/{snapshot.gangs[gang].name}" if gang >= 0 else f"Pod/{name}"] = words
-        shape.setflags(write=False)
-        return replace(snapshot, pods=replace(pods, shape=shape, shapes=tuple(shapes)), refused=refused)
+        return replace(snapshot, pods=pods.reshaped(told), refused=refused)
 
 
 def _told(pauses: Mapping[str, _Pause]) -> str:

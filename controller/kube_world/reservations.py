@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from cluster.actions import Bind
+from cluster.actions import Bind, Start
 from cluster.clock import Clock
 from controller.kube.cluster_view import SeenPod
 
@@ -21,7 +21,7 @@ REMEMBERED = 50_000
 
 @dataclass(frozen=True, slots=True)
 class _Assumption:
-    bind: Bind
+    bind: Start
     uid: str
     """UID of the pod, which distinguishes it from another pod of the same name."""
     until_s: float
@@ -36,7 +36,7 @@ class AssumedBinds:
     def __len__(self) -> int:
         return len(self._by_pod)
 
-    def add(self, bind: Bind, uid: str, now_s: float) -> None:
+    def add(self, bind: Start, uid: str, now_s: float) -> None:
         """Add a bind before its request is sent: a lost answer must not free the devices."""
         self._by_pod[bind.pod] = _Assumption(bind, uid, now_s + ASSUMED_FOR_S)
 
@@ -45,7 +45,7 @@ class AssumedBinds:
         for pod in pods:
             self._by_pod.pop(pod, None)
 
-    def unconfirmed(self, seen: Callable[[str], SeenPod | None], now_s: float) -> tuple[Bind, ...]:
+    def unconfirmed(self, seen: Callable[[str], SeenPod | None], now_s: float) -> tuple[Start, ...]:
         """Binds that the watch has not shown; confirmed and expired ones are removed."""
         kept: dict[str, _Assumption] = {}
         for name, each in self._by_pod.items():
@@ -71,7 +71,7 @@ class Reservations:
     is_guarded: bool = True
     """Whether the API server lets only Tonnage write its annotations."""
     _led_since_s: float = -math.inf
-    _made: dict[str, Bind] = field(default_factory=dict)
+    _made: dict[str, Start] = field(default_factory=dict)
     """Binds that this leader sent, by the pod's uid, for pods that still wait."""
     _sent: OrderedDict[str, None] = field(default_factory=OrderedDict)
     """The last pods that this leader placed, by uid."""
@@ -81,7 +81,7 @@ class Reservations:
         self.is_guarded, self._led_since_s = is_guarded, self.clock()
         self._made, self._sent = {}, OrderedDict()
 
-    def add(self, uid: str, bind: Bind) -> None:
+    def add(self, uid: str, bind: Start) -> None:
         self._made[uid] = bind
         self._sent[uid] = None
         if len(self._sent) > REMEMBERED:
@@ -96,7 +96,7 @@ class Reservations:
         if len(self._made) > 2 * len(uids) + 1000:
             self._made = {uid: bind for uid, bind in self._made.items() if uid in uids}
 
-    def held_by(self, pod: SeenPod) -> Bind | None:
+    def held_by(self, pod: SeenPod) -> Start | None:
         """Devices that a released pod without a node holds; None where nothing was reserved, or none is believed."""
         if not pod.chosen_node:
             return None

@@ -6,7 +6,7 @@ Instants are of one monotonic clock.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -20,15 +20,47 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 10.0, 600.0
 again once a replacement is ready, which takes from seconds to minutes."""
 HOUR_S = 3600.0
 REMEMBERED = 10_000
-"""Number of pods, and of units, that are remembered, 5 MB."""
+"""Number of objects whose refusals are remembered, and of units, 5 MB each."""
 
 
 @dataclass(frozen=True, slots=True)
-class _RefusedStop:
-    uid: str
+class _Refusal:
+    of: Hashable
     words: str
     pause_s: float
     until_s: float
+
+
+@dataclass(slots=True)
+class Pauses:
+    """The last refusal of each of many objects, after which it is not tried again for a while, each time twice as long.
+
+    Instants are of one monotonic clock.
+    """
+
+    first_s: float
+    longest_s: float
+    _by_name: OrderedDict[str, _Refusal] = field(default_factory=OrderedDict)
+    """In order of time."""
+
+    def note(self, name: str, of: Hashable, words: str, now_s: float) -> None:
+        """Notes a refusal. of: what must be the same of an object for its pauses to go on, such as its uid."""
+        last = self._by_name.get(name)
+        goes_on = last is not None and last.of == of and now_s < last.until_s + self.longest_s
+        pause_s = min(self.longest_s, 2 * last.pause_s) if last is not None and goes_on else self.first_s
+        self._by_name[name] = _Refusal(of, words, pause_s, now_s + pause_s)
+        self._by_name.move_to_end(name)
+        if len(self._by_name) > REMEMBERED:
+            self._by_name.popitem(last=False)
+
+    def present(self, now_s: float) -> dict[str, str]:
+        """The words of the refusals whose pauses last, by name."""
+        return {name: each.words for name, each in self._by_name.items() if now_s < each.until_s}
+
+    def words_for(self, name: str, of: Hashable, now_s: float) -> str:
+        """The words of a refusal whose pause lasts; empty: it may be tried."""
+        last = self._by_name.get(name)
+        return last.words if last is not None and last.of == of and now_s < last.until_s else ""
 
 
 @dataclass(slots=True)
@@ -36,25 +68,22 @@ class StopMemory:
     clock: Clock
     most_per_seat: int
     """Number of pods that may be stopped in an hour for one seat: a pod that waits, or a member of a gang."""
-    _refused: OrderedDict[str, _RefusedStop] = field(default_factory=OrderedDict)
-    """The last refusal of each pod, by `namespace/name`, in order of time."""
+    is_empty: bool = True
+    """Whether nothing was ever noted."""
+    _refused: Pauses = field(default_factory=lambda: Pauses(FIRST_PAUSE_S, LONGEST_PAUSE_S))
+    """By pod, `namespace/name`."""
     _stopped: OrderedDict[str, deque[float]] = field(default_factory=OrderedDict)
     """When pods were stopped for a unit (`Pod/…`, `Gang/…`), the oldest first."""
 
     def note_refused(self, pod: str, uid: str, error: Exception) -> None:
         """Notes that a pod's stop was refused, or would have been."""
-        if not isinstance(error, KubeWriteError) or not 400 <= error.refusal.status < 600:
-            return
-        last, now_s = self._refused.get(pod), self.clock()
-        goes_on = last is not None and last.uid == uid and now_s < last.until_s + LONGEST_PAUSE_S
-        pause_s = min(LONGEST_PAUSE_S, 2 * last.pause_s) if last is not None and goes_on else FIRST_PAUSE_S
-        self._refused[pod] = _RefusedStop(uid, words_of(error), pause_s, now_s + pause_s)
-        self._refused.move_to_end(pod)
-        if len(self._refused) > REMEMBERED:
-            self._refused.popitem(last=False)
+        if isinstance(error, KubeWriteError) and 400 <= error.refusal.status < 600:
+            self.is_empty = False
+            self._refused.note(pod, uid, words_of(error), self.clock())
 
     def note_stopped(self, beneficiary: str) -> None:
         """Notes that a pod was stopped for this unit."""
+        self.is_empty = False
         self._stopped.setdefault(beneficiary, deque()).append(self.clock())
         self._stopped.move_to_end(beneficiary)
         if len(self._stopped) > REMEMBERED:
@@ -62,7 +91,7 @@ class StopMemory:
 
     def applied(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot in which pods whose stop was refused lately stay, and units that stopped many stop no more."""
-        refused = {pod: each.words for pod, each in self._refused.items() if self.clock() < each.until_s}
+        refused = self._refused.present(self.clock())
         rows = {row: pod for pod in refused if (row := snapshot.pods.names.row(pod)) is not None}
         exhausted = tuple(self._exhausted(snapshot))
         if not rows and not exhausted:

@@ -1,13 +1,12 @@
 """Kubernetes as a World: snapshots from watches, and actions as writes to the API server."""
 
-from collections import OrderedDict
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 import structlog
 
-from cluster import changes, occupancy, plans
+from cluster import changes, plans
 from cluster.actions import (
     Action,
     Bind,
@@ -18,19 +17,21 @@ from cluster.actions import (
     RestartGang,
     Scale,
     SetReplicas,
+    Start,
     Taint,
     Untaint,
 )
 from cluster.errors import ActionError
+from cluster.occupancy import Occupancy
 from cluster.snapshot import Snapshot
 from controller.api.labels import EPOCH_ANNOTATION, EPOCH_MANAGER
 from controller.api.notation import rfc3339
-from controller.kube.cluster_view import ClusterView, SeenService
+from controller.kube.cluster_view import ClusterView
 from controller.kube.request import JSON_PATCH, MERGE_PATCH, KubeWriteError
 from controller.kube.sender import Applier, Stamp, Write, WriteJob, may_have_happened
 from controller.kube_world.deployments import deployment_writes
 from controller.kube_world.planning_view import PlanningView
-from controller.kube_world.stops import words_of
+from controller.kube_world.stops import Pauses, words_of
 from controller.placers import NO_CLAIMS, ClaimAllocator, placing_writes
 from controller.ports import Outcome
 
@@ -39,80 +40,6 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 or a webhook that was in the way is seldom gone sooner, and who waits for it waits for a minute at most."""
 REFUSED = (400, 403, 404, 422)
 """HTTP statuses of a write that fails again as long as neither it nor what is in its way changes."""
-REMEMBERED = 10_000
-"""Number of services whose refusals are remembered, 5 MB."""
-
-
-class CapacityAccount:
-    """Free capacity of a snapshot minus the binds charged since, for one batch of actions.
-
-    The API server accepts any Binding, even of twelve GPUs to a node with eight. The guard checks a plan against the
-    state that the plan expects; this account checks each action, device by device, against the present state: a pod
-    that is being stopped holds its devices until it is gone.
-    """
-
-    def __init__(self, snapshot: Snapshot, handlers: Mapping[type[Action], "Handler"]) -> None:
-        self.snapshot = snapshot
-        self.occupancy = occupancy.Occupancy(snapshot)
-        self._handlers = handlers
-
-    def check(self, action: Action) -> None:
-        """Raises ActionError if the action is impossible in the cluster's present state, or has no handler."""
-        handler = self._handlers.get(type(action))
-        if handler is None:
-            raise ActionError(f"{type(action).__name__} of {action.subject}: not supported on Kubernetes")
-        handler.check(self, action)
-
-    def charge(self, bind: Bind) -> None:
-        """Count a bind as done. Does not check again."""
-        self.occupancy.place(bind.pod, bind.node, bind.devices)
-
-
-@dataclass(frozen=True, slots=True)
-class _Refusal:
-    uid: str
-    generation: int
-    words: str
-    pause_s: float
-    until_s: float
-    """Of a monotonic clock."""
-
-    def is_of(self, seen: SeenService) -> bool:
-        return (self.uid, self.generation) == (seen.uid, seen.generation)
-
-
-@dataclass(slots=True)
-class RefusedScales:
-    """Services whose Deployments the API server refuses, as for a template that no pod can have: when each is tried
-    again.
-
-    Every plan decides the same again, and whoever creates services decides how many there are. Instants are of one
-    monotonic clock.
-    """
-
-    _by_service: OrderedDict[str, _Refusal] = field(default_factory=OrderedDict)
-    """The last refusal of each service, in order of time."""
-
-    def check(self, seen: SeenService, at_s: float) -> None:
-        """Raises ActionError, in the words of the refusal, for a service that is not to be tried again yet.
-
-        One that was changed since is tried at once.
-        """
-        last = self._by_service.get(seen.name)
-        if last is not None and last.is_of(seen) and at_s < last.until_s:
-            raise ActionError(last.words)
-
-    def note(self, seen: SeenService, error: ActionError, at_s: float) -> None:
-        """Notes that a write of a service failed."""
-        if not isinstance(error, KubeWriteError) or error.refusal.status not in REFUSED:
-            return
-        last = self._by_service.get(seen.name)
-        goes_on = last is not None and last.is_of(seen) and at_s < last.until_s + LONGEST_PAUSE_S
-        pause_s = min(LONGEST_PAUSE_S, 2 * last.pause_s) if last is not None and goes_on else FIRST_PAUSE_S
-        self._by_service[seen.name] = _Refusal(seen.uid, seen.generation, str(error), pause_s, at_s + pause_s)
-        self._by_service.move_to_end(seen.name)
-        if len(self._by_service) > REMEMBERED:
-            self._by_service.popitem(last=False)
 
 
 class Term(Protocol):
@@ -130,7 +57,9 @@ class WriteContext:
     planning: PlanningView
     claims: ClaimAllocator
     term: Term
-    refused: RefusedScales = field(default_factory=RefusedScales)
+    refused: Pauses = field(default_factory=lambda: Pauses(FIRST_PAUSE_S, LONGEST_PAUSE_S))
+    """Services whose Deployments the API server refuses, as for a template that no pod can have. Every plan decides the
+    same again, and whoever creates services decides how many there are. One that was changed is tried at once."""
 
     @property
     def view(self) -> ClusterView:
@@ -157,15 +86,20 @@ class WriteResult:
 class Handler:
     """How one type of action is carried out on Kubernetes."""
 
-    def check(self, account: CapacityAccount, action: Any) -> None:
-        """Raises ActionError if the action is impossible in the cluster's present state."""
+    def check(self, seats: Occupancy, action: Any) -> None:
+        """Raises ActionError if the action is impossible in the cluster's present state.
+
+        The API server accepts any Binding, even of twelve GPUs to a node with eight. The guard checks a plan against
+        the state that the plan expects; this checks each action, device by device, against the present one: a pod that
+        is being stopped holds its devices until it is gone.
+        """
         raise NotImplementedError
 
     def writes(self, context: WriteContext, action: Any, snapshot: Snapshot) -> list[Write]:
         """Writes to the API server, in order. Raises ActionError if the action cannot be written."""
         raise NotImplementedError
 
-    def begin(self, context: WriteContext, account: CapacityAccount, action: Any) -> None:
+    def begin(self, context: WriteContext, seats: Occupancy, action: Any) -> None:
         """Records, before the first request is sent, what then counts as done."""
 
     def settle(self, context: WriteContext, action: Any, result: WriteResult) -> None:
@@ -173,55 +107,39 @@ class Handler:
 
 
 class _BindHandler(Handler):
-    def check(self, account: CapacityAccount, action: Bind) -> None:
-        why = account.occupancy.objection_to_bind(action.pod, action.node, action.devices)
+    def check(self, seats: Occupancy, action: Start) -> None:
+        why = seats.objection_to_bind(action.pod, action.node, action.devices)
         _refuse(f"binding {action.pod} to {action.node}", why)
 
-    def writes(self, context: WriteContext, action: Bind, snapshot: Snapshot) -> list[Write]:
+    def writes(self, context: WriteContext, action: Start, snapshot: Snapshot) -> list[Write]:
         pod, row = context.view.pod(action.pod), snapshot.nodes.names.row(action.node)
         if pod is None or row is None:
             raise ActionError(f"binding {action.pod} to {action.node}: the pod or the node no longer exists")
         stamp = Stamp(context.term.epoch(), snapshot.at_s)
         return placing_writes(pod, action, snapshot.nodes.labels[row], context.planning.pools, stamp, context.claims)
 
-    def begin(self, context: WriteContext, account: CapacityAccount, action: Bind) -> None:
-        account.charge(action)
+    def begin(self, context: WriteContext, seats: Occupancy, action: Start) -> None:
+        seats.place(action.pod, action.node, action.devices)
         if pod := context.view.pod(action.pod):
             context.planning.assumed.add(action, pod.uid, context.planning.clock())
             context.planning.reservations.add(pod.uid, action)
 
-    def settle(self, context: WriteContext, action: Bind, result: WriteResult) -> None:
+    def settle(self, context: WriteContext, action: Start, result: WriteResult) -> None:
         if result.failed and not result.has_begun and not may_have_happened(result.failed):
             context.planning.assumed.drop([action.pod])
 
 
-class _ReleaseHandler(Handler):
+class _ReleaseHandler(_BindHandler):
     """Releases a pod as a bind does; the pods in its way are kube-scheduler's, which stops them."""
 
-    _binding = _BindHandler()
-
-    def check(self, account: CapacityAccount, action: Release) -> None:
-        why = account.occupancy.objection_to_leave(action.pod, action.node, action.devices)
+    def check(self, seats: Occupancy, action: Start) -> None:
+        why = seats.objection_to_leave(action.pod, action.node, action.devices)
         _refuse(f"releasing {action.pod} to {action.node}", why)
-
-    def writes(self, context: WriteContext, action: Release, snapshot: Snapshot) -> list[Write]:
-        return self._binding.writes(context, _as_bind(action), snapshot)
-
-    def begin(self, context: WriteContext, account: CapacityAccount, action: Release) -> None:
-        self._binding.begin(context, account, _as_bind(action))
-
-    def settle(self, context: WriteContext, action: Release, result: WriteResult) -> None:
-        self._binding.settle(context, _as_bind(action), result)
-
-
-def _as_bind(release: Release) -> Bind:
-    """The bind that it is, but for the pods in its way."""
-    return Bind(release.pod, release.node, release.devices)
 
 
 class _EvictHandler(Handler):
-    def check(self, account: CapacityAccount, action: Evict) -> None:
-        _check_stop(account, action.pod, action.node)
+    def check(self, seats: Occupancy, action: Evict) -> None:
+        _check_stop(seats, action.pod, action.node)
 
     def writes(self, context: WriteContext, action: Evict, snapshot: Snapshot) -> list[Write]:  # noqa: ARG002
         pod = context.view.pod(action.pod)
@@ -239,8 +157,8 @@ class _EvictHandler(Handler):
 
 
 class _MoveHandler(Handler):
-    def check(self, account: CapacityAccount, action: Move) -> None:
-        _check_stop(account, action.pod, action.from_node)
+    def check(self, seats: Occupancy, action: Move) -> None:
+        _check_stop(seats, action.pod, action.from_node)
 
     def writes(self, context: WriteContext, action: Move, snapshot: Snapshot) -> list[Write]:  # noqa: ARG002
         raise ActionError(
@@ -249,17 +167,17 @@ class _MoveHandler(Handler):
 
 
 class _ReleaseClaimHandler(Handler):
-    def check(self, account: CapacityAccount, action: ReleaseClaim) -> None:
-        _refuse(f"releasing claim {action.claim}", account.occupancy.objection_to_release(action.claim))
+    def check(self, seats: Occupancy, action: ReleaseClaim) -> None:
+        _refuse(f"releasing claim {action.claim}", seats.objection_to_release(action.claim))
 
     def writes(self, context: WriteContext, action: ReleaseClaim, snapshot: Snapshot) -> list[Write]:  # noqa: ARG002
         return context.claims.deallocate(action.claim, context.term.epoch())
 
 
 class _RestartGangHandler(Handler):
-    def check(self, account: CapacityAccount, action: RestartGang) -> None:
-        seats = [(pod, node) for pod, _, node in action.pods]
-        _refuse(f"restarting {action.gang}", account.occupancy.objection_to_stops(seats))
+    def check(self, seats: Occupancy, action: RestartGang) -> None:
+        why = seats.objection_to_stops([(pod, node) for pod, _, node in action.pods])
+        _refuse(f"restarting {action.gang}", why)
 
     def writes(self, context: WriteContext, action: RestartGang, snapshot: Snapshot) -> list[Write]:  # noqa: ARG002
         writes = []
@@ -277,8 +195,8 @@ class _RestartGangHandler(Handler):
 
 
 class _ScaleHandler(Handler):
-    def check(self, account: CapacityAccount, action: Scale) -> None:
-        _refuse(f"scaling {action.service}", account.occupancy.objection_to_scale(action.service))
+    def check(self, seats: Occupancy, action: Scale) -> None:
+        _refuse(f"scaling {action.service}", seats.objection_to_scale(action.service))
 
     def writes(self, context: WriteContext, action: Scale, snapshot: Snapshot) -> list[Write]:
         doing = f"scaling {action.service}"
@@ -287,7 +205,9 @@ class _ScaleHandler(Handler):
             raise ActionError(f"{doing}: the service no longer exists")
         if seen.template is None:
             raise ActionError(f"{doing}: it has no spec.template to create pods from; it is only planned")
-        context.refused.check(seen, context.planning.clock())
+        words = context.refused.words_for(seen.name, (seen.uid, seen.generation), context.planning.clock())
+        if words:
+            raise ActionError(words)
         writes: list[Write] = []
         for instance_type, replicas in action.instances.items():
             instance = context.planning.instances.instance(snapshot, action.service, instance_type)
@@ -302,13 +222,16 @@ class _ScaleHandler(Handler):
     def settle(self, context: WriteContext, action: Scale, result: WriteResult) -> None:
         if not result.failed:
             context.planning.scaled[action.service] = result.at_s
-        elif seen := context.view.service(action.service):
-            context.refused.note(seen, result.failed, context.planning.clock())
+            return
+        is_refused = isinstance(result.failed, KubeWriteError) and result.failed.refusal.status in REFUSED
+        if is_refused and (seen := context.view.service(action.service)):
+            now_s = context.planning.clock()
+            context.refused.note(seen.name, (seen.uid, seen.generation), str(result.failed), now_s)
 
 
 class _SetReplicasHandler(Handler):
-    def check(self, account: CapacityAccount, action: SetReplicas) -> None:
-        scaler = next((each for each in account.snapshot.scalers if each.name == action.policy), None)
+    def check(self, seats: Occupancy, action: SetReplicas) -> None:
+        scaler = next((each for each in seats.snapshot.scalers if each.name == action.policy), None)
         wanted = scaler.replicas.wanted if scaler and scaler.replicas else None
         if wanted != action.was:
             what = "was not observed" if wanted is None else f"asks for {wanted} replicas"
@@ -325,8 +248,8 @@ class _SetReplicasHandler(Handler):
 class _TaintHandler(Handler):
     """Replaces or removes one taint of ours on the node object that is meant, and changes no other."""
 
-    def check(self, account: CapacityAccount, action: Taint | Untaint) -> None:
-        if account.snapshot.nodes.names.row(action.node) is None:
+    def check(self, seats: Occupancy, action: Taint | Untaint) -> None:
+        if seats.snapshot.nodes.names.row(action.node) is None:
             raise ActionError(f"tainting {action.node}: there is no such node")
 
     def writes(self, context: WriteContext, action: Taint | Untaint, snapshot: Snapshot) -> list[Write]:
@@ -369,8 +292,8 @@ def _refuse(doing: str, why: plans.Reason | None) -> None:
         raise ActionError(f"{doing}: {why.words}")
 
 
-def _check_stop(account: CapacityAccount, pod: str, node: str) -> None:
-    _refuse(f"stopping {pod} on {node}", account.occupancy.objection_to_stop(pod, node))
+def _check_stop(seats: Occupancy, pod: str, node: str) -> None:
+    _refuse(f"stopping {pod} on {node}", seats.objection_to_stop(pod, node))
 
 
 def eviction(name: str, uid: str, epoch: int) -> Write:
@@ -484,13 +407,15 @@ class KubernetesWorld:
         An accepted eviction counts as done; the pod's devices are free only once it is gone.
         """
         snapshot, context = self._planning.snapshot(anew=False), self._context
-        account = CapacityAccount(snapshot, self._handlers)
+        seats = Occupancy(snapshot)
         errors: list[ActionError | None] = [None] * len(actions)
         jobs: list[tuple[int, WriteJob]] = []
         for number, action in enumerate(actions):
             try:
-                account.check(action)
-                handler = self._handlers[type(action)]
+                handler = self._handlers.get(type(action))
+                if handler is None:
+                    raise ActionError(f"{type(action).__name__} of {action.subject}: not supported on Kubernetes")
+                handler.check(seats, action)
                 writes = handler.writes(context, action, snapshot)
             except ActionError as error:
                 errors[number] = error
@@ -499,7 +424,7 @@ class KubernetesWorld:
                 log.exception("an action could not be written", action=type(action).__name__, subject=action.subject)
                 errors[number] = ActionError(f"writing it raised {type(error).__name__}, a bug of Tonnage: see the log")
                 continue
-            handler.begin(context, account, action)
+            handler.begin(context, seats, action)
             jobs += [(number, WriteJob(action.subject, write)) for write in writes]
         sent = self._run(self._applier.send([job for _, job in jobs]))
         begun: set[int] = set()

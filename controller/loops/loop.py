@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 from threading import Event
 from typing import Any, Protocol
 
-import msgspec
 import structlog
 
 from cluster import clock, errors, plans
 from cluster.snapshot import Snapshot
 from controller.api.kind import Kind
 from controller.api.structs import OwnObject
+from controller.background.tasks import Background
 from controller.kube import cache, leader_election, loop_thread, sender
 from controller.kube.connection import Connection
 from controller.kube_world.observer import Caches
@@ -106,6 +106,10 @@ class CycleTrigger:
         self._urgent.set()
         self._changed.set()
 
+    def wait(self, most_s: float) -> None:
+        """Waits until something has changed, for so many seconds at most."""
+        self._changed.wait(most_s)
+
     def clear(self) -> None:
         self._changed.clear()
         self._urgent.clear()
@@ -127,6 +131,8 @@ class LoopContext:
     meter: Meter
     clocks: LoopClocks
     trigger: CycleTrigger
+    background: Background
+    """Where work is given to that takes long."""
     identity: str
     """Name of this process in Events."""
     stack: ExitStack
@@ -172,36 +178,11 @@ class ControlLoop(ABC):
         return snapshot
 
     def learn(self, plan: plans.Plan) -> None:  # noqa: B027 - most loops learn nothing from plans
-        """Takes what deciders decided for it (`Plan.health`, `Plan.fits`), after each cycle. Must be quick."""
+        """Takes what deciders decided for it (`Plan.health`), after each cycle. Must be quick."""
 
     def probe(self) -> str | None:
         """Why it has to be restarted; None while it runs."""
         return None
-
-
-class WrittenStatuses:
-    """Statuses that were written last, each until the watch shows a newer version than the one it was based on."""
-
-    def __init__(self) -> None:
-        self._written: dict[str, tuple[str, dict[str, Any]]] = {}
-        """Object → its resourceVersion at the write, and the status."""
-
-    def before(self, about: str, obj: OwnObject) -> dict[str, Any]:
-        """The present status of an object, by the last write where the watch does not show that yet."""
-        version, status = self._written.get(about, ("", {}))
-        if version == obj.metadata.resource_version:
-            return status
-        shown: dict[str, Any] = msgspec.json.decode(obj.status)
-        return shown
-
-    def put(self, about: str, obj: OwnObject, status: dict[str, Any]) -> None:
-        self._written[about] = (obj.metadata.resource_version, status)
-
-    def forget(self, about: str) -> None:
-        self._written.pop(about, None)
-
-    def clear(self) -> None:
-        self._written.clear()
 
 
 async def repeat(turn: Callable[[], Awaitable[None]], every_s: float, failed: str) -> None:

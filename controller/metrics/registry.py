@@ -1,9 +1,10 @@
 """Registry of the metrics in the table, and the endpoint at which Prometheus scrapes it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
+from typing import Literal
 
 from prometheus_client import (
     CollectorRegistry,
@@ -33,10 +34,21 @@ class Sample:
     value: float
 
 
+Part = Literal["cycle", "power", "scaling", "health", "sandboxes"]
+PUBLISHED: Mapping[Part, tuple[table.Metric, ...]] = {
+    "cycle": table.FLEET + table.BATCH + table.SERVICES + table.AUTOSCALER,
+    "power": table.POWER,
+    "scaling": table.SCALING,
+    "health": table.HEALTH,
+    "sandboxes": table.SANDBOXES,
+}
+"""Gauges that are replaced together, by what publishes them: planning after a cycle, or a loop."""
+
+
 class Meter:
     """Counters and histograms of a process, and the gauges of the last cycle.
 
-    The gauges that describe the cluster are replaced together, so that a scrape never mixes two cycles, and series of
+    The gauges of one part of the operator are replaced together, so that a scrape never mixes two cycles, and series of
     deleted objects disappear. Thread-safe.
     """
 
@@ -46,17 +58,10 @@ class Meter:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
-        self._cluster_gauges = _GaugeSet(table.FLEET + table.BATCH + table.SERVICES + table.AUTOSCALER)
-        self._power_gauges = _GaugeSet(table.POWER)
-        self._scaling_gauges = _GaugeSet(table.SCALING)
-        self._sandbox_gauges = _GaugeSet(table.SANDBOXES)
-        self.registry.register(self._cluster_gauges)
-        self.registry.register(self._power_gauges)
-        self._health_gauges = _GaugeSet(table.HEALTH)
-        self.registry.register(self._scaling_gauges)
-        self.registry.register(self._health_gauges)
-        self.registry.register(self._sandbox_gauges)
-        own = table.LOOP + table.PROCESS + table.BRAIN + table.POWER_LOOP + table.DEMAND + table.SANDBOX_COUNTS
+        self._published = {part: _GaugeSet(metrics) for part, metrics in PUBLISHED.items()}
+        for gauges in self._published.values():
+            self.registry.register(gauges)
+        own = table.LOOP + table.PROCESS + table.BACKGROUND + table.POWER_LOOP + table.DEMAND + table.SANDBOX_COUNTS
         self._counters = {
             m.name: Counter(m.name, m.help, m.labels, registry=self.registry) for m in _of(own, "counter")
         }
@@ -67,26 +72,9 @@ class Meter:
         }
         self.set("tonnage_build_info", 1, VERSION)
 
-    def publish(self, samples: Iterable[Sample]) -> None:
-        """Replace the gauges of the cluster and its services; call it without samples when this replica does not
-        lead."""
-        self._cluster_gauges.samples = tuple(samples)
-
-    def publish_power(self, samples: Iterable[Sample]) -> None:
-        """Replace the gauges of power, which change more often than cycles run."""
-        self._power_gauges.samples = tuple(samples)
-
-    def publish_scaling(self, samples: Iterable[Sample]) -> None:
-        """Replace the gauges of scaling; call it without samples when this replica does not lead."""
-        self._scaling_gauges.samples = tuple(samples)
-
-    def publish_health(self, samples: Iterable[Sample]) -> None:
-        """Replace the gauges of health; call it without samples when this replica does not lead."""
-        self._health_gauges.samples = tuple(samples)
-
-    def publish_sandboxes(self, samples: Iterable[Sample]) -> None:
-        """Replace the gauges of isolation; call it without samples when this replica does not lead."""
-        self._sandbox_gauges.samples = tuple(samples)
+    def publish(self, part: Part, samples: Iterable[Sample]) -> None:
+        """Replace the gauges of one part; call it without samples when this replica does not lead."""
+        self._published[part].samples = tuple(samples)
 
     def count(self, name: str, *labels: str, by: float = 1) -> None:
         """Add to a counter of the table. With `by` 0 its series begins to exist, so that the first increment is

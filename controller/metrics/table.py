@@ -1,7 +1,8 @@
 """Table of all metrics that Tonnage exposes: name, kind, meaning, labels. No others may be exposed."""
 
+import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 Kind = Literal["counter", "gauge", "histogram"]
 
@@ -27,454 +28,255 @@ class Metric:
     """Upper bucket edges of a histogram; empty for other kinds."""
 
 
-FLEET = (
-    Metric(
-        "tonnage_gpus",
-        "gauge",
-        "Devices by state. Allocated: held by pods. Stranded: idle, but unusable for typical pods (expected value). "
-        "Free: idle and usable. Closed: idle on unschedulable nodes (cordoned, not ready). The sum is all devices.",
-        ("gpu_type", "state"),
-    ),
-    Metric(
-        "tonnage_fleet_cost_dollars_per_hour",
-        "gauge",
-        "Cost of the devices by state, US dollars per hour at the price of their GPUType.",
-        ("gpu_type", "state"),
-    ),
-    Metric("tonnage_nodes", "gauge", "Nodes by state: open (schedulable), closed (cordoned, not ready).", ("state",)),
-    Metric("tonnage_pods", "gauge", "Pods by state: running (holding resources), pending.", ("state",)),
-    Metric(
-        "tonnage_gangs", "gauge", "Gangs by state: running (enough members), pending, empty (without pods).", ("state",)
-    ),
-    Metric(
-        "tonnage_oldest_pending_seconds",
-        "gauge",
-        "Longest time that a pod or gang has been pending since this leader first observed it; 0 when none is pending.",
-        ("kind",),
-    ),
-    Metric("tonnage_unplaced", "gauge", "Pods and gangs that the last plan could not place, by reason.", ("reason",)),
-    Metric("tonnage_findings", "gauge", "Verdicts and forecasts of the last plan, by reason.", ("reason",)),
-    Metric(
-        "tonnage_observed_timestamp_seconds",
-        "gauge",
-        "Time when each part of the cluster was last observed.",
-        ("part",),
-    ),
-)
+BUCKETS = {
+    "tonnage_cycle_seconds": CYCLE_BUCKETS_S,
+    "tonnage_cycle_stage_seconds": CYCLE_BUCKETS_S,
+    "tonnage_pod_wait_seconds": WAIT_BUCKETS_S,
+    "tonnage_api_request_seconds": REQUEST_BUCKETS_S,
+    "tonnage_power_reaction_seconds": REACTION_BUCKETS_S,
+}
+"""Bucket edges of the histograms."""
+_ENTRY = re.compile(r"^(counter|gauge|histogram) (\w+)(?:\{(.+)\})?\n((?:    .+\n)+)", re.MULTILINE)
 
-BATCH = (
-    Metric(
-        "tonnage_batch_cost_dollars_per_hour",
-        "gauge",
-        "Cost of the idle nodes that the last batch uses. Only with the planner `columns`; rung: the highest stage of "
-        "its solver ladder that ran.",
-        ("rung",),
-    ),
-    Metric(
-        "tonnage_batch_cost_bound_dollars_per_hour",
-        "gauge",
-        "Proven lower bound of that cost, for plans that leave out no more pods.",
-        ("rung",),
-    ),
-    Metric(
-        "tonnage_batch_cost_gap_ratio",
-        "gauge",
-        "Fraction of that cost above the proven lower bound; 0: proven cheapest.",
-        ("rung",),
-    ),
-    Metric(
-        "tonnage_batch_left_out_pods",
-        "gauge",
-        "Pods that the last batch left out. short: resources are short beside the others. impossible: no plan could "
-        "start them beside what runs; they are no part of the cost.",
-        ("reason",),
-    ),
-)
 
-SERVICES = (
-    Metric(
-        "tonnage_service_cost_dollars_per_hour",
-        "gauge",
-        "Cost of a service's planned GPU mix, US dollars per hour.",
-        ("model_service",),
-    ),
-    Metric(
-        "tonnage_service_cost_bound_dollars_per_hour",
-        "gauge",
-        "Proven lower bound of the cost of any GPU mix that serves the service.",
-        ("model_service",),
-    ),
-    Metric(
-        "tonnage_service_cost_gap_ratio",
-        "gauge",
-        "Fraction of the cost above the proven lower bound; 0: proven cheapest.",
-        ("model_service",),
-    ),
-    Metric(
-        "tonnage_service_instances",
-        "gauge",
-        "Instances of a service by instance type and state: wanted (by the plan), running.",
-        ("model_service", "instance_type", "state"),
-    ),
-    Metric(
-        "tonnage_service_unplanned",
-        "gauge",
-        "1 for a service without a GPU mix in the last plan, by reason; its instances stay unchanged.",
-        ("model_service", "reason"),
-    ),
-)
+def described(text: str) -> tuple[Metric, ...]:
+    """Metrics that a text describes: a line `kind name{label, label}` for each, and its meaning in indented lines.
 
-AUTOSCALER = (
-    Metric(
-        "tonnage_scaling_replicas",
-        "gauge",
-        "Replicas of a policy's target by state: wanted (by its spec), ready.",
-        ("policy", "state"),
-    ),
-    Metric("tonnage_scaling_load", "gauge", "Last measured load of a policy, in its own unit.", ("policy",)),
-    Metric("tonnage_scaling_capacity", "gauge", "Load that the ready replicas serve within the SLO.", ("policy",)),
-    Metric(
-        "tonnage_scaling_forecast",
-        "gauge",
-        "Forecast of the load at the median lead time, by level of probability: 0.5, 0.9, 0.99.",
-        ("policy", "level"),
-    ),
-    Metric(
-        "tonnage_scaling_lead_seconds",
-        "gauge",
-        "Time from the order of a replica to its readiness, by level of probability: 0.5, 0.95.",
-        ("policy", "level"),
-    ),
-    Metric(
-        "tonnage_scaling_coverage_ratio",
-        "gauge",
-        "Fraction of past loads inside the forecasts' interval, by its nominal percentage: 90, 99.",
-        ("policy", "interval"),
-    ),
-    Metric(
-        "tonnage_scaling_skill_ratio",
-        "gauge",
-        "1 - loss of a policy's forecasts / loss of naive ones; above 0: better than naive.",
-        ("policy",),
-    ),
-    Metric(
-        "tonnage_scaling_cost_dollars_per_hour",
-        "gauge",
-        "Expected cost of replicas: chosen, one_fewer, one_more; load expected to be missed counts as a cost.",
-        ("policy", "replicas"),
-    ),
-    Metric("tonnage_scaling_limited", "gauge", "1 for what limited the decision.", ("policy", "limit")),
-    Metric("tonnage_scaling_sample_age_seconds", "gauge", "Age of the last sample of the load.", ("policy",)),
-    Metric(
-        "tonnage_scaling_metrics_missing",
-        "gauge",
-        "1 while the load of a policy is not measured or stale, else 0; nothing is then scaled down.",
-        ("policy",),
-    ),
-    Metric(
-        "tonnage_scaling_concurrency_limit",
-        "gauge",
-        "Requests that one replica should serve at once (wanted), and those of the limit in force (in_force).",
-        ("policy", "limit"),
-    ),
-    Metric(
-        "tonnage_scaling_concurrency_in_flight",
-        "gauge",
-        "Mean requests that one replica served at once in the last interval of tuning.",
-        ("policy",),
-    ),
-    Metric(
-        "tonnage_scaling_concurrency_latency_seconds",
-        "gauge",
-        "95th percentile of the latency that bounds the concurrency, in the last interval of tuning.",
-        ("policy",),
-    ),
-    Metric(
-        "tonnage_scaling_conflict",
-        "gauge",
-        "1 while another autoscaler scales the target, else 0.",
-        ("policy",),
-    ),
-)
+    Raises ValueError for anything else in the text.
+    """
+    if rest := _ENTRY.sub("", text).strip():
+        raise ValueError(f"no metric: {rest}")
+    return tuple(
+        Metric(
+            name,
+            cast(Kind, kind),
+            " ".join(meaning.split()),
+            tuple(labels.split(", ")) if labels else (),
+            BUCKETS.get(name, ()),
+        )
+        for kind, name, labels, meaning in _ENTRY.findall(text)
+    )
 
-LOOP = (
-    Metric(
-        "tonnage_cycles_total",
-        "counter",
-        "Cycles by result: acted, quiet (nothing to do), blind (the cluster could not be observed), failed.",
-        ("result",),
-    ),
-    Metric("tonnage_cycle_seconds", "histogram", "Duration of a cycle.", (), CYCLE_BUCKETS_S),
-    Metric("tonnage_cycle_stage_seconds", "histogram", "Duration of a stage of a cycle.", ("stage",), CYCLE_BUCKETS_S),
-    Metric(
-        "tonnage_last_cycle_timestamp_seconds",
-        "gauge",
-        "End of the last cycle that observed the cluster, or time when this replica became leader; 0: never led.",
-    ),
-    Metric(
-        "tonnage_actions_total",
-        "counter",
-        "Actions by result: done; failed; skipped after a failure; stuck (the rollback of a partly placed gang or of "
-        "an unbound pod failed).",
-        ("action", "result"),
-    ),
-    Metric(
-        "tonnage_guard_refusals_total", "counter", "Actions that the guard removed from plans, by reason.", ("reason",)
-    ),
-    Metric(
-        "tonnage_decider_failures_total",
-        "counter",
-        "Plans that were made without a decider because it failed by a bug, by decider.",
-        ("decider",),
-    ),
-    Metric(
-        "tonnage_plans_out_of_time_total",
-        "counter",
-        "Plans that the deadline cut short, by what was cut: the machine was too slow or too busy.",
-        ("reason",),
-    ),
-    Metric(
-        "tonnage_pod_wait_seconds",
-        "histogram",
-        "Time from the first observation of a pending pod by this leader until it was placed.",
-        (),
-        WAIT_BUCKETS_S,
-    ),
-)
 
-PROCESS = (
-    Metric("tonnage_leader", "gauge", "1 in the replica that holds the Lease and writes, 0 in others."),
-    Metric("tonnage_lease_epoch", "gauge", "Lease epoch: number of changes of the leader; stamped on every write."),
-    Metric(
-        "tonnage_fenced_writes_total",
-        "counter",
-        "Writes that the API server refused because another replica leads.",
-    ),
-    Metric("tonnage_api_requests_total", "counter", "Requests to the Kubernetes API.", ("verb", "code")),
-    Metric(
-        "tonnage_api_writes_total",
-        "counter",
-        "Writes to the Kubernetes API by resource; updates are renewals of the Lease.",
-        ("resource", "verb"),
-    ),
-    Metric(
-        "tonnage_api_request_seconds",
-        "histogram",
-        "Duration of requests to the Kubernetes API, without watches, which stay open.",
-        ("verb",),
-        REQUEST_BUCKETS_S,
-    ),
-    Metric("tonnage_build_info", "gauge", "Always 1, with the running version as a label.", ("version",)),
-)
+FLEET = described("""
+gauge tonnage_gpus{gpu_type, state}
+    Devices by state. Allocated: held by pods. Stranded: idle, but unusable for typical pods (expected value). Free:
+    idle and usable. Closed: idle on unschedulable nodes (cordoned, not ready). The sum is all devices.
+gauge tonnage_fleet_cost_dollars_per_hour{gpu_type, state}
+    Cost of the devices by state, US dollars per hour at the price of their GPUType.
+gauge tonnage_nodes{state}
+    Nodes by state: open (schedulable), closed (cordoned, not ready).
+gauge tonnage_pods{state}
+    Pods by state: running (holding resources), pending.
+gauge tonnage_gangs{state}
+    Gangs by state: running (enough members), pending, empty (without pods).
+gauge tonnage_oldest_pending_seconds{kind}
+    Longest time that a pod or gang has been pending since this leader first observed it; 0 when none is pending.
+gauge tonnage_unplaced{reason}
+    Pods and gangs that the last plan could not place, by reason.
+gauge tonnage_findings{reason}
+    Verdicts and forecasts of the last plan, by reason.
+gauge tonnage_observed_timestamp_seconds{part}
+    Time when each part of the cluster was last observed.
+""")
 
-BRAIN = (
-    Metric(
-        "tonnage_brain_up",
-        "gauge",
-        "1 while the brain (the planner process on Ray) is up and its circuit breaker closed; 0 also without a brain.",
-    ),
-    Metric(
-        "tonnage_brain_plans_total", "counter", "Plans by where they were made: ray, or local (this process).", ("by",)
-    ),
-    Metric(
-        "tonnage_brain_fallbacks_total",
-        "counter",
-        "Plans made locally, by reason: away, starting, deadline, distrusted (too many were late, or one was unusable),"
-        " infeasible (the guard refuses most of it), lost, busy, ...",
-        ("reason",),
-    ),
-    Metric(
-        "tonnage_brain_restarts_total",
-        "counter",
-        "Brain processes that were replaced by a new one, by reason.",
-        ("reason",),
-    ),
-    Metric("tonnage_brain_late_answers_total", "counter", "Answers of the brain that came too late and were dropped."),
-    Metric("tonnage_brain_planners", "gauge", "Planners on Ray that respond."),
-    Metric("tonnage_brain_planner_restarts", "gauge", "Restarts of planners since the brain is up."),
-    Metric("tonnage_brain_handover_seconds", "gauge", "Time to encode the last snapshot for the brain."),
-    Metric(
-        "tonnage_brain_slot_up",
-        "gauge",
-        "1 while the actor of a background decider responds on Ray; slot: the name of the background decider.",
-        ("slot",),
-    ),
-    Metric(
-        "tonnage_brain_slot_thoughts_total",
-        "counter",
-        "Proposals of a background decider by where they were made: ray, or local (this process).",
-        ("slot", "by"),
-    ),
-    Metric(
-        "tonnage_brain_slot_failures_total",
-        "counter",
-        "Runs of a background decider without a proposal, by reason: deadline, error, lost, silent, stuck, ...",
-        ("slot", "reason"),
-    ),
-    Metric(
-        "tonnage_brain_slot_actions_total",
-        "counter",
-        "Actions of a background decider that were added to plans.",
-        ("slot",),
-    ),
-)
+BATCH = described("""
+gauge tonnage_batch_cost_dollars_per_hour{rung}
+    Cost of the idle nodes that the last batch uses. Only with the planner `columns`; rung: the highest stage of its
+    solver ladder that ran.
+gauge tonnage_batch_cost_bound_dollars_per_hour{rung}
+    Proven lower bound of that cost, for plans that leave out no more pods.
+gauge tonnage_batch_cost_gap_ratio{rung}
+    Fraction of that cost above the proven lower bound; 0: proven cheapest.
+gauge tonnage_batch_left_out_pods{reason}
+    Pods that the last batch left out. short: resources are short beside the others. impossible: no plan could start
+    them beside what runs; they are no part of the cost.
+""")
 
-POWER = (
-    Metric(
-        "tonnage_power_draw_watts",
-        "gauge",
-        "Power drawn in a PowerDomain now: readings, the worst case of stale devices, and otherWatts.",
-        ("power_domain",),
-    ),
-    Metric(
-        "tonnage_power_worst_watts",
-        "gauge",
-        "Worst-case power of a PowerDomain: all power that was granted and may still be in force.",
-        ("power_domain",),
-    ),
-    Metric(
-        "tonnage_power_headroom_watts",
-        "gauge",
-        "Power that new work may use: the budget less the draw and its measured spike; negative when over the budget.",
-        ("power_domain",),
-    ),
-    Metric("tonnage_power_budget_watts", "gauge", "Power budget in force.", ("power_domain",)),
-    Metric(
-        "tonnage_power_brake",
-        "gauge",
-        "1 while a hardware power brake is inferred: the draw was near the budget, and most devices now draw far less.",
-        ("power_domain",),
-    ),
-    Metric(
-        "tonnage_power_devices",
-        "gauge",
-        "Devices by state: free (not limited), held_back (limited), stale (no readings), "
-        "disobedient (above their limit). The sum is all devices.",
-        ("power_domain", "state"),
-    ),
-    Metric(
-        "tonnage_power_short_watts",
-        "gauge",
-        "Power that devices of a class need and are not granted.",
-        ("power_domain", "power_class"),
-    ),
-)
+SERVICES = described("""
+gauge tonnage_service_cost_dollars_per_hour{model_service}
+    Cost of a service's planned GPU mix, US dollars per hour.
+gauge tonnage_service_cost_bound_dollars_per_hour{model_service}
+    Proven lower bound of the cost of any GPU mix that serves the service.
+gauge tonnage_service_cost_gap_ratio{model_service}
+    Fraction of the cost above the proven lower bound; 0: proven cheapest.
+gauge tonnage_service_instances{model_service, instance_type, state}
+    Instances of a service by instance type and state: wanted (by the plan), running.
+gauge tonnage_service_unplanned{model_service, reason}
+    1 for a service without a GPU mix in the last plan, by reason; its instances stay unchanged.
+""")
 
-POWER_LOOP = (
-    Metric("tonnage_power_agents", "gauge", "Node agents that are connected."),
-    Metric("tonnage_power_reports_total", "counter", "Valid reports of node agents."),
-    Metric("tonnage_power_leases_total", "counter", "Power leases sent to node agents."),
-    Metric(
-        "tonnage_power_messages_refused_total",
-        "counter",
-        "Messages of node agents that were refused, by reason.",
-        ("reason",),
-    ),
-    Metric("tonnage_power_failed_turns_total", "counter", "Turns of the power loop that failed by a bug."),
-    Metric(
-        "tonnage_power_reaction_seconds",
-        "histogram",
-        "Time from the receipt of a report until the resulting lease was sent.",
-        (),
-        REACTION_BUCKETS_S,
-    ),
-    Metric("tonnage_power_turn_seconds", "gauge", "Duration of the last turn of the power loop."),
-    Metric(
-        "tonnage_power_last_turn_timestamp_seconds",
-        "gauge",
-        "End of the last turn of the power loop; 0 in a replica that does not lead, or when power is disabled.",
-    ),
-)
+AUTOSCALER = described("""
+gauge tonnage_scaling_replicas{policy, state}
+    Replicas of a policy's target by state: wanted (by its spec), ready.
+gauge tonnage_scaling_load{policy}
+    Last measured load of a policy, in its own unit.
+gauge tonnage_scaling_capacity{policy}
+    Load that the ready replicas serve within the SLO.
+gauge tonnage_scaling_forecast{policy, level}
+    Forecast of the load at the median lead time, by level of probability: 0.5, 0.9, 0.99.
+gauge tonnage_scaling_lead_seconds{policy, level}
+    Time from the order of a replica to its readiness, by level of probability: 0.5, 0.95.
+gauge tonnage_scaling_coverage_ratio{policy, interval}
+    Fraction of past loads inside the forecasts' interval, by its nominal percentage: 90, 99.
+gauge tonnage_scaling_skill_ratio{policy}
+    1 - loss of a policy's forecasts / loss of naive ones; above 0: better than naive.
+gauge tonnage_scaling_cost_dollars_per_hour{policy, replicas}
+    Expected cost of replicas: chosen, one_fewer, one_more; load expected to be missed counts as a cost.
+gauge tonnage_scaling_limited{policy, limit}
+    1 for what limited the decision.
+gauge tonnage_scaling_sample_age_seconds{policy}
+    Age of the last sample of the load.
+gauge tonnage_scaling_metrics_missing{policy}
+    1 while the load of a policy is not measured or stale, else 0; nothing is then scaled down.
+gauge tonnage_scaling_concurrency_limit{policy, limit}
+    Requests that one replica should serve at once (wanted), and those of the limit in force (in_force).
+gauge tonnage_scaling_concurrency_in_flight{policy}
+    Mean requests that one replica served at once in the last interval of tuning.
+gauge tonnage_scaling_concurrency_latency_seconds{policy}
+    95th percentile of the latency that bounds the concurrency, in the last interval of tuning.
+gauge tonnage_scaling_conflict{policy}
+    1 while another autoscaler scales the target, else 0.
+""")
 
-SCALING = (
-    Metric(
-        "tonnage_desired_replicas",
-        "gauge",
-        "Recommended replicas of a ScalingPolicy, as the external metric of the same name has them.",
-        ("policy",),
-    ),
-)
+LOOP = described("""
+counter tonnage_cycles_total{result}
+    Cycles by result: acted, quiet (nothing to do), blind (the cluster could not be observed), failed.
+histogram tonnage_cycle_seconds
+    Duration of a cycle.
+histogram tonnage_cycle_stage_seconds{stage}
+    Duration of a stage of a cycle.
+gauge tonnage_last_cycle_timestamp_seconds
+    End of the last cycle that observed the cluster, or time when this replica became leader; 0: never led.
+counter tonnage_actions_total{action, result}
+    Actions by result: done; failed; skipped after a failure; stuck (the rollback of a partly placed gang or of an
+    unbound pod failed).
+counter tonnage_guard_refusals_total{reason}
+    Actions that the guard removed from plans, by reason.
+counter tonnage_decider_failures_total{decider}
+    Plans that were made without a decider because it failed by a bug, by decider.
+counter tonnage_plans_out_of_time_total{reason}
+    Plans that the deadline cut short, by what was cut: the machine was too slow or too busy.
+histogram tonnage_pod_wait_seconds
+    Time from the first observation of a pending pod by this leader until it was placed.
+""")
 
-DEMAND = (
-    Metric(
-        "tonnage_demand_readings_total",
-        "counter",
-        "Readings of the sources of demand, by source (prometheus, custom, push) and result: ok, or the reason why a "
-        "reading failed, as in the condition MetricsAvailable.",
-        ("source", "result"),
-    ),
-)
+PROCESS = described("""
+gauge tonnage_leader
+    1 in the replica that holds the Lease and writes, 0 in others.
+gauge tonnage_lease_epoch
+    Lease epoch: number of changes of the leader; stamped on every write.
+counter tonnage_fenced_writes_total
+    Writes that the API server refused because another replica leads.
+counter tonnage_api_requests_total{verb, code}
+    Requests to the Kubernetes API.
+counter tonnage_api_writes_total{resource, verb}
+    Writes to the Kubernetes API by resource; updates are renewals of the Lease.
+histogram tonnage_api_request_seconds{verb}
+    Duration of requests to the Kubernetes API, without watches, which stay open.
+gauge tonnage_build_info{version}
+    Always 1, with the running version as a label.
+""")
 
-HEALTH = (
-    Metric("tonnage_health_incidents", "gauge", "Open FaultIncidents by phase.", ("phase",)),
-    Metric("tonnage_health_nodes_out", "gauge", "Nodes with a taint of ours: in quarantine, on probation.", ("state",)),
-    Metric(
-        "tonnage_health_waiting",
-        "gauge",
-        "Open FaultIncidents by what keeps them from acting: the reason of their condition Waiting; Nothing: they act.",
-        ("reason",),
-    ),
-    Metric(
-        "tonnage_health_heard_share",
-        "gauge",
-        "Share of the nodes under recorded jobs whose agents are heard; below a policy's heardShare nothing is begun.",
-    ),
-    Metric(
-        "tonnage_health_verdicts",
-        "gauge",
-        "Verdicts on jobs since this leader began, by syndrome or cause.",
-        ("verdict",),
-    ),
-    Metric(
-        "tonnage_health_refused",
-        "gauge",
-        "Reports and records that were not taken since this leader began, by cause.",
-        ("cause",),
-    ),
-    Metric(
-        "tonnage_health_probes",
-        "gauge",
-        "Suspected faults of the network that pair probes have answered since this leader began, by answer: nic, link, "
-        "sound, or open.",
-        ("answer",),
-    ),
-)
+BACKGROUND = described("""
+gauge tonnage_background_up
+    1 while the driver of background work is up; 0 also while there is no work for it, and in a replica that does not
+    lead.
+gauge tonnage_background_tasks_open
+    Background tasks without a result.
+counter tonnage_background_tasks_total{kind, result}
+    Background tasks that ended, by kind and result: done, failed.
+counter tonnage_background_restarts_total{reason}
+    Drivers of background work that were lost, by reason; their open tasks are given to the next one.
+""")
+
+POWER = described("""
+gauge tonnage_power_draw_watts{power_domain}
+    Power drawn in a PowerDomain now: readings, the worst case of stale devices, and otherWatts.
+gauge tonnage_power_worst_watts{power_domain}
+    Worst-case power of a PowerDomain: all power that was granted and may still be in force.
+gauge tonnage_power_headroom_watts{power_domain}
+    Power that new work may use: the budget less the draw and its measured spike; negative when over the budget.
+gauge tonnage_power_budget_watts{power_domain}
+    Power budget in force.
+gauge tonnage_power_brake{power_domain}
+    1 while a hardware power brake is inferred: the draw was near the budget, and most devices now draw far less.
+gauge tonnage_power_devices{power_domain, state}
+    Devices by state: free (not limited), held_back (limited), stale (no readings), disobedient (above their limit).
+    The sum is all devices.
+gauge tonnage_power_short_watts{power_domain, power_class}
+    Power that devices of a class need and are not granted.
+""")
+
+POWER_LOOP = described("""
+gauge tonnage_power_agents
+    Node agents that are connected.
+counter tonnage_power_reports_total
+    Valid reports of node agents.
+counter tonnage_power_leases_total
+    Power leases sent to node agents.
+counter tonnage_power_messages_refused_total{reason}
+    Messages of node agents that were refused, by reason.
+counter tonnage_power_failed_turns_total
+    Turns of the power loop that failed by a bug.
+histogram tonnage_power_reaction_seconds
+    Time from the receipt of a report until the resulting lease was sent.
+gauge tonnage_power_turn_seconds
+    Duration of the last turn of the power loop.
+gauge tonnage_power_last_turn_timestamp_seconds
+    End of the last turn of the power loop; 0 in a replica that does not lead, or when power is disabled.
+""")
+
+SCALING = described("""
+gauge tonnage_desired_replicas{policy}
+    Recommended replicas of a ScalingPolicy, as the external metric of the same name has them.
+""")
+
+DEMAND = described("""
+counter tonnage_demand_readings_total{source, result}
+    Readings of the sources of demand, by source (prometheus, custom, push) and result: ok, or the reason why a
+    reading failed, as in the condition MetricsAvailable.
+""")
+
+HEALTH = described("""
+gauge tonnage_health_incidents{phase}
+    Open FaultIncidents by phase.
+gauge tonnage_health_nodes_out{state}
+    Nodes with a taint of ours: in quarantine, on probation.
+gauge tonnage_health_waiting{reason}
+    Open FaultIncidents by what keeps them from acting: the reason of their condition Waiting; Nothing: they act.
+gauge tonnage_health_heard_share
+    Share of the nodes under recorded jobs whose agents are heard; below a policy's heardShare nothing is begun.
+gauge tonnage_health_verdicts{verdict}
+    Verdicts on jobs since this leader began, by syndrome or cause.
+gauge tonnage_health_refused{cause}
+    Reports and records that were not taken since this leader began, by cause.
+gauge tonnage_health_probes{answer}
+    Suspected faults of the network that pair probes have answered since this leader began, by answer: nic, link,
+    sound, or open.
+""")
 """Health of jobs and nodes, published together by the leader."""
 
-SANDBOXES = (
-    Metric(
-        "tonnage_sandboxes",
-        "gauge",
-        "Running pods that a SandboxPolicy covers, by state: controlled, uncontrolled.",
-        ("policy", "state"),
-    ),
-    Metric("tonnage_sandbox_calls", "gauge", "Tool calls by state: running, queued, frozen.", ("policy", "state")),
-    Metric(
-        "tonnage_sandbox_memory_bytes",
-        "gauge",
-        "Memory held by agents' own processes (agents) and leased to tool calls (calls).",
-        ("policy", "kind"),
-    ),
-    Metric("tonnage_sandbox_nodes", "gauge", "Nodes by level of isolation: full, observe, none.", ("level",)),
-    Metric(
-        "tonnage_sandbox_node_bytes",
-        "gauge",
-        "Memory of all nodes for sandboxes: budget, and the part that is reserved.",
-        ("kind",),
-    ),
-)
+SANDBOXES = described("""
+gauge tonnage_sandboxes{policy, state}
+    Running pods that a SandboxPolicy covers, by state: controlled, uncontrolled.
+gauge tonnage_sandbox_calls{policy, state}
+    Tool calls by state: running, queued, frozen.
+gauge tonnage_sandbox_memory_bytes{policy, kind}
+    Memory held by agents' own processes (agents) and leased to tool calls (calls).
+gauge tonnage_sandbox_nodes{level}
+    Nodes by level of isolation: full, observe, none.
+gauge tonnage_sandbox_node_bytes{kind}
+    Memory of all nodes for sandboxes: budget, and the part that is reserved.
+""")
 
-SANDBOX_COUNTS = (
-    Metric(
-        "tonnage_sandbox_happenings_total",
-        "counter",
-        "What happened to tool calls (ToolCallKilled, Frozen, Throttled, Refused) and agents (AgentKilled), by reason.",
-        ("policy", "what", "reason"),
-    ),
-)
+SANDBOX_COUNTS = described("""
+counter tonnage_sandbox_happenings_total{policy, what, reason}
+    What happened to tool calls (ToolCallKilled, Frozen, Refused) and agents (AgentKilled), by reason.
+""")
 
 METRICS = (
-    *(FLEET + BATCH + SERVICES + AUTOSCALER + LOOP + PROCESS + BRAIN),
+    *(FLEET + BATCH + SERVICES + AUTOSCALER + LOOP + PROCESS + BACKGROUND),
     *(POWER + POWER_LOOP + SCALING + DEMAND + HEALTH + SANDBOXES + SANDBOX_COUNTS),
 )
 

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from controller.objects.documents import at
+
 Map = Mapping[str, Any]
 
 
@@ -23,16 +25,14 @@ def claims_of(pod: Map, owner: Map | None = None) -> Iterator[dict[str, Any]]:
     for of, content in _templates(owner or {}):
         yield _claim(f"{of}-{name}", pod, content)
     for volume in _volumes(pod):
-        ephemeral = volume.get("ephemeral")
-        template = ephemeral.get("volumeClaimTemplate") if isinstance(ephemeral, Mapping) else None
+        template = at(volume, "ephemeral", "volumeClaimTemplate")
         if isinstance(template, Mapping):
             own = [{"kind": "Pod", "name": name, "controller": True}]
             yield _claim(f"{name}-{volume.get('name')}", pod, template, ownerReferences=own)
 
 
 def _claim(name: str, pod: Map, template: Map, **metadata: object) -> dict[str, Any]:
-    written = template.get("metadata")
-    annotations = written.get("annotations", {}) if isinstance(written, Mapping) else {}
+    annotations = at(template, "metadata", "annotations") or {}
     namespace = pod["metadata"].get("namespace", "default")
     return {
         "apiVersion": "v1",
@@ -44,15 +44,12 @@ def _claim(name: str, pod: Map, template: Map, **metadata: object) -> dict[str, 
 
 def _templates(owner: Map) -> Iterator[tuple[str, Map]]:
     """Names and contents of a StatefulSet's templates."""
-    spec = owner.get("spec") if owner.get("kind") == "StatefulSet" else None
-    written = spec.get("volumeClaimTemplates") if isinstance(spec, Mapping) else None
+    written = at(owner, "spec", "volumeClaimTemplates") if owner.get("kind") == "StatefulSet" else None
     for each in written if isinstance(written, list) else ():
-        metadata = each.get("metadata") if isinstance(each, Mapping) else None
-        if isinstance(metadata, Mapping) and metadata.get("name"):
-            yield str(metadata["name"]), each
+        if name := at(each, "metadata", "name"):
+            yield str(name), each
 
 
 def _volumes(pod: Map) -> list[Map]:
-    spec = pod.get("spec")
-    written = spec.get("volumes") if isinstance(spec, Mapping) else None
+    written = at(pod, "spec", "volumes")
     return [each for each in written if isinstance(each, Mapping)] if isinstance(written, list) else []

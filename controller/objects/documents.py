@@ -35,8 +35,7 @@ class Document:
     @property
     def is_from_cluster(self) -> bool:
         """Whether an API server wrote the object: it has given it a uid."""
-        metadata = self.content.get("metadata") if isinstance(self.content, Mapping) else None
-        return isinstance(metadata, Mapping) and bool(metadata.get("uid"))
+        return bool(at(self.content, "metadata", "uid"))
 
     def place(self, subject: str = "", path: Path = ()) -> str:
         """Place for an error message: `fleet.yaml, document 2 (line 14), GPUType/a100, spec.memory`."""
@@ -47,6 +46,18 @@ class Document:
             dotted(path),
         )
         return ", ".join(part for part in parts if part)
+
+
+def at(value: object, *path: str | int) -> Any:
+    """Value at a path of plain data; None where there is nothing, or something else on the way."""
+    for part in path:
+        if isinstance(value, Mapping):
+            value = value.get(part)
+        elif isinstance(value, list) and isinstance(part, int):
+            value = value[part]
+        else:
+            return None
+    return value
 
 
 def dotted(path: Path) -> str:
@@ -289,9 +300,7 @@ def _tree_mistakes(tree: Any, place: str) -> Iterator[Mistake]:
 
 def _unlisted(document: Document) -> Iterator[Document]:
     """Objects of a `kind: List` (or NodeList, PodList, ...), or the document itself."""
-    content = document.content
-    kind = content.get("kind") if isinstance(content, Mapping) else None
-    items = content.get("items") if isinstance(content, Mapping) else None
+    content, kind, items = document.content, at(document.content, "kind"), at(document.content, "items")
     if not (isinstance(kind, str) and kind.endswith("List") and isinstance(items, list)):
         yield document
         return

@@ -28,9 +28,9 @@ from controller.api.model_profile import ModelProfile
 from controller.api.model_service import ModelService
 from controller.objects import claim_templates, pod_templates
 from controller.objects.accelerators import accelerators_in
-from controller.objects.documents import Document, read_documents
+from controller.objects.documents import Document, at, read_documents
 from controller.objects.priorities import with_priorities
-from controller.objects.read import Note, Read, checked
+from controller.objects.read import Note, PlainObject, Read, checked
 
 BESIDE_PODS: Mapping[tuple[str, str], bool] = {
     ("v1", "Namespace"): False,
@@ -50,19 +50,6 @@ it, unless they ask for GPUs."""
 
 _STRUCTS: Mapping[type, type[Any]] = {core_v1.NODE.model: structs.Node, core_v1.POD.model: structs.Pod}
 """Structs of the core/v1 kinds: the models only validate a manifest, which is then decoded as the API server's data."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlainObject:
-    """Object of a kind in BESIDE_PODS, as it is written, without nulls."""
-
-    kind: str
-    name: str
-    """`name`, or `namespace/name` where the kind has namespaces."""
-    content: Mapping[str, Any]
-    document: Document
-    is_made: bool = False
-    """Whether a controller would make it; one that is written counts instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,10 +176,9 @@ def _named(documents: Iterable[Document]) -> Iterator[Document]:
     """The documents, with a name for each object that has only a `generateName`: a number that its place decides."""
     counts: Counter[tuple[str, str]] = Counter()
     for document in documents:
-        content = document.content
-        metadata = content.get("metadata") if isinstance(content, Mapping) else None
-        prefix = metadata.get("generateName") if isinstance(metadata, Mapping) else None
-        if isinstance(metadata, Mapping) and isinstance(prefix, str) and not metadata.get("name"):
+        content, metadata = document.content, at(document.content, "metadata")
+        prefix = at(metadata, "generateName")
+        if isinstance(prefix, str) and not metadata.get("name"):
             counts[str(content.get("kind")), prefix] += 1
             name = f"{prefix[:LONGEST_BASE]}{counts[str(content.get('kind')), prefix]:05d}"
             rest = {key: value for key, value in metadata.items() if key != "generateName"}
@@ -227,9 +213,8 @@ def _group_objects(content: object) -> Iterator[GroupObject]:
     metadata = plain.get("metadata")
     if kind is None or not isinstance(metadata, Mapping):
         return
-    spec, status = plain.get("spec"), {} if derived else plain.get("status")
-    for key in derived.spec[1:] if derived else ():
-        spec = spec.get(key) if isinstance(spec, Mapping) else None
+    spec = at(plain, *(derived.spec if derived else ("spec",)))
+    status = {} if derived else plain.get("status")
     full = f"{metadata.get('namespace', 'default')}/{metadata.get('name')}"
     maps = (each if isinstance(each, Mapping) else {} for each in (spec, status))
     yield GroupObject(kind.called, full, *maps)
@@ -268,11 +253,11 @@ def _objects(document: Document, kinds: Sequence[Kind], *, makes_pods: bool) -> 
 def _plain(document: Document, *, is_namespaced: bool) -> PlainObject | Mistake:
     """An object of a kind in BESIDE_PODS."""
     content = validation.without_nulls(document.content)
-    metadata = content.get("metadata")
-    if not isinstance(metadata, Mapping) or not metadata.get("name"):
+    name = at(content, "metadata", "name")
+    if not name:
         return Mistake(document.place(path=("metadata", "name")), "is missing", "")
-    within = f"{metadata.get('namespace', 'default')}/" if is_namespaced else ""
-    return PlainObject(content["kind"], f"{within}{metadata['name']}", content, document)
+    within = f"{content['metadata'].get('namespace', 'default')}/" if is_namespaced else ""
+    return PlainObject(content["kind"], f"{within}{name}", content, document)
 
 
 _NOT_PLANNED = {
@@ -302,8 +287,7 @@ def _not_planned(content: Mapping[str, Any], code: str) -> LeftOut | Ignored:
 def _made_claims(document: Document, owner: Mapping[str, Any] | None = None) -> Iterator[PlainObject]:
     """Claims that controllers would make for the pod of a document."""
     pod = validation.without_nulls(document.content)
-    metadata = pod.get("metadata")
-    if isinstance(metadata, Mapping) and metadata.get("name"):
+    if at(pod, "metadata", "name"):
         for claim in claim_templates.claims_of(pod, owner):
             name = f"{claim['metadata']['namespace']}/{claim['metadata']['name']}"
             yield PlainObject(claim["kind"], name, claim, document, is_made=True)
@@ -313,8 +297,7 @@ def _made_pods(document: Document, *, makes_pods: bool) -> Iterator[Found]:
     """Pods that a controller would make of an object. One from a cluster has its pods there."""
     content = validation.without_nulls(document.content)
     called = f"{content['kind']} ({content['apiVersion']})"
-    metadata = content.get("metadata")
-    if not isinstance(metadata, Mapping) or not metadata.get("name"):
+    if not at(content, "metadata", "name"):
         yield Mistake(document.place(path=("metadata", "name")), "is missing", "")
         return
     if document.is_from_cluster:
@@ -385,7 +368,5 @@ def _validated(document: Document, kind: Kind) -> Iterator[Read[Any] | Mistake]:
 
 def _name_in(content: Mapping[str, Any], kind: Kind) -> str:
     """Name for messages of an object that may be invalid anywhere."""
-    metadata = content.get("metadata")
-    metadata = metadata if isinstance(metadata, Mapping) else {}
-    name = str(metadata.get("name", "(no name)"))
-    return f"{metadata.get('namespace', 'default')}/{name}" if kind.is_namespaced else name
+    name = str(at(content, "metadata", "name") or "(no name)")
+    return f"{at(content, 'metadata', 'namespace') or 'default'}/{name}" if kind.is_namespaced else name

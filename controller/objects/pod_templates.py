@@ -9,6 +9,7 @@ from typing import Any
 
 from controller.api.foreign_kinds import KUBEFLOW_JOBS
 from controller.api.rule import Path
+from controller.objects.documents import at
 
 MOST_PODS = 10_000
 """Maximum number of pods made of one object: as many as a plan of files is meant for."""
@@ -65,7 +66,7 @@ def is_suspended(content: Map) -> bool:
     """Whether a controller makes no pods of an object before somebody resumes it."""
     derived = derived_from(content)
     paths: list[Path] = [("spec",), ("spec", "runPolicy"), *([derived.spec] if derived else [])]
-    return any(_at(content, *path, "suspend") is True for path in paths)
+    return any(at(content, *path, "suspend") is True for path in paths)
 
 
 def members_of(content: Map) -> Iterator[TemplatedPod]:
@@ -75,51 +76,40 @@ def members_of(content: Map) -> Iterator[TemplatedPod]:
 
 
 def _name(content: Map) -> str:
-    return str(_at(content, "metadata", "name") or "")
-
-
-def _at(value: object, *keys: str | int) -> Any:
-    for key in keys:
-        if isinstance(value, Mapping):
-            value = value.get(key)
-        elif isinstance(value, list) and isinstance(key, int):
-            value = value[key]
-        else:
-            return None
-    return value
+    return str(at(content, "metadata", "name") or "")
 
 
 def _replicas(content: Map) -> Iterator[TemplatedPod]:
-    for n in range(count_of(_at(content, "spec", "replicas"))):
+    for n in range(count_of(at(content, "spec", "replicas"))):
         yield TemplatedPod(f"{_name(content)}-{n}", ("spec", "template"))
 
 
 def _job(content: Map) -> Iterator[TemplatedPod]:
-    yield from _pods_of_job(_at(content, "spec"), _name(content), ("spec",))
+    yield from _pods_of_job(at(content, "spec"), _name(content), ("spec",))
 
 
 def _pods_of_job(spec: object, name: str, path: Path, labels: Map | None = None) -> Iterator[TemplatedPod]:
-    parallelism = count_of(_at(spec, "parallelism"))
-    for n in range(min(parallelism, count_of(_at(spec, "completions"), parallelism))):
+    parallelism = count_of(at(spec, "parallelism"))
+    for n in range(min(parallelism, count_of(at(spec, "completions"), parallelism))):
         yield TemplatedPod(f"{name}-{n}", (*path, "template"), {"batch.kubernetes.io/job-name": name, **(labels or {})},
                      owner="Job")  # fmt: skip
 
 
 def _job_set(content: Map) -> Iterator[TemplatedPod]:
     name = _name(content)
-    for place, job in enumerate(_at(content, "spec", "replicatedJobs") or ()):
-        role = str(_at(job, "name"))
+    for place, job in enumerate(at(content, "spec", "replicatedJobs") or ()):
+        role = str(at(job, "name"))
         labels = {"jobset.sigs.k8s.io/jobset-name": name, "jobset.sigs.k8s.io/replicatedjob-name": role}
         path = ("spec", "replicatedJobs", place, "template", "spec")
-        for n in range(count_of(_at(job, "replicas"))):
-            yield from _pods_of_job(_at(job, "template", "spec"), f"{name}-{role}-{n}", path, labels)
+        for n in range(count_of(at(job, "replicas"))):
+            yield from _pods_of_job(at(job, "template", "spec"), f"{name}-{role}-{n}", path, labels)
 
 
 def _leader_worker_set(content: Map) -> Iterator[TemplatedPod]:
-    name, spec = _name(content), _at(content, "spec", "leaderWorkerTemplate")
-    size = count_of(_at(spec, "size"))
-    leader = "leaderTemplate" if _at(spec, "leaderTemplate") is not None else "workerTemplate"
-    for group in range(count_of(_at(content, "spec", "replicas"))):
+    name, spec = _name(content), at(content, "spec", "leaderWorkerTemplate")
+    size = count_of(at(spec, "size"))
+    leader = "leaderTemplate" if at(spec, "leaderTemplate") is not None else "workerTemplate"
+    for group in range(count_of(at(content, "spec", "replicas"))):
         for worker in range(size):
             labels = {
                 "leaderworkerset.sigs.k8s.io/name": name,
@@ -135,23 +125,23 @@ def _leader_worker_set(content: Map) -> Iterator[TemplatedPod]:
 def _ray_cluster(content: Map) -> Iterator[TemplatedPod]:
     derived = derived_from(content)
     root: Path = derived.spec if derived else ("spec",)
-    spec, labels = _at(content, *root), {"ray.io/cluster": _name(content)}
+    spec, labels = at(content, *root), {"ray.io/cluster": _name(content)}
     if spec is None:
         return
     head = {**labels, "ray.io/group": "headgroup"}
     yield TemplatedPod(f"{_name(content)}-head", (*root, "headGroupSpec", "template"), head, owner="RayCluster")
-    for place, group in enumerate(_at(spec, "workerGroupSpecs") or ()):
-        fewest = count_of(_at(group, "minReplicas"), 0)
-        hosts = count_of(_at(group, "numOfHosts"))
-        workers = 0 if _at(group, "suspend") is True else max(fewest, count_of(_at(group, "replicas"), fewest)) * hosts
+    for place, group in enumerate(at(spec, "workerGroupSpecs") or ()):
+        fewest = count_of(at(group, "minReplicas"), 0)
+        hosts = count_of(at(group, "numOfHosts"))
+        workers = 0 if at(group, "suspend") is True else max(fewest, count_of(at(group, "replicas"), fewest)) * hosts
         for n in range(workers):
-            template, name = (*root, "workerGroupSpecs", place, "template"), str(_at(group, "groupName"))
+            template, name = (*root, "workerGroupSpecs", place, "template"), str(at(group, "groupName"))
             of = {**labels, "ray.io/group": name}
             yield TemplatedPod(f"{_name(content)}-{name}-{n}", template, of, owner="RayCluster")
 
 
 def _kubeflow_job(content: Map) -> Iterator[TemplatedPod]:
-    spec, name = _at(content, "spec"), _name(content)
+    spec, name = at(content, "spec"), _name(content)
     if not isinstance(spec, Mapping):
         return
     for field_name, roles in spec.items():
@@ -162,7 +152,7 @@ def _kubeflow_job(content: Map) -> Iterator[TemplatedPod]:
                 "training.kubeflow.org/job-name": name,
                 "training.kubeflow.org/replica-type": str(role).lower(),
             }
-            for n in range(count_of(_at(each, "replicas"))):
+            for n in range(count_of(at(each, "replicas"))):
                 yield TemplatedPod(f"{name}-{str(role).lower()}-{n}", ("spec", field_name, role, "template"), labels)
 
 
@@ -183,19 +173,18 @@ _MEMBERS = {
 
 def pod_from(content: Map, member: TemplatedPod) -> dict[str, Any]:
     """Pod as a manifest. Raises ValueError where the template is missing."""
-    template = _at(content, *member.template)
+    template = at(content, *member.template)
     if not isinstance(template, Mapping):
         raise ValueError(f"has no {'.'.join(map(str, member.template))}")
-    metadata = template.get("metadata") if isinstance(template.get("metadata"), Mapping) else {}
-    namespace = _at(content, "metadata", "namespace")
+    namespace = at(content, "metadata", "namespace")
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
             "name": member.name,
             **({"namespace": namespace} if namespace is not None else {}),
-            "labels": {**_plain_map(_at(metadata, "labels")), **member.labels},
-            "annotations": {**_plain_map(_at(metadata, "annotations")), **member.annotations},
+            "labels": {**_plain_map(at(template, "metadata", "labels")), **member.labels},
+            "annotations": {**_plain_map(at(template, "metadata", "annotations")), **member.annotations},
             "ownerReferences": [{"kind": member.owner or content["kind"], "name": _name(content), "controller": True}],
         },
         "spec": template.get("spec"),

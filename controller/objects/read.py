@@ -1,6 +1,6 @@
 """Objects with their origin, a file or the cluster, so that every error names its place."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -69,6 +69,31 @@ class Read(Generic[Object]):
         return (
             place_in_cluster(self.subject, path) if self.document is None else self.document.place(self.subject, path)
         )
+
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+def put(index: MutableMapping[Key, Value], name: Key, value: Value | None) -> bool:
+    """Puts an entry into an index, in place of the one before; None: out of it. Whether that changed it."""
+    before = index.pop(name, None)
+    if value is not None:
+        index[name] = value
+    return before != value
+
+
+@dataclass(frozen=True, slots=True)
+class PlainObject:
+    """Object of a kind of Kubernetes that only decides where pods may go, as it is written, without nulls."""
+
+    kind: str
+    name: str
+    """`name`, or `namespace/name` where the kind has namespaces."""
+    content: Mapping[str, Any]
+    document: Document
+    is_made: bool = False
+    """Whether a controller would make it; one that is written counts instead."""
 
 
 def unreadable(place: str, error: Exception) -> Mistake:

@@ -11,18 +11,20 @@ from uuid import uuid4
 from cluster.errors import ActionError, Mistake, ObservationError
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
+from controller.background.tasks import Background
 from controller.kube import api_server, connection, credentials, leader_election, loop_thread, sender
 from controller.kube.cache import Cache, WatchSurroundings as Watching
 from controller.kube.request import ApiRequest
 from controller.kube_world import cached_view, observer, planning_view, refusals, reservations, world
 from controller.loops.loop import ControlLoop, CycleTrigger, LoopClocks, LoopContext
 from controller.metrics.registry import Meter, count_request, foresee_requests
+from controller.placers import NO_CLAIMS
 from controller.ports import Outcome
 from controller.process.registries import Registries
 from controller.report.events import AT_A_TIME, Events, decisions_of, gangs_of, refusals_of
-from controller.report.own_statuses import reports_on
+from controller.report.own_statuses import StatusReports
 from controller.report.scaling_status import PublishedLimits
-from controller.report.service_status import log_unwritten, status_jobs
+from controller.report.statuses import log_unwritten
 from controller.settings import OperatorSettings
 
 REST_S = 10.0
@@ -160,7 +162,7 @@ class ClusterWriter:
         stack.callback(cluster.thread.begin(self._events.write()).cancel)
         self._fence = sender.Fence(cluster.connection, settings.lease.namespace, time.monotonic)
         published = PublishedLimits() if settings.autoscaler.config_maps else None
-        self._own_jobs = reports_on(cluster.observer, cluster.caches, cluster.is_running, published)
+        self._statuses = StatusReports(cluster.observer, cluster.caches, cluster.is_running, published)
         planning = planning_view.PlanningView(
             cluster.view,
             cached_view.pools_from(settings),
@@ -175,7 +177,7 @@ class ClusterWriter:
             self._applier,
             cluster.thread.run,
             self,
-            claims=cluster.observer,
+            claims=cluster.observer.claims or NO_CLAIMS,
         )
 
     def epoch(self) -> int:
@@ -194,16 +196,13 @@ class ClusterWriter:
             *refusals_of(snapshot, cluster.mistakes(), plan),
         )
         cluster.thread.call(lambda: self._events.say(decisions))
-        jobs = [
-            *status_jobs(cluster.view, snapshot, plan, outcome, generations, at_s),
-            *self._own_jobs(snapshot, plan, at_s),
-        ]
-        for answer in cluster.thread.run(self._reports.send(jobs)):
+        jobs = list(self._statuses.jobs(snapshot, plan, outcome, generations, at_s))
+        for job, answer in zip(jobs, cluster.thread.run(self._reports.send(jobs)), strict=True):
             if isinstance(answer, ActionError):
-                log_unwritten(answer)
+                log_unwritten(job.about, answer)
         cluster.observer.log_devices()
 
-    def loop_context(self) -> LoopContext:
+    def loop_context(self, background: Background) -> LoopContext:
         """What loops beside the cycle get at their start."""
         cluster = self._cluster
         return LoopContext(
@@ -215,6 +214,7 @@ class ClusterWriter:
             self._meter,
             LoopClocks(boot_time_s, time.time),
             cluster.trigger,
+            background,
             self._settings.identity,
             self._stack,
         )

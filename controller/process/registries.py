@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from controller.api.kind import Kind
 from controller.api.kinds import KINDS
 from controller.deciders.decider import Entry
-from controller.deciders.pipeline import ORDER, Sections, sections_of
+from controller.deciders.pipeline import ORDER
 from controller.loops.autoscaler import loop as autoscaler
 from controller.loops.health import loop as health
 from controller.loops.isolation import loop as isolation
@@ -14,7 +14,7 @@ from controller.loops.loop import ControlLoop
 from controller.loops.power import control as power
 from controller.settings import OperatorSettings
 from controller.snapshot.builder import FACTS
-from controller.snapshot.scalers import Fact
+from controller.snapshot.scalers import Fact, Facts
 
 LoopOf = Callable[[OperatorSettings], ControlLoop | None]
 """Makes a loop as the settings configure it; None where they do not enable it. Raises ConfigError."""
@@ -32,18 +32,14 @@ class Registries:
     """All registries of an operator; a test adds to them what a new folder brings."""
 
     kinds: tuple[Kind, ...] = KINDS
-    facts: tuple[Fact, ...] = FACTS
+    facts: Facts = FACTS
     order: tuple[Entry, ...] = ORDER
     loops: tuple[LoopOf, ...] = LOOPS
-
-    @property
-    def sections(self) -> Sections:
-        return sections_of(self.order)
 
     def plus(self, *, kind: Kind, fact: Fact, decider: Entry) -> "Registries":
         """These registries with one more line in each, as a new decider needs."""
         order = (*self.order[:-1], decider, self.order[-1])
-        return replace(self, kinds=(*self.kinds, kind), facts=(*self.facts, fact), order=order)
+        return replace(self, kinds=(*self.kinds, kind), facts=(*self.facts, (kind, fact)), order=order)
 
 
 PRODUCT = Registries()

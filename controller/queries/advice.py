@@ -8,14 +8,14 @@ import numpy as np
 
 from cluster.plans import Plan
 from cluster.snapshot import PENDING, Snapshot
-from cluster.workloads import WHOLE_GPU_MILLI, InstanceType
+from cluster.workloads import WHOLE_GPU_MILLI, InstanceType, PodShape
 from controller.api import notation
 from controller.api.gpu_type import GPUType
 from controller.api.labels import is_device_number
 from controller.api.structs import Amount, Node
 from controller.objects.read import Read
 from controller.queries.plan_diff import cost_per_hour
-from controller.queries.usage import NO_TYPE, Usage, of_nodes, of_services, total
+from controller.queries.usage import NO_TYPE, Usage, of_nodes, of_services, of_types, total
 from controller.snapshot.nodes import GPU_RESOURCES
 
 Decide = Callable[[Snapshot], Plan]
@@ -39,15 +39,6 @@ class Advice:
     """Price of the devices concerned, US dollars per hour: an upper limit of what following the advice saves."""
     about: tuple[str, ...] = ()
     """Nodes or pods concerned."""
-
-
-@dataclass(frozen=True, slots=True)
-class UnusableDevices:
-    """Devices of a node that it does not offer: its device plugin or driver is missing, or they are ill."""
-
-    node: str
-    gpus: int
-    dollars_per_hour: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,28 +66,25 @@ class Watts:
 
 def advise(
     now: Snapshot,
-    by_type: tuple[Usage, ...],
     decide: Decide,
     *,
     replaced: Collection[str] = (),
     limit_w: Mapping[str, float] | None = None,
-    unusable: Collection[UnusableDevices] = (),
     also: Collection[Advice] = (),
 ) -> AdviceReport:
     """Advice on a fleet.
 
-    by_type: its usage by GPU type. decide: planner, asked once for the fleet as it is and once with the pods that may
-    be moved taken from their nodes. replaced: pods that their controllers would make anew elsewhere, by which they may
-    be moved. limit_w: power limit of a device by the node label that names its product. unusable: devices that no pod
-    can be given. also: advice from elsewhere.
+    decide: planner, asked once for the fleet as it is and once with the pods that may be moved taken from their nodes.
+    replaced: pods that their controllers would make anew elsewhere, by which they may be moved. limit_w: power limit of
+    a device by the node label that names its product. also: advice from elsewhere.
     """
     nodes = [each for each in of_nodes(now) if each.gpus]
-    found = [*also, *_unused(nodes), *_unusable(unusable), *_scattered(now, decide, frozenset(replaced))]
+    found = [*also, *_unused(nodes), *_scattered(now, decide, frozenset(replaced))]
     plan = decide(now) if now.services or len(_waiting_rows(now)) else Plan()
     found += [*_types(now), *_services(now, plan), *_waiting(now, plan)]
     return AdviceReport(
         total(nodes),
-        tuple(each for each in by_type if each.gpus),
+        tuple(each for each in of_types(now) if each.gpus),
         tuple(sorted(found, key=lambda each: -each.dollars_per_hour)),
         tuple(each.name for each in nodes if each.gpu_type == NO_TYPE),
         _watts(now, nodes, limit_w or {}),
@@ -146,23 +134,34 @@ def _unused(nodes: list[Usage]) -> Iterator[Advice]:
         )
 
 
-def unusable_devices(nodes: Iterable[Read[Node]], types: Iterable[Read[GPUType]]) -> Iterator[UnusableDevices]:
+def unusable_devices(nodes: Iterable[Read[Node]], types: Iterable[Read[GPUType]]) -> Iterator[Advice]:
     """Devices that nodes have, by their capacity or by their label, and do not offer."""
     prices = {
         (each.object.spec.node_label.key, value): each.object.spec.price_per_hour.on_demand
         for each in types
         for value in each.object.spec.node_label.values
     }
+    gpus, dollars, about = 0, 0.0, list[str]()
     for node in nodes:
         labels, status = node.object.metadata.labels, node.object.status
         count = labels.get("nvidia.com/gpu.count", "")
-        capacity, offered = ({name: _devices(each.get(name, 0)) for name in GPU_RESOURCES}
-                             for each in (status.capacity, status.allocatable or status.capacity))  # fmt: skip
-        there = max(sum(capacity.values()), int(count) if is_device_number(count) else 0)
-        missing = there - sum(offered.values())
+        capacity, offered = (
+            sum(_devices(each.get(name, 0)) for name in GPU_RESOURCES)
+            for each in (status.capacity, status.allocatable or status.capacity)
+        )
+        missing = max(capacity, int(count) if is_device_number(count) else 0) - offered
         if missing > 0:
-            price = max((prices.get(label, 0.0) for label in labels.items()), default=0.0)
-            yield UnusableDevices(node.name, missing, missing * price)
+            gpus += missing
+            dollars += missing * max((prices.get(label, 0.0) for label in labels.items()), default=0.0)
+            about.append(node.name)
+    if about:
+        yield Advice(
+            "unusable",
+            f"{gpus} GPUs of {_many(len(about), 'node')} are there and not offered to pods",
+            "see what their driver and device plugin say, or give the nodes back",
+            dollars,
+            tuple(about),
+        )
 
 
 def _devices(written: Amount) -> int:
@@ -170,17 +169,6 @@ def _devices(written: Amount) -> int:
         return notation.whole(notation.quantity(written))
     except ValueError:  # which is said of its node
         return 0
-
-
-def _unusable(found: Collection[UnusableDevices]) -> Iterator[Advice]:
-    if found:
-        yield Advice(
-            "unusable",
-            f"{sum(each.gpus for each in found)} GPUs of {_many(len(found), 'node')} are there and not offered to pods",
-            "see what their driver and device plugin say, or give the nodes back",
-            sum(each.dollars_per_hour for each in found),
-            tuple(each.node for each in found),
-        )
 
 
 def _many(count: int, word: str) -> str:
@@ -227,30 +215,14 @@ def _without_pending(now: Snapshot, *, keep: np.ndarray) -> Snapshot:
     A pod that names no type stays on the one that it runs on: whether its model fits another is unknown.
     """
     rows = np.flatnonzero(now.pods.node != PENDING)
-    shapes = list(now.pods.shapes)
-    shape = now.pods.shape.copy()
-    number = {each: index for index, each in enumerate(shapes)}
+    shapes, pinned = now.pods.shapes, dict[int, PodShape]()
+    made: dict[PodShape, PodShape] = {}
     for row in np.flatnonzero(keep).tolist():
-        own, kind = shapes[shape[row]], int(now.nodes.gpu_type[now.pods.node[row]])
+        own, kind = shapes[now.pods.shape[row]], int(now.nodes.gpu_type[now.pods.node[row]])
         if not own.gpu_types and kind >= 0:
-            pinned = replace(own, gpu_types=(now.gpu_type_names[kind],))
-            if pinned not in number:
-                number[pinned] = len(shapes)
-                shapes.append(pinned)
-            shape[row] = number[pinned]
-    pods = replace(
-        now.pods,
-        names=type(now.pods.names)([now.pods.names[row] for row in rows.tolist()]),
-        shape=shape[rows],
-        shapes=tuple(shapes),
-        node=now.pods.node[rows],
-        devices=now.pods.devices[rows],
-        priority=now.pods.priority[rows],
-        gang=now.pods.gang[rows],
-        owner=tuple(now.pods.owner[row] for row in rows.tolist()),
-        movable=now.pods.movable[rows],
-        **now.pods.sparse_at(rows),
-    )
+            narrow = replace(own, gpu_types=(now.gpu_type_names[kind],))
+            pinned[row] = made.setdefault(narrow, narrow)
+    pods = now.pods.reshaped(pinned).only(rows)
     return replace(now, pods=pods, services=())
 
 

@@ -141,17 +141,10 @@ async def _slices(connection: api_server.ApiServer) -> int | None:
 
 async def _allowed(connection: api_server.ApiServer, installation: Installation) -> dict[tuple[str, Permission], bool]:
     """Permissions of the operator's service account; without an operator, those of the caller, who would run it."""
-    wanted = list(
-        needed(
-            frozenset(pool.placer for pool in installation.pools),
-            installation.lease,
-            leases_watts=installation.enables("power"),
-            isolates=installation.enables("isolation"),
-            autoscales=installation.enables("autoscaler", otherwise=True),
-            heals=installation.enables("health"),
-            demand=installation.demand,
-        )
-    )
+    enabled = [part for part in ("power", "isolation", "health") if installation.enables(part)]
+    enabled += ["autoscale"] if installation.enables("autoscaler", otherwise=True) else []
+    placers = frozenset(pool.placer for pool in installation.pools)
+    wanted = list(needed(placers, installation.lease, (*enabled, *installation.demand)))
     answers = await asyncio.gather(*(_may(connection, each, installation.account) for _, each in wanted))
     return dict(zip(wanted, answers, strict=True))
 

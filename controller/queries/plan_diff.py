@@ -50,8 +50,8 @@ class OtherChange:
 
     subject: str
     """Changed object, `Kind/name`."""
-    sentence: str
-    """Description of the change."""
+    change: str
+    """The change as a sentence."""
     reason: Reason
 
 
@@ -108,7 +108,7 @@ def plan_diff(snapshot: Snapshot, plan: Plan) -> PlanDiff:
 
 def cost_per_hour(snapshot: Snapshot, service: ModelService, instances: Mapping[InstanceType, int]) -> float:
     """Cost of these instances, US dollars per hour; a type that no longer exists costs nothing."""
-    return sum(snapshot.price_per_hour(service, each) * count for each, count in instances.items())
+    return sum((snapshot.price_per_hour(service, each) * count for each, count in instances.items()), 0.0)
 
 
 def _service(snapshot: Snapshot, service: ModelService, planned: ServicePlan | None, plan: Plan) -> ServiceChange:

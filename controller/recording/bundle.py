@@ -18,7 +18,8 @@ from typing import Any, BinaryIO, Protocol
 import msgspec
 from pydantic import ValidationError
 
-from cluster import actions, errors, field_errors, plans
+from cluster import actions, field_errors, plans
+from cluster.errors import UNREADABLE, ConfigError, Mistake
 from cluster.frame import FrameError
 from cluster.snapshot import Snapshot
 from cluster.version import VERSION
@@ -26,7 +27,7 @@ from controller.brain.frames import plan_from_frame, snapshot_from_frame
 from controller.guard import Limits, guard
 from controller.ports import Brain, Outcome
 from controller.recording.ring import CycleEntry, Recording, digest, outcome_from, seen_at
-from controller.settings import GivenSettings, OperatorSettings
+from controller.settings import OperatorSettings
 
 FORM = 1
 """Format version of bundles, raised whenever an older reader could misread a newer bundle."""
@@ -95,20 +96,16 @@ class Bundle:
         except FrameError as error:
             place = f"{self.name}, cycle {entry.number}"
             remedy = f"use Tonnage {self.about.version}, which wrote it; this is {VERSION}"
-            raise errors.ConfigError(errors.Mistake(place, str(error), remedy)) from error
+            raise ConfigError(Mistake(place, str(error), remedy)) from error
 
     def _frame(self, name: str) -> bytes:
         try:
             frame = gzip.decompress(self.files[f"{FRAMES}{name}.gz"])
         except (OSError, EOFError, zlib.error) as error:
-            raise errors.ConfigError(
-                errors.Mistake(f"{self.name}, {FRAMES}{name}.gz", f"is not a gzip file: {error}")
-            ) from error
+            raise ConfigError(Mistake(f"{self.name}, {FRAMES}{name}.gz", f"is not a gzip file: {error}")) from error
         if digest(frame) != name:
-            raise errors.ConfigError(
-                errors.Mistake(
-                    f"{self.name}, {FRAMES}{name}.gz", "does not match the digest in its name", "copy it again"
-                )
+            raise ConfigError(
+                Mistake(f"{self.name}, {FRAMES}{name}.gz", "does not match the digest in its name", "copy it again")
             )
         return frame
 
@@ -148,22 +145,20 @@ def read_bundle(content: bytes, name: str = "bundle") -> Bundle:
     """Bundle from these bytes, compressed or not. Raises ConfigError if invalid, truncated or of another format."""
     files = _files(content, name)
     if ABOUT not in files or CYCLES not in files:
-        raise errors.ConfigError(
-            errors.Mistake(
-                name, f"has no {ABOUT if ABOUT not in files else CYCLES}", "check that it is a support bundle"
-            )
+        raise ConfigError(
+            Mistake(name, f"has no {ABOUT if ABOUT not in files else CYCLES}", "check that it is a support bundle")
         )
     form = _decoded(files[ABOUT], dict[str, Any], f"{name}, {ABOUT}").get("form")
     if form != FORM:
         problem = f"has format {form!r}, this version of Tonnage reads {FORM}"
-        raise errors.ConfigError(errors.Mistake(name, problem, "use the version of Tonnage that wrote it"))
+        raise ConfigError(Mistake(name, problem, "use the version of Tonnage that wrote it"))
     made = _decoded(files[ABOUT], About, f"{name}, {ABOUT}")
     entries = _decoded(files[CYCLES], tuple[CycleEntry, ...], f"{name}, {CYCLES}")
     for entry in entries:
         for each in entry.frames:
             if f"{FRAMES}{each}.gz" not in files:
-                raise errors.ConfigError(
-                    errors.Mistake(f"{name}, cycle {entry.number}", "its frames are missing", "download it again")
+                raise ConfigError(
+                    Mistake(f"{name}, cycle {entry.number}", "its frames are missing", "download it again")
                 )
     return Bundle(made, entries, files, name)
 
@@ -182,9 +177,7 @@ def _files(content: bytes, name: str) -> dict[str, bytes]:
             files = {each.name: tar.extractfile(each) for each in tar if each.isfile()}
             return {each: b"" if file is None else file.read() for each, file in files.items()}
     except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
-        raise errors.ConfigError(
-            errors.Mistake(name, f"is not a tar file: {error}", "check that it is a support bundle")
-        ) from error
+        raise ConfigError(Mistake(name, f"is not a tar file: {error}", "check that it is a support bundle")) from error
 
 
 def _json(value: Any) -> bytes:
@@ -194,17 +187,17 @@ def _json(value: Any) -> bytes:
 def _decoded(content: bytes, kind: Any, place: str) -> Any:
     try:
         return msgspec.json.decode(content, type=kind)
-    except errors.UNREADABLE as error:
-        raise errors.ConfigError(
-            errors.Mistake(place, f"cannot be read: {error}", "use the version of Tonnage that wrote it")
+    except UNREADABLE as error:
+        raise ConfigError(
+            Mistake(place, f"cannot be read: {error}", "use the version of Tonnage that wrote it")
         ) from error
 
 
 LEFT_OUT = (
     ("kubeconfig",),
     ("context",),
-    ("brain", "address"),
-    ("brain", "token_file"),
+    ("ray", "address"),
+    ("ray", "token_file"),
     ("power", "keys"),
     ("power", "tls"),
 )
@@ -228,15 +221,15 @@ def settings_from(document: Mapping[str, Any]) -> tuple[OperatorSettings, tuple[
     """
     left = deepcopy(dict(document))
     try:
-        return GivenSettings(**left), ()
+        return OperatorSettings(**left), ()
     except ValidationError as error:
         unknown = [each["loc"] for each in error.errors() if each["type"] == UNKNOWN]
     for path in unknown:
         _remove(left, path)
     try:
-        return GivenSettings(**left), tuple(".".join(map(str, path)) for path in unknown)
+        return OperatorSettings(**left), tuple(".".join(map(str, path)) for path in unknown)
     except ValidationError as error:
-        raise errors.ConfigError(
+        raise ConfigError(
             tuple(field_errors.setting_mistakes(error, "settings of the bundle", OperatorSettings))
         ) from error
 

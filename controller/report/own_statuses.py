@@ -1,30 +1,39 @@
 """Statuses of Tonnage's objects: the condition Accepted of every object, the state of every gang and policy."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import numpy as np
-from pydantic import ValidationError
 
 from cluster.autoscaling import ConcurrencyLimit, Scaler
 from cluster.errors import Mistake
-from cluster.plans import Plan, Reason
+from cluster.plans import Plan, Reason, ServicePlan
 from cluster.snapshot import PENDING, Snapshot
-from controller.api import conditions as api_conditions
+from controller.api.conditions import (
+    DEGRADED,
+    FOUND,
+    PLANNED,
+    READY,
+    Claim,
+    ObservedStatus,
+    condition_of,
+    conditions_after,
+)
 from controller.api.gang import KIND as GANG, GangStatus, gang_selector
 from controller.api.kind import Kind
 from controller.api.model_service import KIND as SERVICE
 from controller.api.scaling_policy import KIND as SCALING_POLICY
 from controller.api.structs import OwnObject
-from controller.api.validation import words_of
 from controller.kube.sender import WriteJob
 from controller.kube_world.observer import Caches, Observer
 from controller.objects.own_objects import by_object
+from controller.ports import Outcome
 from controller.report.fleet_metrics import IsRunning
 from controller.report.scaling_status import PublishedLimits, scaling_status_after
-from controller.report.service_status import each_alone, found_after, status_write
+from controller.report.service_status import ServiceFacts, facts_of_services, service_status_after
+from controller.report.statuses import Status, accepted, each_alone, status_job
 from controller.snapshot.scalers import is_past_bound
 
 
@@ -69,29 +78,19 @@ def facts_of_gangs(snapshot: Snapshot, plan: Plan, is_running: IsRunning) -> dic
     return found
 
 
-def gang_status_after(
-    before: Mapping[str, Any], name: str, facts: GangFacts, *, generation: int, at_s: float
-) -> dict[str, Any]:
+def gang_status_after(before: Status, name: str, facts: GangFacts, *, generation: int, at_s: float) -> dict[str, Any]:
     """Status as plain data; equal to `before` when nothing changed.
 
     name: without its namespace. generation: of the observed gang. at_s: now, seconds since the epoch.
     """
-    try:
-        was = GangStatus.model_validate(before)
-    except ValidationError:
-        was = GangStatus()  # another writer's status
-    conditions = was.conditions
-    for kind, status, reason in _gang_claims(facts):
-        conditions = api_conditions.set_condition(
-            conditions, kind, status, reason.code, reason.words, generation=generation, at_s=at_s
-        )
+    was = GangStatus.read(before)
     # It runs from when all that it needs had a node until none has one.
     whole_since = was.whole_since if facts.placed else None
     if facts.placed >= facts.needed and whole_since is None:
         whole_since = at_s
     return GangStatus(
         observed_generation=generation,
-        conditions=conditions,
+        conditions=conditions_after(was.conditions, _gang_claims(facts), generation=generation, at_s=at_s),
         members=facts.members,
         running=facts.running,
         whole_since=whole_since,
@@ -100,33 +99,24 @@ def gang_status_after(
     ).plain()
 
 
-def _gang_claims(facts: GangFacts) -> Iterator[tuple[str, api_conditions.ConditionStatus, Reason]]:
+def _gang_claims(facts: GangFacts) -> Iterator[Claim]:
     needed, placed, running = facts.needed, facts.placed, facts.running
     if placed >= needed:
-        yield api_conditions.PLANNED, "True", Reason("Placed", f"{placed} members are placed, {needed} are required")
+        yield PLANNED, "True", Reason("Placed", f"{placed} members are placed, {needed} are required")
     elif facts.members < needed:
-        yield api_conditions.PLANNED, "False", Reason("MembersMissing", f"{facts.members} of {needed} members exist")
+        yield PLANNED, "False", Reason("MembersMissing", f"{facts.members} of {needed} members exist")
     else:
-        yield (
-            api_conditions.PLANNED,
-            "False",
-            facts.held_back or Reason("NotPlaced", f"{placed} of {needed} members are placed"),
-        )
+        why = facts.held_back or Reason("NotPlaced", f"{placed} of {needed} members are placed")
+        yield PLANNED, "False", why
     if running >= needed:
-        yield api_conditions.READY, "True", Reason("EnoughRun", f"{running} members run, {needed} are required")
+        yield READY, "True", Reason("EnoughRun", f"{running} members run, {needed} are required")
     else:
-        yield api_conditions.READY, "False", Reason("TooFewRun", f"{running} of {needed} members run")
+        yield READY, "False", Reason("TooFewRun", f"{running} of {needed} members run")
     if 0 < running < needed:
-        yield (
-            api_conditions.DEGRADED,
-            "True",
-            Reason("WaitsForMembers", f"{running} members run and wait for {needed - running} more"),
-        )
+        words = f"{running} members run and wait for {needed - running} more"
+        yield DEGRADED, "True", Reason("WaitsForMembers", words)
     else:
-        yield api_conditions.DEGRADED, "False", Reason("AsAsked", "no degradation is known")
-
-
-Status = Mapping[str, Any]
+        yield DEGRADED, "False", Reason("AsAsked", "no degradation is known")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,135 +130,126 @@ class Scaling:
     """Whether limits are written to the ConfigMaps that policies name."""
 
 
-Settled = dict[tuple[str, str], tuple[object, ...]]
-"""What an object's status was made from when it needed no write, by kind and name: made from the same, it needs none.
+@dataclass(frozen=True, slots=True)
+class ObjectFacts:
+    """What a cycle knows of one object."""
 
-Tenants decide how many objects there are, and each costs a cycle a tenth of a millisecond.
-"""
+    mistaken: tuple[Mistake, ...] = ()
+    finding: Reason | None = None
+    """What a decider states about it."""
+    gang: GangFacts | None = None
+    scaling: Scaling | None = None
+    service: tuple[ServicePlan, ServiceFacts] | None = None
 
-OwnJobs = Callable[[Snapshot, Plan, float], Iterator[WriteJob]]
-"""Writes of statuses from the snapshot after a plan, the plan, and the time in seconds since the epoch."""
+    @property
+    def is_constant(self) -> bool:
+        """Whether the same facts make the same status; figures of a plan and a load change in every cycle."""
+        return self.service is None and (self.scaling is None or is_past_bound(self.scaling.scaler))
 
 
-def reports_on(
-    observer: Observer, caches: Caches, is_running: IsRunning, published: PublishedLimits | None = None
-) -> OwnJobs:
-    """Status writes for the objects of these caches, and of the concurrency limits that are published.
+class StatusReports:
+    """Statuses of all objects after each cycle.
 
-    is_running: whether a pod is running, not only bound. published: ConfigMaps of the limits; None: none are written.
+    It remembers what the status of an object was made from that needed no write: made from the same, it needs none.
+    Tenants decide how many objects there are, and each costs a cycle a tenth of a millisecond.
     """
 
-    settled: Settled = {}
+    def __init__(
+        self, observer: Observer, caches: Caches, is_running: IsRunning, published: PublishedLimits | None = None
+    ) -> None:
+        """is_running: whether a pod is running, not only bound. published: ConfigMaps of concurrency limits; None: none
+        are written."""
+        self._observer, self._caches, self._is_running, self._published = observer, caches, is_running, published
+        self._settled: Settled = {}
 
-    def jobs(snapshot: Snapshot, plan: Plan, at_s: float) -> Iterator[WriteJob]:
-        objects = [(kind, cache.all()) for kind, cache in caches.own.items() if kind.has_status]
-        gangs = facts_of_gangs(snapshot, plan, is_running)
+    def jobs(
+        self, snapshot: Snapshot, plan: Plan, outcome: Outcome, generations: Mapping[str, int], at_s: float
+    ) -> Iterator[WriteJob]:
+        """Writes of the changed statuses, and of concurrency limits.
+
+        snapshot: the cluster after the plan. generations: metadata.generation of each service when the plan was made.
+        at_s: now, seconds since the epoch.
+        """
+        # Read before the errors, so that no error of an older generation is reported for a newer one.
+        objects = [(kind, cache.all()) for kind, cache in self._caches.own.items() if kind.has_status]
+        wrong = by_object(self._observer.see().mistakes)
         found = {finding.about: finding.reason for finding in plan.findings}
-        scalers = {scaler.name: scaler for scaler in snapshot.scalers}
-        limits = {limit.scaler: limit for limit in plan.limits}
-        wrong, publishes = observer.see().mistakes, published is not None
-        yield from own_status_jobs(
-            objects, wrong, gangs, at_s, found, scalers, limits, publishes=publishes, settled=settled
-        )
-        if published is not None:
-            yield from published.jobs(snapshot.scalers, plan.limits, at_s)
+        gangs = facts_of_gangs(snapshot, plan, self._is_running)
+        services = facts_of_services(snapshot, plan, outcome, generations, self._is_running)
+        limits, publishes = {limit.scaler: limit for limit in plan.limits}, self._published is not None
+        scalers = {each.name: Scaling(each, limits.get(each.name), publishes) for each in snapshot.scalers}
 
-    return jobs
+        def facts(kind: Kind, name: str) -> ObjectFacts:
+            about = f"{kind.name}/{name}"
+            return ObjectFacts(
+                wrong.get(about, ()),
+                found.get(about),
+                gangs.get(name) if kind is GANG else None,
+                scalers.get(name) if kind is SCALING_POLICY else None,
+                services.get(name) if kind is SERVICE else None,
+            )
+
+        known = ((kind, name, obj, facts(kind, name)) for kind, named in objects for name, obj in named.items())
+        yield from status_jobs(known, at_s, self._settled)
+        if self._published is not None:
+            yield from self._published.jobs(snapshot.scalers, plan.limits, at_s)
 
 
-def own_status_jobs(
-    objects: Iterable[tuple[Kind, Mapping[str, OwnObject]]],
-    mistakes: Iterable[Mistake],
-    gangs: Mapping[str, GangFacts],
-    at_s: float,
-    found: Mapping[str, Reason] | None = None,
-    scalers: Mapping[str, Scaler] | None = None,
-    limits: Mapping[str, ConcurrencyLimit] | None = None,
-    *,
-    publishes: bool = False,
-    settled: Settled | None = None,
+Settled = dict[tuple[str, str], tuple[OwnObject, ObjectFacts]]
+"""Object and facts of which no write was needed, by kind and name."""
+
+
+def status_jobs(
+    objects: Iterable[tuple[Kind, str, OwnObject, ObjectFacts]], at_s: float, settled: Settled
 ) -> Iterator[WriteJob]:
-    """Writes of the changed statuses.
+    """Writes of the changed statuses of these objects, by kind and name.
 
-    objects: kind and objects by name, read before the snapshot from which the errors come, so that no error of an older
-    generation is reported for a newer one. mistakes: errors of the whole cluster. gangs: state of each gang; one whose
-    spec has changed since is reported in the next cycle. at_s: now, seconds since the epoch. found: findings of
-    deciders, by `Kind/name`. scalers: state of each policy, by name. limits: concurrency limits of the plan, likewise.
-    publishes: whether limits are written to the ConfigMaps that policies name. settled: of the cycles before, which is
-    brought up to date.
-
-    For a service only errors are reported here: it was left out of the plan, which reports the others.
+    at_s: now, seconds since the epoch. settled: of the cycle before, which is brought up to date.
     """
-    wrong, before = by_object(mistakes), dict(settled or {})
-    if settled is not None:
-        settled.clear()
-    for kind, named in objects:
-        for name, obj in named.items():
-            mistaken = wrong.get(f"{kind.name}/{name}", ())
-            if obj.metadata.deletion_timestamp or (kind is SERVICE and not mistaken):
-                continue
-            finding = (found or {}).get(f"{kind.name}/{name}")
-            scaler = (scalers or {}).get(name) if kind is SCALING_POLICY else None
-            gang = gangs.get(name) if kind is GANG else None
-            scaling = None if scaler is None else Scaling(scaler, (limits or {}).get(name), publishes)
-            made_from = (obj, mistaken, gang, finding)
-            # Figures of a policy that is evaluated change in every cycle.
-            is_constant = scaler is None or is_past_bound(scaler)
-            known = before.get((kind.name, name))
-            own: tuple[WriteJob, ...] = ()
-            # The object is the one of before, as its cache has it; what else its status is made from is equal.
-            if not (is_constant and known is not None and known[0] is obj and known[1:] == made_from[1:]):
-                made = _own_job(kind, name, obj, mistaken, gang, finding, scaling, at_s)
-                own = tuple(each_alone(kind.name, name, made))
-            if settled is not None and not own:
-                settled[kind.name, name] = made_from
-            yield from own
+    before = dict(settled)
+    settled.clear()
+    for kind, name, obj, facts in objects:
+        # A service without a plan and without errors is planned in a later cycle.
+        is_unplanned = kind is SERVICE and not facts.mistaken and facts.service is None
+        if obj.metadata.deletion_timestamp or is_unplanned:
+            continue
+        was, known = before.get((kind.name, name), (None, facts))
+        own: tuple[WriteJob, ...] = ()
+        # The object is the one of before, as its cache has it; what else its status is made from is equal.
+        if not (facts.is_constant and was is obj and known == facts):
+            own = tuple(each_alone(kind.name, name, _status_job(kind, name, obj, facts, at_s)))
+        if not own:
+            settled[kind.name, name] = obj, facts
+        yield from own
 
 
-def _own_job(
-    kind: Kind,
-    name: str,
-    obj: OwnObject,
-    mistaken: Sequence[Mistake],
-    gang: GangFacts | None,
-    finding: Reason | None,
-    scaling: Scaling | None,
-    at_s: float,
-) -> Iterator[WriteJob]:
+def _status_job(kind: Kind, name: str, obj: OwnObject, facts: ObjectFacts, at_s: float) -> Iterator[WriteJob]:
     before, generation = msgspec.json.decode(obj.status), obj.metadata.generation
-    status: Status = accepted_after(before, mistaken, generation=generation, at_s=at_s)
+    if facts.service is not None and not facts.mistaken:
+        plan, service = facts.service
+        generation = service.generation
+        status: Status = service_status_after(before, plan, service, at_s)
+    else:
+        status = _claimed(before, accepted(facts.mistaken), generation, at_s)
+    gang, scaling, finding = facts.gang, facts.scaling, facts.finding
     if gang is not None and msgspec.json.decode(obj.spec).get("minMembers") == gang.needed:  # of the current spec
         status = gang_status_after(status, obj.metadata.name, gang, generation=generation, at_s=at_s)
     if scaling is not None:
+        limit, publishes = scaling.limit, scaling.publishes
         status = scaling_status_after(
-            status,
-            scaling.scaler,
-            finding,
-            generation=generation,
-            at_s=at_s,
-            limit=scaling.limit,
-            publishes=scaling.publishes,
+            status, scaling.scaler, finding, generation=generation, at_s=at_s, limit=limit, publishes=publishes
         )
-    else:
-        status = found_after(status, finding, generation, at_s)
+    elif finding is not None:
+        status = _claimed(status, (FOUND, "True", finding), generation, at_s)
+    elif condition_of(ObservedStatus.read(status).conditions, FOUND) is not None:
+        gone = Reason("NothingFound", "no decider states anything about it now")
+        status = _claimed(status, (FOUND, "False", gone), generation, at_s)
     if status != before:
-        yield WriteJob(f"{kind.name}/{name}", status_write(kind, name, obj.metadata.uid, status))
+        yield status_job(kind, name, obj, status)
 
 
-def accepted_after(before: Status, mistaken: Sequence[Mistake], *, generation: int, at_s: float) -> dict[str, Any]:
-    """The status with its condition Accepted updated; the rest is unchanged."""
-    try:
-        old = api_conditions.ObservedStatus.model_validate(before)
-    except ValidationError:
-        before, old = {}, api_conditions.ObservedStatus()  # another writer's status
-    words = words_of(mistaken)
-    conditions = api_conditions.set_condition(
-        old.conditions,
-        api_conditions.ACCEPTED,
-        "False" if mistaken else "True",
-        api_conditions.BAD_INPUT if mistaken else "Valid",
-        words or "its fields and the objects that it names are valid",
-        generation=generation,
-        at_s=at_s,
-    )
-    return {**before, **api_conditions.ObservedStatus(observed_generation=generation, conditions=conditions).plain()}
+def _claimed(before: Status, claim: Claim, generation: int, at_s: float) -> Status:
+    """The status with this condition; the rest is unchanged."""
+    old = ObservedStatus.read(before)
+    conditions = conditions_after(old.conditions, [claim], generation=generation, at_s=at_s)
+    return {**before, **ObservedStatus(observed_generation=generation, conditions=conditions).plain()}

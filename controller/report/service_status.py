@@ -2,22 +2,24 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-import structlog
-
-from cluster.errors import ActionError
 from cluster.plans import Plan, Reason, Routing, ServicePlan
 from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType
-from controller.api import conditions as api_conditions
-from controller.api.kind import Kind
-from controller.api.model_service import KIND as SERVICE, ModelServiceStatus, RoutingStatus, RoutingWeights, status_from
-from controller.kube.cluster_view import ClusterView, SeenService
-from controller.kube.request import APPLY_PATCH
-from controller.kube.sender import Write, WriteJob
-from controller.ports import PLANNED_LOCALLY, Outcome
-from controller.report.fleet_metrics import running_instances
+from controller.api.conditions import (
+    ACCEPTED,
+    BAD_INPUT,
+    DEGRADED,
+    PLANNED,
+    READY,
+    Claim,
+    ConditionStatus,
+    conditions_after,
+)
+from controller.api.model_service import ModelServiceStatus, RoutingStatus, RoutingWeights
+from controller.ports import Outcome
+from controller.report.fleet_metrics import IsRunning, running_instances
+from controller.report.statuses import Status, accepted
 
 DIGITS = 6
 """Decimal places of figures; unrounded, a difference in the last bit would cause a write in every cycle."""
@@ -42,25 +44,21 @@ class ServiceFacts:
     """Reason why an action of this cycle on its Deployments failed."""
 
 
-def status_after(before: Mapping[str, Any], plan: ServicePlan, facts: ServiceFacts, at_s: float) -> dict[str, Any]:
+def service_status_after(before: Status, plan: ServicePlan, facts: ServiceFacts, at_s: float) -> Status:
     """Status as plain data; equal to `before` when nothing changed.
 
     at_s: now, seconds since the epoch.
     """
-    old = status_from(before)
+    old = ModelServiceStatus.read(before)
     asked = _by_name(facts.asked)
     running = _by_name(facts.running)
-    conditions = old.conditions
-    for kind, (status, reason) in _claims(plan, asked, running, facts).items():
-        conditions = api_conditions.set_condition(
-            conditions, kind, status, reason.code, reason.words, generation=facts.generation, at_s=at_s
-        )
+    claims = _claims(plan, asked, running, facts)
     bound = _bound(old, plan, facts)
     mix = old.mix if plan.refusal else _by_name(plan.instances)
     is_unchanged = (old.replicas or {}) == asked if facts.makes_pods else old.mix == mix
     return ModelServiceStatus(
         observed_generation=facts.generation,
-        conditions=conditions,
+        conditions=conditions_after(old.conditions, claims, generation=facts.generation, at_s=at_s),
         mix=mix,
         replicas=asked if facts.makes_pods else None,
         running=running if facts.makes_pods else None,
@@ -93,31 +91,27 @@ def _bound(old: ModelServiceStatus, plan: ServicePlan, facts: ServiceFacts) -> f
     return bound
 
 
-Claim = tuple[api_conditions.ConditionStatus, Reason]
-
-
 def _claims(
     plan: ServicePlan, asked: Mapping[str, int], running: Mapping[str, int], facts: ServiceFacts
-) -> dict[str, Claim]:
-    accepted: Claim = ("True", Reason("Valid", "its fields and the objects that it names are valid"))
-    if plan.refusal and plan.refusal.code == api_conditions.BAD_INPUT:  # the cause is the service itself, not the fleet
-        accepted = ("False", plan.refusal)
-    return {
-        api_conditions.ACCEPTED: accepted,
-        api_conditions.PLANNED: ("False", plan.refusal) if plan.refusal else ("True", _found(plan)),
-        api_conditions.READY: _ready(plan, asked, running, facts),
-        api_conditions.DEGRADED: _degraded(plan, asked, running),
-    }
+) -> Iterator[Claim]:
+    if plan.refusal and plan.refusal.code == BAD_INPUT:  # the cause is the service itself, not the fleet
+        yield ACCEPTED, "False", plan.refusal
+    else:
+        yield accepted(())
+    yield (PLANNED, "False", plan.refusal) if plan.refusal else (PLANNED, "True", _found(plan))
+    yield READY, *_ready(plan, asked, running, facts)
+    yield DEGRADED, *_degraded(plan, asked, running)
 
 
 def _found(plan: ServicePlan) -> Reason:
     mix = ", ".join(f"{count} × {each}" for each, count in sorted(plan.instances.items())) or "no instance"
-    words = f"{mix} at {plan.cost_per_hour:.2f} $/h"
-    locally = next((note.words for note in plan.notes if note.code == PLANNED_LOCALLY), None)
-    return Reason("MixFound", words) if locally is None else Reason("MixFoundLocally", f"{words}; {locally}")
+    return Reason("MixFound", f"{mix} at {plan.cost_per_hour:.2f} $/h")
 
 
-def _ready(plan: ServicePlan, asked: Mapping[str, int], running: Mapping[str, int], facts: ServiceFacts) -> Claim:
+State = tuple[ConditionStatus, Reason]
+
+
+def _ready(plan: ServicePlan, asked: Mapping[str, int], running: Mapping[str, int], facts: ServiceFacts) -> State:
     if plan.refusal:
         return "False", Reason("NotPlanned", plan.refusal.words)
     if not facts.makes_pods:
@@ -132,7 +126,7 @@ def _ready(plan: ServicePlan, asked: Mapping[str, int], running: Mapping[str, in
     return "True", Reason("AllInstancesRun", f"all {_sum(wanted)} instances of the mix run")
 
 
-def _degraded(plan: ServicePlan, asked: Mapping[str, int], running: Mapping[str, int]) -> Claim:
+def _degraded(plan: ServicePlan, asked: Mapping[str, int], running: Mapping[str, int]) -> State:
     missing = sum(max(0, count - running.get(name, 0)) for name, count in asked.items())
     if running and missing:
         return "True", Reason("InstancesMissing", f"{missing} of {_sum(asked)} instances do not run")
@@ -161,91 +155,27 @@ def _routing(routing: Routing) -> RoutingStatus:
     )
 
 
-Status = Mapping[str, Any]
-
-
-def found_after(before: Status, finding: Reason | None, generation: int, at_s: float) -> Status:
-    """The status with a decider's finding as its condition Found; False once the finding is gone, absent before any."""
-    old = api_conditions.ObservedStatus.model_validate({key: before[key] for key in ("conditions",) if key in before})
-    if finding is None and all(each.type != api_conditions.FOUND for each in old.conditions):
-        return before
-    reason = finding or Reason("NothingFound", "no decider states anything about it now")
-    status: api_conditions.ConditionStatus = "True" if finding else "False"
-    conditions = api_conditions.set_condition(
-        old.conditions, api_conditions.FOUND, status, reason.code, reason.words, generation=generation, at_s=at_s
-    )
-    return {**before, "conditions": api_conditions.ObservedStatus(conditions=conditions).plain()["conditions"]}
-
-
-log = structlog.get_logger(__name__)
-
-STATUS_MANAGER = "tonnage-status"
-
-
-def status_jobs(
-    sightings: ClusterView,
-    snapshot: Snapshot,
-    plan: Plan,
-    outcome: Outcome,
-    generations: Mapping[str, int],
-    at_s: float,
-) -> Iterator[WriteJob]:
-    """Writes of the changed statuses.
+def facts_of_services(
+    snapshot: Snapshot, plan: Plan, outcome: Outcome, generations: Mapping[str, int], is_running: IsRunning
+) -> dict[str, tuple[ServicePlan, ServiceFacts]]:
+    """Planned services by name, each with its facts.
 
     snapshot: the cluster after the plan. generations: metadata.generation of each service when the plan was made.
-    at_s: now, seconds since the epoch.
     """
-    running = running_instances(snapshot, lambda name: bool((pod := sightings.pod(name)) and pod.is_running))
-    desired = {service.name: service.replicas or {} for service in snapshot.services}
+    running = running_instances(snapshot, is_running)
     undone = {each.step.action.subject: each.reason for each in outcome.undone}
-    found = {finding.about: finding.reason for finding in plan.findings}
-    for service in plan.services:
-        seen = sightings.service(service.service)
-        if seen is None or service.service not in generations:
-            continue
-        facts = ServiceFacts(
-            generation=generations[service.service],
-            asked=desired.get(service.service, {}),
-            running=running.get(service.service, {}),
-            makes_pods=seen.template is not None,
-            undone=undone.get(f"ModelService/{service.service}"),
+    asked = {service.name: service for service in snapshot.services}
+    return {
+        each.service: (
+            each,
+            ServiceFacts(
+                generation=generations[each.service],
+                asked=(asked[each.service].replicas or {}) if each.service in asked else {},
+                running=running.get(each.service, {}),
+                makes_pods=each.service in asked and not asked[each.service].is_planned_only,
+                undone=undone.get(f"ModelService/{each.service}"),
+            ),
         )
-        finding = found.get(f"ModelService/{service.service}")
-        yield from each_alone("ModelService", seen.name, _service_job(seen, service, facts, finding, at_s))
-
-
-def each_alone(kind: str, name: str, jobs: Iterator[WriteJob]) -> Iterator[WriteJob]:
-    """The writes of one object; none, and a line in the log, where its status cannot be computed."""
-    try:
-        yield from tuple(jobs)
-    except Exception:  # one object must not stop the others
-        log.exception("a status could not be computed", subject=f"{kind}/{name}")
-
-
-def _service_job(
-    seen: SeenService, service: ServicePlan, facts: ServiceFacts, finding: Reason | None, at_s: float
-) -> Iterator[WriteJob]:
-    status = found_after(status_after(seen.status, service, facts, at_s), finding, facts.generation, at_s)
-    if status != seen.status:
-        yield WriteJob(f"ModelService/{seen.name}", status_write(SERVICE, seen.name, seen.uid, status))
-
-
-def status_write(kind: Kind, name: str, uid: str, status: Mapping[str, Any]) -> Write:
-    """Server-side apply of a status to the object with this uid, not to a newer one of the same name.
-
-    name: `name`, or `namespace/name` where the kind has namespaces.
-    """
-    namespace, _, bare = name.rpartition("/")
-    metadata = {"name": bare, "uid": uid} | ({"namespace": namespace} if kind.is_namespaced else {})
-    return Write(
-        "PATCH",
-        f"{kind.path_of(name)}/status",
-        {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, "status": status},
-        APPLY_PATCH,
-        {"fieldManager": STATUS_MANAGER, "force": "true"},
-    )
-
-
-def log_unwritten(error: ActionError) -> None:
-    """Log that a status, or a published limit, could not be written."""
-    log.warning("a report was not written; a later cycle tries again", why=str(error))
+        for each in plan.services
+        if each.service in generations
+    }

@@ -11,20 +11,31 @@ from typing import Any
 import numpy as np
 
 from cluster.demand import ThroughputProfile
+from cluster.disruption import DisruptionBudget
 from cluster.errors import Mistake
 from cluster.nodes import NodeTable
 from cluster.snapshot import PENDING, PodTable, Snapshot
 from cluster.workloads import SPOT_LABELS, Gang, LeftOut, ModelService as Service, PodShape, is_spot, on_capacity
-from controller.api import core_v1, foreign_kinds, gang, gpu_type, labels, model_profile, model_service, structs
+from controller.api import (
+    core_v1,
+    foreign_kinds,
+    gang,
+    gpu_type,
+    labels,
+    model_profile,
+    model_service,
+    scaling_policy,
+    structs,
+)
 from controller.api.gang import Gang as GangObject
 from controller.api.kind import Kind
-from controller.objects.read import Findings, Read
-from controller.snapshot.disruption import Budgets
+from controller.objects.read import Findings, Read, put
+from controller.snapshot.disruption import Budgets, budgets_of, covered_by
 from controller.snapshot.nodes import NodeRow, TypeIndex, matches_node_names, node_row, node_table, types_from
-from controller.snapshot.pod_groups import GroupOwner, Groups, KnownGroups, group_of, life_of, still_needed
-from controller.snapshot.pod_table import NO_NAMESPACES, Dangling, PodColumns
+from controller.snapshot.pod_groups import GroupRef, Groups, KnownGroups, group_of, life_of, still_needed
+from controller.snapshot.pod_table import NO_NAMESPACES, Dangling, PodColumns, PodView
 from controller.snapshot.pods import PodRow, pod_row, with_needs
-from controller.snapshot.scalers import Fact, with_scalers
+from controller.snapshot.scalers import Facts, with_scalers
 from controller.snapshot.services import profiles_from, valid_services, with_instances_counted
 from controller.snapshot.volumes import VolumeIndex, VolumeNeeds
 
@@ -54,7 +65,7 @@ class _OwnKinds:
     findings: Findings = field(default_factory=Findings)
 
 
-FACTS: tuple[Fact, ...] = (with_scalers,)
+FACTS: Facts = ((scaling_policy.KIND, with_scalers),)
 """Facts of every snapshot, from files and from a cluster. They do not include GPU types, profiles, services and gangs:
 the conversion of nodes and pods depends on these, so `_current_own_kinds` converts them first."""
 
@@ -65,7 +76,7 @@ class SnapshotBuilder:
     def __init__(
         self,
         is_ours: Callable[[structs.Pod], bool] = lambda _: True,
-        facts: tuple[Fact, ...] = FACTS,
+        facts: Facts = FACTS,
         *,
         groups_others: bool = True,
     ) -> None:
@@ -75,10 +86,12 @@ class SnapshotBuilder:
         """
         self._facts = facts
         self._is_ours = is_ours
-        self._groups = Groups()
+        self.groups = Groups()
         self._groups_others = groups_others
         self._pods = PodColumns()
-        self._budgets = Budgets()
+        self._budgets: Budgets = {}
+        self._known_budgets: tuple[PodView | None, tuple[DisruptionBudget, ...]] = (None, ())
+        """The view of pods for which they were matched last, and those that cover some."""
         self.volumes = VolumeIndex()
         self._with_volumes: dict[str, tuple[Read[structs.Pod], PodRow, VolumeNeeds]] = {}
         """Pods that use volumes, with their rows without what these need, and that."""
@@ -93,46 +106,32 @@ class SnapshotBuilder:
         self._types = TypeIndex((), (), {})
         self._own_kinds: _OwnKinds | None = None
 
-    def put_pod(self, read: Read[structs.Pod]) -> None:
+    def put_pod(self, name: str, read: Read[structs.Pod] | None) -> None:
         self._current_own_kinds()
-        self._read_pod(read)
+        self._read_pod(name, read)
 
-    def _read_pod(self, read: Read[structs.Pod]) -> None:
-        pod, name, life = read.object, read.name, life_of(read.object)
-        if life in ("done", "gone"):
-            self.remove_pod(name)
-            self.put_done(name, pod)
+    def _read_pod(self, name: str, read: Read[structs.Pod] | None) -> None:
+        life = "gone" if read is None else life_of(read.object)
+        self.groups.put_done(name, _done_member(read.object) if read is not None and life == "done" else None)
+        self._with_volumes.pop(name, None)
+        if read is None or life in ("done", "gone"):
+            self._pods.remove(name)
+            self.groups.put_pod(name, None)
             return
-        self._groups.remove_done(name)
-        row = pod_row(read, self._types)
+        pod, row = read.object, pod_row(read, self._types)
         if life == "ending":  # it holds what it has until it is gone, and no member may start beside it for one
             row = replace(row, gang="", group=None)
-        if row.group is None:
-            self._groups.remove_pod(name)
-        else:
-            # It is a member of its group where that is a gang that Tonnage places, or did.
-            is_member = self._groups_others and (pod.was_placed if pod.spec.node_name else self._is_ours(pod))
-            self._groups.put_pod(name, row.group if self._groups_others else None, is_ours=is_member)
-            row = row if is_member else replace(row, gang="", group=None)
-        self._budgets.put_pod(name, pod)
-        self._with_volumes.pop(name, None)
+        is_ours = self._is_ours(pod)
+        # It is a member of its group where that is a gang that Tonnage places, or did.
+        is_member = self._groups_others and (pod.was_placed if pod.spec.node_name else is_ours)
+        self.groups.put_pod(name, row.group if self._groups_others else None, is_ours=is_member)
+        if row.group is not None and not is_member:
+            row = replace(row, gang="", group=None)
         if row.volumes:
             needs = self._needs_of(read, row)
             self._with_volumes[name] = read, row, needs
             row = with_needs(row, needs)
-        self._pods.put(read, row, is_ours=self._is_ours(pod))
-
-    def put_done(self, name: str, pod: structs.Pod) -> None:
-        """A pod that has ended. If it is done, it is a member of its gang that does not have to start any more."""
-        self._groups.remove_done(name)
-        if life_of(pod) == "done":
-            if pod.metadata.gang is not None:
-                self._groups.put_done(name, gang.KIND.name, f"{pod.metadata.namespace}/{pod.metadata.gang}")
-            elif (group := group_of(pod)) is not None:
-                self._groups.put_done(name, group.word, group.name, group.part)
-
-    def remove_done(self, name: str) -> None:
-        self._groups.remove_done(name)
+        self._pods.put(read, row, is_ours=is_ours)
 
     def shape_of(self, pod: structs.Pod) -> PodShape:
         """Shape of a pod that need not be among those that were put."""
@@ -158,70 +157,35 @@ class SnapshotBuilder:
                 self._with_volumes[name] = read, row, needs
                 self._pods.put(read, with_needs(row, needs), is_ours=self._is_ours(read.object))
 
-    def put_owner(self, word: str, name: str, owner: GroupOwner) -> None:
-        """An object of another project's kind that says how many pods start together."""
-        self._groups.put_owner(word, name, owner)
-
-    def remove_owner(self, word: str, name: str) -> None:
-        self._groups.remove_owner(word, name)
-
-    def read_groups(self, words: Iterable[str]) -> None:
-        """Kinds of other projects whose objects have all been put."""
-        self._groups.read(words)
-
     def known_pod(self, name: str) -> structs.Pod | None:
         """The pod as it was last put; None where there is none."""
         read = self._pods.reads.get(name)
         return read.object if read else None
 
-    def put_budget(self, name: str, budget: structs.BudgetObject) -> None:
+    def put_budget(self, name: str, budget: structs.BudgetObject | None) -> None:
         """A PodDisruptionBudget; name: `namespace/name`."""
-        self._budgets.put(name, budget)
+        put(self._budgets, name, None if budget is None else (budget, covered_by(name, budget)))
+        self._known_budgets = None, ()
 
-    def remove_budget(self, name: str) -> None:
-        self._budgets.remove(name)
+    def put_namespace(self, name: str, namespace: structs.Namespace | None) -> None:
+        """A namespace, by whose labels rules between pods may select it; the API server adds its name to them."""
+        known, own = dict(self._namespaces), {"kubernetes.io/metadata.name": name}
+        if put(known, name, None if namespace is None else {**own, **namespace.metadata.labels}):
+            self._namespaces = known
 
-    def remove_pod(self, name: str) -> None:
-        self._budgets.remove_pod(name)
-        self._pods.remove(name)
-        self._groups.remove_pod(name)
-        self._groups.remove_done(name)
-        self._with_volumes.pop(name, None)
-
-    def put_namespace(self, name: str, labels: Mapping[str, str]) -> None:
-        """Labels of a namespace, by which rules between pods may select it."""
-        if self._namespaces.get(name) != labels:
-            self._namespaces = {**self._namespaces, name: labels}
-
-    def remove_namespace(self, name: str) -> None:
-        self._namespaces = {known: labels for known, labels in self._namespaces.items() if known != name}
-
-    def put_node(self, read: Read[structs.Node]) -> None:
+    def put_node(self, name: str, read: Read[structs.Node] | None) -> None:
         self._current_own_kinds()
-        self._read_node(read)
-
-    def _read_node(self, read: Read[structs.Node]) -> None:
-        row = node_row(read, self._types)
-        if row != self._node_rows.get(read.name):
-            self._node_table = None
-        self._nodes[read.name], self._node_rows[read.name] = read, row
-
-    def remove_node(self, name: str) -> None:
-        if self._nodes.pop(name, None) is not None:
-            del self._node_rows[name]
+        put(self._nodes, name, read)
+        if put(self._node_rows, name, None if read is None else node_row(read, self._types)):
             self._node_table = None
 
-    def put_own(self, read: Read[Any]) -> None:
-        self._own[read.kind][read.name] = read
+    def put_own(self, kind: Kind, name: str, read: Read[Any] | None) -> None:
+        put(self._own[kind], name, read)
         self._own_kinds = None
-
-    def remove_own(self, kind: Kind, name: str) -> None:
-        if self._own[kind].pop(name, None) is not None:
-            self._own_kinds = None
 
     def build(self, at_s: float, observed_at_s: Mapping[str, float] | None = None) -> BuiltSnapshot:
         """Snapshot of the current objects. Only those that changed since the last call are converted."""
-        own, groups = self._current_own_kinds(), self._groups.known()
+        own, groups = self._current_own_kinds(), self.groups.known()
         self._follow_volumes()
         name_is_matched = self._pods.name_is_matched or any(
             matches_node_names(service.node_terms) for service in own.services
@@ -231,16 +195,18 @@ class SnapshotBuilder:
         nodes = self._with_limits(self._node_table[1])
         gangs = (*(read.name for read in own.gangs), *(gang.name for gang in groups.gangs))
         view = self._pods.view(nodes, gangs, own.service_names, groups.gang_of, self._namespaces)
+        if self._budgets and self._known_budgets[0] is not view:
+            self._known_budgets = view, budgets_of(self._budgets, self._pods)
         snapshot = Snapshot(
             at_s=at_s,
             gpu_types=own.types.types,
             nodes=nodes,
             pods=view.table,
-            gangs=gangs_from(own.gangs, view.table, groups, lambda name: self._groups.done(gang.KIND.name, name)),
+            gangs=gangs_from(own.gangs, view.table, groups),
             services=with_instances_counted(own.services, view.table) if own.services else (),
             profiles=own.profiles,
             observed_at_s=observed_at_s or {},
-            budgets=self._budgets.known(),
+            budgets=self._known_budgets[1],
         )
         left_out = list(view.withheld)
         for each in view.dangling:
@@ -252,13 +218,15 @@ class SnapshotBuilder:
                     words = f"{kind} {name}, which says how many pods start together, cannot be read: a bug of Tonnage"
                 left_out.append(LeftOut(each.read.name, code, words))
         snapshot = replace(with_instances_off_spot(snapshot), left_out=tuple(left_out))
-        for add_fact in self._facts:
-            snapshot = add_fact(snapshot, self.own)
+        for of_kind, add_fact in self._facts:
+            snapshot = add_fact(snapshot, self.own(of_kind)) if self._own[of_kind] else snapshot
         of_nodes = (mistake for name in sorted(self._node_rows) for mistake in self._node_rows[name].mistakes)
         return BuiltSnapshot(snapshot, (*of_nodes, *own.findings.mistakes, *view.mistakes), view.dangling)
 
     def _with_limits(self, nodes: NodeTable) -> NodeTable:
         """The nodes with the limits of volumes; the same object while neither changed."""
+        if not self.volumes.version:
+            return nodes
         state = (nodes, self.volumes.limits_state)
         if self._limited is None or self._limited[0] != state:
             limits = self.volumes.limits(nodes.names, nodes.labels)
@@ -272,10 +240,10 @@ class SnapshotBuilder:
             if types != self._types:
                 # Other GPU types change the meaning of the labels and resources of all nodes and pods.
                 self._types = types
-                for node in tuple(self._nodes.values()):
-                    self._read_node(node)
-                for pod in tuple(self._pods.reads.values()):
-                    self._read_pod(pod)
+                self._node_rows = {name: node_row(read, types) for name, read in self._nodes.items()}
+                self._node_table = None
+                for name, pod in tuple(self._pods.reads.items()):
+                    self._read_pod(name, pod)
             profiles = profiles_from(self.own(model_profile.KIND), types, findings)
             services = valid_services(self.own(model_service.KIND), profiles, types, findings)
             self._own_kinds = _OwnKinds(
@@ -301,24 +269,29 @@ class SnapshotBuilder:
             findings.note(note.about, note.reason.code, note.reason.words, note.reason.figures)
         self._pods.note(snapshot.pods, findings)
         unread: defaultdict[str, list[str]] = defaultdict(list)
-        for word, pod in self._groups.known().unread:
+        for word, pod in self.groups.known().unread:
             unread[word].append(pod)
         for word, pods in sorted(unread.items()):
             words = f"belong to a {word} that was not read, which says how many start together: placed one by one"
             findings.note_many("Pod", "GroupNotRead", pods, words)
 
 
+def _done_member(pod: structs.Pod) -> GroupRef | None:
+    """The Gang or other group that a pod which is done was a member of; such a member does not have to start anew."""
+    if pod.metadata.gang is not None:
+        return GroupRef(gang.KIND.name, f"{pod.metadata.namespace}/{pod.metadata.gang}")
+    return group_of(pod)
+
+
 def gangs_from(
     read: Iterable[Read[GangObject]],
     pods: PodTable,
     groups: KnownGroups,
-    done_of: Callable[[str], int] = lambda _: 0,
 ) -> tuple[Gang, ...]:
     """Gangs of these objects, then those of other projects, with the highest priority of their members, or their own
     where that is lower.
 
-    Whoever may create a Gang may not use every PriorityClass, so a gang raises no pod above its own class. done_of: how
-    many members of one of these are done.
+    Whoever may create a Gang may not use every PriorityClass, so a gang raises no pod above its own class.
     """
     reads, others = tuple(read), groups.gangs
     count = len(reads) + len(others)
@@ -331,7 +304,7 @@ def gangs_from(
     members = np.bincount(pods.gang[member], minlength=count).tolist()
     own = []
     for row, each in enumerate(reads):
-        spec, done = each.object.spec, done_of(each.name)
+        spec, done = each.object.spec, sum(groups.done.get((gang.KIND.name, each.name), {}).values())
         made = Gang(
             name=each.name,
             min_members=max(1, still_needed(spec.min_members, done, members[row])),
@@ -375,15 +348,9 @@ def with_instances_off_spot(snapshot: Snapshot) -> Snapshot:
         for each in snapshot.services
     )
     pods = snapshot.pods
-    shape, shapes = pods.shape.copy(), list(pods.shapes)
-    numbers: dict[int, int] = {}
-    for row in pods.pending.tolist():
-        if pods.owner[row] not in kept_off:
-            continue
-        own = int(shape[row])
-        if own not in numbers:
-            numbers[own] = len(shapes)
-            shapes.append(replace(shapes[own], node_terms=on_capacity(shapes[own].node_terms, spot=False)))
-        shape[row] = numbers[own]
-    shape.setflags(write=False)
-    return replace(snapshot, services=services, pods=replace(pods, shape=shape, shapes=tuple(shapes)))
+    rows = {row: int(pods.shape[row]) for row in pods.pending.tolist() if pods.owner[row] in kept_off}
+    off = {
+        number: replace(pods.shapes[number], node_terms=on_capacity(pods.shapes[number].node_terms, spot=False))
+        for number in dict.fromkeys(rows.values())
+    }
+    return replace(snapshot, services=services, pods=pods.reshaped({row: off[own] for row, own in rows.items()}))

@@ -17,7 +17,7 @@ from controller.api import model_service, storage, structs
 from controller.api.core_v1 import NODE, POD
 from controller.api.labels import GANG_LABEL, SERVICE_LABEL
 from controller.api.rule import Path
-from controller.api.structs import Namespace, object_from
+from controller.api.structs import object_from
 from controller.objects.manifests import Manifests
 from controller.objects.read import Findings, Note, Read
 from controller.snapshot.builder import FACTS, BuiltSnapshot, SnapshotBuilder
@@ -25,7 +25,7 @@ from controller.snapshot.pod_groups import GroupOwner
 from controller.snapshot.pod_table import Dangling
 from controller.snapshot.pods import NOT_UNDERSTOOD
 from controller.snapshot.quotas import CountedDevices, ResourceQuota, admitted, quota_from, with_shares
-from controller.snapshot.scalers import Fact
+from controller.snapshot.scalers import Facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def snapshot_from(
     manifests: Manifests,
     *,
     at_s: float = 0.0,
-    facts: tuple[Fact, ...] = FACTS,
+    facts: Facts = FACTS,
     is_dump: bool = False,
     with_strangers: bool = False,
 ) -> Observed:
@@ -54,8 +54,8 @@ def snapshot_from(
     one by one, it is normal, and the snapshot leaves out what it concerns, with a note: so it is for objects of files
     that come from a cluster, which have a uid.
     """
-    builder, findings = builder_from(manifests, facts), Findings(manifests.notes)
-    put_beside(manifests, builder, findings)
+    findings = Findings(manifests.notes)
+    builder = builder_from(manifests, facts, findings)
     built = builder.build(at_s)
     left_out = [*built.snapshot.left_out, *manifests.unread]
     left_out += _left_out(manifests, built, findings, is_dump=is_dump)
@@ -80,38 +80,21 @@ def snapshot_from(
     return Observed(snapshot, findings.notes)
 
 
-def builder_from(manifests: Manifests, facts: tuple[Fact, ...] = FACTS) -> SnapshotBuilder:
+def builder_from(manifests: Manifests, facts: Facts, findings: Findings) -> SnapshotBuilder:
     """Builder that holds the objects of these manifests."""
     builder = SnapshotBuilder(facts=facts)
-    for own in manifests.own:
-        builder.put_own(own)
-    for owner in manifests.owners:
-        builder.put_owner(owner.word, owner.name, GroupOwner(owner.spec, owner.status))
-    for each in manifests.plain:
-        if each.kind == "PodDisruptionBudget":
-            builder.put_budget(each.name, structs.object_from(each.content, structs.BudgetObject))
-    for node in manifests.nodes:
-        builder.put_node(node)
-    written = {each.name: each.content["metadata"].get("labels") for each in manifests.beside("Namespace")}
-    for name in {pod.object.metadata.namespace for pod in manifests.pods} | written.keys():
-        of_name = {"kubernetes.io/metadata.name": name}  # which the API server adds to each
-        builder.put_namespace(name, {**(written.get(name) or {}), **of_name})
-    for pod in manifests.pods:
-        builder.put_pod(pod)
-    return builder
-
-
-def put_beside(manifests: Manifests, builder: SnapshotBuilder, findings: Findings) -> None:
-    """Put the namespaces, claims, volumes, storage classes and CSI nodes of files into the builder."""
     index = builder.volumes
-
-    def put_namespace(namespace: Namespace) -> None:
-        # The API server gives each its name as a label.
-        name = namespace.metadata.name
-        builder.put_namespace(name, {"kubernetes.io/metadata.name": name, **namespace.metadata.labels})
-
-    kinds: tuple[tuple[str, type[Any], Callable[[Any], None]], ...] = (
-        ("Namespace", Namespace, put_namespace),
+    for own in manifests.own:
+        builder.put_own(own.kind, own.name, own)
+    for owner in manifests.owners:
+        builder.groups.put_owner(owner.word, owner.name, GroupOwner(owner.spec, owner.status))
+    for node in manifests.nodes:
+        builder.put_node(node.name, node)
+    for pod in manifests.pods:
+        builder.put_pod(pod.name, pod)
+    kinds: tuple[tuple[str, type[Any], Callable[[str, Any], None]], ...] = (
+        ("Namespace", structs.Namespace, builder.put_namespace),
+        ("PodDisruptionBudget", structs.BudgetObject, builder.put_budget),
         ("PersistentVolumeClaim", storage.VolumeClaimObject, index.put_claim),
         ("PersistentVolume", storage.VolumeObject, index.put_volume),
         ("StorageClass", storage.StorageClass, index.put_storage_class),
@@ -120,9 +103,10 @@ def put_beside(manifests: Manifests, builder: SnapshotBuilder, findings: Finding
     for kind, struct, put in kinds:
         for each in manifests.beside(kind):
             try:
-                put(object_from(each.content, struct))
+                put(each.name, object_from(each.content, struct))
             except msgspec.ValidationError as error:
                 findings.mistake(Mistake(each.document.place(f"{kind}/{each.name}"), f"cannot be read: {error}"))
+    return builder
 
 
 def _left_out(manifests: Manifests, built: BuiltSnapshot, findings: Findings, *, is_dump: bool) -> Iterator[LeftOut]:

@@ -1,16 +1,17 @@
 """What a pod asks of other pods: affinity, anti-affinity, spread and host ports, as kube-scheduler reads them."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import cast
 
+import numpy as np
+
+from cluster.arrays import IntArray
 from cluster.nodes import meets
 from cluster.workloads import Beside, Crowd, HostPort, Operator, PodRule, PodShape, PodState, Requirement, Terms
-from controller.api.structs import LabelSelector, Pod, PodAffinityTerm, SpreadConstraint
+from controller.api.structs import LabelSelector, Pod, PodAffinityTerm, PodSpec, SpreadConstraint
+from controller.snapshot.node_terms import requirement
 from controller.snapshot.nodes import MOST_TERMS
 
-_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
-"""Operators of a label selector."""
 MOST_RULES = 64
 """Maximum number of rules about other pods. Charts write one or two."""
 
@@ -44,11 +45,11 @@ def beside_of(pod: Pod, terms: Terms) -> Beside:
     if len(rules) > MOST_RULES or count > MOST_TERMS:
         problem = f"has {len(rules)} rules about other pods with {count} requirements and values; "
         raise NotUnderstoodError("spec", problem + f"{MOST_RULES} and {MOST_TERMS} are read at most")
-    return Beside(rules=tuple(dict.fromkeys(rules)), ports=tuple(sorted(set(_ports(pod)))))
+    return Beside(rules=tuple(dict.fromkeys(rules)), ports=tuple(sorted(set(host_ports(spec)))))
 
 
-def _ports(pod: Pod) -> Iterator[HostPort]:
-    spec = pod.spec
+def host_ports(spec: PodSpec) -> Iterator[HostPort]:
+    """Ports that its containers and sidecars take on its node."""
     for container in (*spec.containers, *(each for each in spec.init_containers if each.is_sidecar)):
         for port in container.ports:
             # Of a pod on the node's network, the API server writes the host port that is missing.
@@ -101,9 +102,10 @@ def selected_by(selector: LabelSelector | None, path: str) -> tuple[Requirement,
         return None
     found = {Requirement(key, "In", (value,)) for key, value in selector.match_labels.items()}
     for each in selector.match_expressions:
-        if each.operator not in _OPERATORS:
+        made = requirement(each)
+        if made is None or made.operator in ("Gt", "Lt"):  # which only nodes are selected by
             raise NotUnderstoodError(f"{path}.matchExpressions", f"uses the operator {each.operator!r}")
-        found.add(Requirement(each.key, cast(Operator, each.operator), tuple(sorted(set(each.values)))))
+        found.add(replace(made, values=tuple(sorted(set(made.values)))))
     return _ordered(found)
 
 
@@ -138,12 +140,19 @@ class Membership:
             needed = next((each for each in crowd.labels if each.operator == "In"), None)
             for pair in [(needed.key, value) for value in needed.values] if needed else [("", "")]:
                 self._by_pair.setdefault(pair, []).append(crowd)
-        self._known: dict[Marks, tuple[Crowd, ...]] = {}
+        self._sets: dict[tuple[Crowd, ...], int] = {}
+        """Number of each set of crowds that some pod belongs to."""
+        self._of: list[int] = []
+        """Number of the set of each of the marks that were asked about."""
 
-    def of(self, marks: Marks) -> tuple[Crowd, ...]:
-        """Crowds that a pod with these marks belongs to, in the order of `crowds`."""
-        if marks not in self._known:
-            namespace, labels, state = marks
+    @property
+    def sets(self) -> list[tuple[Crowd, ...]]:
+        """Different sets of crowds that pods belong to, each in the order of `crowds`."""
+        return list(self._sets)
+
+    def of(self, marks: Sequence[Marks]) -> IntArray:
+        """Index into `sets` for each of these marks; since the last call, marks may only have been appended."""
+        for namespace, labels, state in marks[len(self._of) :]:
             own = dict(labels)
             likely = [each for pair in (*labels, ("", "")) for each in self._by_pair.get(pair, ())]
             found = [
@@ -153,8 +162,9 @@ class Membership:
                 and self._is_within(namespace, crowd)
                 and all(meets(own, each) for each in crowd.labels or ())
             ]
-            self._known[marks] = tuple(sorted(dict.fromkeys(found), key=repr))
-        return self._known[marks]
+            crowds = tuple(sorted(dict.fromkeys(found), key=repr))
+            self._of.append(self._sets.setdefault(crowds, len(self._sets)))
+        return np.array(self._of, dtype=np.int64)
 
     def _is_within(self, namespace: str, crowd: Crowd) -> bool:
         if namespace in crowd.namespaces:

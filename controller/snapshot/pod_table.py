@@ -195,6 +195,9 @@ class PodColumns:
         """(number of GPUs, devices of its pods) by node, while up to date."""
         self._marks: Numbers[Marks] = Numbers(("", (), ""))
         self._membership: Membership | None = None
+        """Of the crowds that rules between pods name."""
+        self._covered: Membership | None = None
+        """Of those that were asked about last."""
         self._completed: dict[tuple[int, tuple[Crowd, ...]], PodShape] = {}
         """Shapes of the last table by number and crowds: an unchanged pod keeps the same object."""
         self._last: tuple[NodeTable, tuple[object, ...], Mapping[str, str], NamespaceLabels, PodView] | None = None
@@ -329,6 +332,7 @@ class PodColumns:
             self._completed = {}
         if self._marks.is_crowded:
             self._cells[MARKS] = self._marks.keep(self._cells[MARKS])
+            self._membership = self._covered = None
         if self._texts.is_crowded:
             self._cells[[NODE, GANG, OWNER]] = self._texts.keep(self._cells[[NODE, GANG, OWNER]])
         self._changed = set()
@@ -397,14 +401,36 @@ class PodColumns:
         crowds = crowds_of(shape for shape in used if shape is not None and shape.beside.rules)
         if not crowds:
             return cells[SHAPE], [()]
-        known = self._membership
-        if known is None or known.crowds != crowds or known.namespaces is not namespaces:
-            known = self._membership = Membership(namespaces, crowds)
-        numbers: dict[tuple[Crowd, ...], int] = {}
-        of_marks = np.zeros(len(self._marks.known), dtype=np.int64)
-        for number in np.unique(cells[MARKS]).tolist():
-            of_marks[number] = numbers.setdefault(known.of(self._marks.known[number]), len(numbers))
-        return cells[SHAPE] * len(numbers) + of_marks[cells[MARKS]], list(numbers)
+        members = self._membership
+        if members is None or members.crowds != crowds or members.namespaces is not namespaces:
+            members = self._membership = Membership(namespaces, crowds)
+        of_marks = members.of(self._marks.known)
+        return cells[SHAPE] * len(members.sets) + of_marks[cells[MARKS]], members.sets
+
+    def members_of(self, crowds: tuple[Crowd, ...]) -> dict[Crowd, tuple[int, tuple[str, ...]]]:
+        """Of each crowd that has members, their number and the names of those that are bound.
+
+        crowds: of named namespaces alone. Pods of other schedulers and those that cannot be planned count, too.
+        """
+        self._patch()
+        members = self._covered
+        if members is None or members.crowds != crowds:
+            members = self._covered = Membership(NO_NAMESPACES, crowds)
+        cells = self._cells
+        of_pods = members.of(self._marks.known)[cells[MARKS]]
+        order = np.argsort(of_pods, kind="stable")
+        ends = np.cumsum(np.bincount(of_pods, minlength=len(members.sets)))
+        rows: defaultdict[Crowd, list[IntArray]] = defaultdict(list)
+        for theirs, of_set in zip(np.split(order, ends[:-1]), members.sets, strict=True):
+            for crowd in of_set if len(theirs) else ():
+                rows[crowd].append(theirs)
+        is_nominated = np.array([state == "nominated" for _, _, state in self._marks.known], dtype=np.bool_)
+        is_bound = (cells[NODE] != 0) & ~is_nominated[cells[MARKS]]
+        found: dict[Crowd, tuple[int, tuple[str, ...]]] = {}
+        for crowd, parts in rows.items():
+            theirs = np.sort(np.concatenate(parts))
+            found[crowd] = len(theirs), tuple(self._names[row] for row in theirs[is_bound[theirs]].tolist())
+        return found
 
     def note(self, table: PodTable, findings: Findings) -> None:
         """Add notes on these pods for the reader of a plan."""

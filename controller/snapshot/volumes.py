@@ -17,6 +17,7 @@ from cluster.workloads import OWN_VOLUME, Requirement, Terms
 from controller.api import storage
 from controller.api.structs import Volume
 from controller.objects.documents import dotted
+from controller.objects.read import put
 from controller.snapshot.node_terms import MOST_ALTERNATIVES, NOWHERE, either, joined
 from controller.snapshot.waiting_claims import ClassOfVolumes, Want, nodes_of, want_of
 
@@ -116,58 +117,43 @@ class VolumeIndex:
         """Drivers that have a limit on some node, as of this epoch."""
         self._known: dict[str, _Known] = {}
 
-    def put_claim(self, claim: storage.VolumeClaimObject) -> None:
-        self.remove_claim(claim.name)
-        self._claims[claim.name] = claim
-        if not claim.spec.volume_name and claim.metadata.deletion_timestamp is None:
-            of, want = self._wants[claim.name] = self._class(self._class_of(claim)), want_of(claim)
-            of.put_claim(claim.name, want)
-
-    def remove_claim(self, name: str) -> None:
+    def put_claim(self, name: str, claim: storage.VolumeClaimObject | None) -> None:
+        """name: `namespace/name`."""
         self.version += 1
-        self._claims.pop(name, None)
+        put(self._claims, name, claim)
         self._known.pop(name, None)
         if (waited := self._wants.pop(name, None)) is not None:
             of, want = waited
             of.remove_claim(name, want)
+        if claim is not None and not claim.spec.volume_name and claim.metadata.deletion_timestamp is None:
+            of, want = self._wants[name] = self._class(self._class_of(claim)), want_of(claim)
+            of.put_claim(name, want)
 
-    def put_volume(self, volume: storage.VolumeObject) -> None:
-        name, reference = volume.metadata.name, volume.spec.claim_ref
-        self.remove_volume(name)
-        self._volumes[name] = volume
-        nodes = self._nodes[name] = nodes_of(volume)
-        of = self._class(volume.storage_class)
-        if reference is not None:
-            self._kept[f"{reference.namespace}/{reference.name}"].add(name)
-            of.change()
-        elif volume.status.phase in ("", "Available"):
-            of.put_volume(volume, nodes)
-
-    def remove_volume(self, name: str) -> None:
+    def put_volume(self, name: str, volume: storage.VolumeObject | None) -> None:
         self.version += 1
         before = self._volumes.pop(name, None)
-        if before is None:
-            return
-        del self._nodes[name]
-        of, reference = self._class(before.storage_class), before.spec.claim_ref
-        of.remove_volume(name)
-        if reference is not None:
-            claim = f"{reference.namespace}/{reference.name}"
-            self._kept[claim].discard(name)
-            if not self._kept[claim]:
-                del self._kept[claim]
-            of.change()
+        if before is not None:
+            del self._nodes[name]
+            of, claim = self._class(before.storage_class), before.kept_for
+            of.remove_volume(name)
+            if claim:
+                self._kept[claim].discard(name)
+                if not self._kept[claim]:
+                    del self._kept[claim]
+                of.change()
+        if volume is not None:
+            self._volumes[name] = volume
+            nodes = self._nodes[name] = nodes_of(volume)
+            of, claim = self._class(volume.storage_class), volume.kept_for
+            if claim:
+                self._kept[claim].add(name)
+                of.change()
+            elif volume.status.phase in ("", "Available"):
+                of.put_volume(volume, nodes)
 
-    def put_storage_class(self, storage_class: storage.StorageClass) -> None:
-        self._objects[storage_class.metadata.name] = storage_class
-        self._class_changed(storage_class.metadata.name)
-
-    def remove_storage_class(self, name: str) -> None:
-        self._objects.pop(name, None)
-        self._class_changed(name)
-
-    def _class_changed(self, name: str) -> None:
+    def put_storage_class(self, name: str, storage_class: storage.StorageClass | None) -> None:
         self.version += 1
+        put(self._objects, name, storage_class)
         self._class(name).change()
         marked = [n for n, each in self._objects.items() if each.metadata.annotations.is_default_class == "true"]
         default = min(marked, default="")
@@ -175,19 +161,12 @@ class VolumeIndex:
             self._default_class = default
             for claim in [self._claims[each] for each in self._wants]:
                 if claim.storage_class is None:
-                    self.put_claim(claim)
+                    self.put_claim(claim.name, claim)
 
-    def put_csi_node(self, node: storage.CsiNode) -> None:
-        self._csi_nodes[node.metadata.name] = node
-        self._limits_changed()
-
-    def remove_csi_node(self, name: str) -> None:
-        self._csi_nodes.pop(name, None)
-        self._limits_changed()
-
-    def _limits_changed(self) -> None:
+    def put_csi_node(self, name: str, node: storage.CsiNode | None) -> None:
         self.version += 1
         self._epoch += 1
+        put(self._csi_nodes, name, node)
 
     @property
     def limits_state(self) -> object:

@@ -166,8 +166,6 @@ class Waiting:
     op: IntArray
     size: IntArray
     """Size class."""
-    enter_s: FloatArray
-    """Local clock."""
     age_s: FloatArray
     """Until now, if nothing changed since the heartbeat."""
 
@@ -182,8 +180,6 @@ class Pulse:
         """Arrival of the last heartbeat, the analyser's clock."""
         self._began_s = np.inf
         """Arrival of the first records: a rank that was never heard is silent since then."""
-        self.beat_s = np.full(ranks, -np.inf)
-        """Instant of the last heartbeat, local clock."""
         self.phase = np.zeros(ranks, np.int64)
         self.idle_s = np.zeros(ranks)
         """Time since the last exit, at the heartbeat."""
@@ -194,7 +190,6 @@ class Pulse:
         """Arrival of the record by which each `entered` was learnt."""
         self._path = np.full((ranks, IN_FLIGHT), -1, np.int64)
         self._seq, self._op, self._size = (np.zeros((ranks, IN_FLIGHT), np.int64) for _ in range(3))
-        self._enter_s = np.zeros((ranks, IN_FLIGHT))
         self._age_s = np.zeros((ranks, IN_FLIGHT))
         self._gaps_s: list[float] = []
         self._lately_s = np.zeros(len(layout.sizes))
@@ -226,16 +221,7 @@ class Pulse:
     def lately_s(self, path: int) -> float:
         return float(self._lately_s[path])
 
-    def beat(
-        self,
-        rows: Array,
-        rank: IntArray,
-        path: IntArray,
-        index: IntArray,
-        seq: IntArray,
-        at_s: FloatArray,
-        now_s: float,
-    ) -> None:
+    def beat(self, rows: Array, rank: IntArray, path: IntArray, index: IntArray, seq: IntArray, now_s: float) -> None:
         """rows: BEAT records, each followed by its IN_FLIGHT records; path, index, seq: of the latter."""
         self._began_s = min(self._began_s, now_s)
         is_beat = rows["kind"] == Kind.BEAT
@@ -246,7 +232,7 @@ class Pulse:
         last[rank[beats]] = beats  # the newest of several in one batch wins: they are in order
         fresh = last[last >= 0]
         here = rank[fresh]
-        self.seen_s[here], self.beat_s[here] = now_s, at_s[fresh]
+        self.seen_s[here] = now_s
         self.phase[here], self.idle_s[here] = rows["phase"][fresh], rows["for_ns"][fresh] * 1e-9
         self._path[here] = -1
         own_beat = np.maximum(np.cumsum(is_beat) - 1, 0)
@@ -256,7 +242,7 @@ class Pulse:
         where, column = rank[kept], place[kept]
         self._path[where, column], self._seq[where, column] = path[kept], seq[kept]
         self._op[where, column], self._size[where, column] = rows["op"][kept], rows["size"][kept]
-        self._enter_s[where, column], self._age_s[where, column] = at_s[kept], rows["for_ns"][kept] * 1e-9
+        self._age_s[where, column] = rows["for_ns"][kept] * 1e-9
         self.progressed(self._layout.starts[path[kept]] + index[kept], seq[kept], now_s)
 
     def silent_s(self, now_s: float) -> FloatArray:
@@ -267,7 +253,7 @@ class Pulse:
         rank, column = np.nonzero(self._path >= 0)
         age_s = self._age_s[rank, column] + np.minimum(now_s - self.seen_s[rank], 60.0)
         path, seq, op, size = (each[rank, column] for each in (self._path, self._seq, self._op, self._size))
-        return Waiting(rank, path, seq, op, size, self._enter_s[rank, column], age_s)
+        return Waiting(rank, path, seq, op, size, age_s)
 
     def in_operation(self) -> BoolArray:
         """Whether each rank was in an operation at its last heartbeat."""

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster.arrays import Array, BoolArray, FloatArray, IntArray
-from health.clocks import Bounds, Clocks
 from health.records.layout import Layout
 
 MOST_PENDING = 1_000_000
@@ -30,7 +29,6 @@ class Finished:
     rank: IntArray
     step: IntArray
     enter_s: FloatArray
-    """Local clock."""
     exit_s: FloatArray
 
     def __getitem__(self, chosen: IntArray | BoolArray) -> "Finished":
@@ -55,17 +53,21 @@ class Matched:
 
 
 class Matcher:
-    """Operations that some members have reported and others not yet, and the window's bounds between clocks."""
+    """Operations that some members have reported and others not yet."""
 
-    def __init__(self, layout: Layout, *, aligned: bool = True) -> None:
-        """aligned: False measures sends by their shortest member, for a comparison without clocks."""
-        self._layout, self._aligned = layout, aligned
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
         none, none_s = np.zeros(0, np.int64), np.zeros(0)
         self._pending = Finished(none, none, none, none, none, none_s, none_s)
         self._most_pending = most_pending(layout.ranks)
-        self._is_pair = np.arange(len(layout.sizes)) >= len(layout.groups)
-        self._slack_on = np.full(len(layout.members), np.inf)
-        self._slack_back = np.full(len(layout.members), np.inf)
+        sender, receiver = layout.pair_codes // layout.ranks, layout.pair_codes % layout.ranks
+        self._back = layout.pair_paths(receiver, sender) - len(layout.groups)
+        """Number of the pair that sends back; negative where none does."""
+        self._took_s = np.full(len(sender), np.inf)
+        """Shortest time from the send of each pair to the end of its receive, by their clocks, since the last call of
+        `align`."""
+        self._ahead_s = np.zeros(len(sender))
+        """How far each pair's receiver's clock is ahead of its sender's."""
         self.dropped = 0
 
     @property
@@ -73,7 +75,7 @@ class Matcher:
         """Memory for the records that wait."""
         return _PENDING_BYTES * len(self._pending.path)
 
-    def match(self, fresh: Finished, clocks: Clocks) -> Matched:
+    def match(self, fresh: Finished) -> Matched:
         """Operations that these records complete."""
         both = zip(self._pending.columns(), fresh.columns(), strict=True)
         rows = Finished(*(np.concatenate(pair) for pair in both))
@@ -91,42 +93,31 @@ class Matcher:
             waiting = waiting[np.sort(np.argsort(waiting.step, kind="stable")[excess:])]
             self.dropped += excess
         self._pending = waiting
-        return self._measured(rows[done], count[whole], clocks)
+        return self._measured(rows[done], count[whole])
 
-    def _measured(self, rows: Finished, count: IntArray, clocks: Clocks) -> Matched:
+    def _measured(self, rows: Finished, count: IntArray) -> Matched:
         first = np.cumsum(count) - count
         if not len(first):
             nothing = np.zeros(0, np.int64)
             return Matched(nothing, nothing, np.zeros(0))
         path = rows.path[first]
-        shortest = np.minimum.reduceat(rows.exit_s - rows.enter_s, first)
-        if not self._aligned:
-            return Matched(path, rows.step[first], shortest)
-        enter_s, exit_s = clocks.aligned(rows.rank, rows.enter_s), clocks.aligned(rows.rank, rows.exit_s)
-        # Bounds between each member and the operation's first: two hops between any two, however large the group.
-        head = np.repeat(first, count)
-        here = np.flatnonzero(head != np.arange(len(head)))
-        head = head[here]
-        slot = self._layout.starts[rows.path[here]] + rows.index[here]
-        np.minimum.at(self._slack_on, slot, exit_s[here] - enter_s[head])
-        both = ~self._is_pair[rows.path[here]]
-        here, head, slot = here[both], head[both], slot[both]
-        np.minimum.at(self._slack_back, slot, exit_s[head] - enter_s[here])
-        received = exit_s[first + count - 1] - np.maximum.reduceat(enter_s, first)
-        return Matched(path, rows.step[first], np.where(self._is_pair[path], received, shortest))
+        transfer_s = np.asarray(np.minimum.reduceat(rows.exit_s - rows.enter_s, first))
+        sends = path >= len(self._layout.groups)
+        sent, pair = first[sends], path[sends] - len(self._layout.groups)
+        enter_s, exit_s = rows.enter_s[sent], rows.exit_s[sent + 1]
+        np.minimum.at(self._took_s, pair, exit_s - enter_s)
+        transfer_s[sends] = exit_s - np.maximum(enter_s + self._ahead_s[pair], rows.enter_s[sent + 1])
+        return Matched(path, rows.step[first], transfer_s)
 
-    def bounds(self) -> Bounds:
-        """The window's bounds; the next window begins."""
-        members = self._layout.members
-        heads = np.repeat(members[self._layout.starts[:-1]], self._layout.sizes)
-        bounds = Bounds(
-            np.concatenate([heads, members]),
-            np.concatenate([members, heads]),
-            np.concatenate([self._slack_on, self._slack_back]),
-        )
-        self._slack_on = np.full(len(members), np.inf)
-        self._slack_back = np.full(len(members), np.inf)
-        return bounds
+    def align(self) -> None:
+        """Puts the clocks of each pair that sends both ways beside each other, by the shortest sends since the last
+        call: half the difference of both is that of the clocks. Where they contradict each other, as after a step of a
+        clock, nothing changes."""
+        back_s = np.where(self._back >= 0, self._took_s[self._back], np.inf)
+        known = np.isfinite(self._took_s) & np.isfinite(back_s)
+        known[known] = self._took_s[known] + back_s[known] >= 0
+        self._ahead_s[known] = (self._took_s[known] - back_s[known]) / 2
+        self._took_s = np.full_like(self._took_s, np.inf)
 
 
 def most_pending(ranks: int) -> int:

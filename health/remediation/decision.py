@@ -3,25 +3,20 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from health.remediation import breakers, folding, incidents as remediation_incidents, lifecycle
-from health.remediation.breakers import Harm, places
+from health.remediation import breakers, folding, lifecycle
+from health.remediation.breakers import places
 from health.remediation.facts import FaultEvidence, JobFacts, RemedyPolicy, Situation, is_relevant
+from health.remediation.incidents import Act, Incident, IncidentPhase, JobDo, JobIntent, NodeDo, NodeIntent, Remedy, Run
+from health.remediation.lifecycle import Around
 
-_STRENGTH = {
-    remediation_incidents.JobDo.TOLERATE: 0,
-    remediation_incidents.JobDo.MOVE_AT_CHECKPOINT: 1,
-    remediation_incidents.JobDo.RESTART_IN_PLACE: 2,
-    remediation_incidents.JobDo.EVICT_NOW: 3,
-}
+_STRENGTH = (JobDo.TOLERATE, JobDo.MOVE_AT_CHECKPOINT, JobDo.RESTART_IN_PLACE, JobDo.EVICT_NOW)
 
 
-def intents(
-    incidents: Sequence[remediation_incidents.Incident], around: lifecycle.Around
-) -> Iterator[remediation_incidents.Intent]:
-    """Nodes first: a tainted node is not chosen again by the restart that follows."""
+def node_intents(incidents: Sequence[Incident], situation: Situation) -> Iterator[NodeIntent]:
+    """What is to be done to the nodes of incidents, until the situation shows its effect."""
     for each in incidents:
         for key in each.nodes:
-            node = around.situation.nodes.get(key.name)
+            node = situation.nodes.get(key.name)
             if node is None or node.key != key:
                 continue
             ours = node.taint is not None and node.taint.incident == each.id
@@ -29,65 +24,48 @@ def intents(
                 continue
             current = ours and node.taint is not None and node.taint.generation == each.generation
             do = _node_do(each, tainted=node.taint is not None, ours=ours, current=current)
-            if do is remediation_incidents.NodeDo.PROBATION and node.taint is not None and node.taint.on_probation:
+            if do is NodeDo.PROBATION and node.taint is not None and node.taint.on_probation:
                 continue
             if do is not None:
                 why = each.waits_for or (each.shown[0] if each.shown else str(each.phase))
-                yield remediation_incidents.NodeIntent(do, key, each.id, each.generation, why)
-    # One intent per run, the strongest, which avoids the nodes of all.
-    wanted: dict[str, list[remediation_incidents.JobIntent]] = {}
+                yield NodeIntent(do, key, each.id, each.generation, why)
+
+
+def _node_do(incident: Incident, *, tainted: bool, ours: bool, current: bool) -> NodeDo | None:
+    if incident.phase is IncidentPhase.CLOSED:
+        return NodeDo.UNTAINT if ours else None
+    if incident.remedy is not Remedy.QUARANTINE:
+        return None
+    is_out = incident.phase in (IncidentPhase.ACTING, IncidentPhase.QUARANTINED)
+    if is_out and (not tainted or (ours and not current)):
+        return NodeDo.TAINT
+    if incident.phase is IncidentPhase.QUARANTINED:
+        return NodeDo.TEST
+    return NodeDo.PROBATION if incident.phase is IncidentPhase.PROBATION else None
+
+
+def job_intents(incidents: Sequence[Incident], around: Around) -> Iterator[JobIntent]:
+    """One intent per run, the strongest, which avoids the nodes of all."""
+    wanted: dict[str, list[JobIntent]] = {}
     for incident in incidents:
-        if incident.phase in (
-            remediation_incidents.IncidentPhase.SUSPECTED,
-            remediation_incidents.IncidentPhase.ACTING,
-        ):
+        if incident.phase in (IncidentPhase.SUSPECTED, IncidentPhase.ACTING):
             for job in lifecycle.live_jobs(incident, around.situation):
                 found = _on_job(incident, job, around)
                 if found is not None:
                     wanted.setdefault(job.name, []).append(found)
     left = lifecycle.avoided(incidents, around.situation.now_s, around.policy)
     for name in sorted(wanted):
-        strongest = max(wanted[name], key=lambda each: (_STRENGTH[each.do], each.incident))
+        strongest = max(wanted[name], key=lambda each: (_STRENGTH.index(each.do), each.incident))
         avoid = {key for each in wanted[name] for key in each.avoid}
         unused = left - {around.situation.nodes[pod.node].key for pod in around.situation.jobs[name].pods if pod.node}
         others = sorted(avoid | unused, key=lambda key: (key.name, key.uid))
         yield replace(strongest, avoid=tuple(others) if strongest.avoid else ())
-    for each in incidents:
-        waits = each.waits_for != "" and not lifecycle.is_open_question(each)
-        stuck = each.phase is remediation_incidents.IncidentPhase.SUSPECTED and each.stops and waits
-        limited = each.phase is remediation_incidents.IncidentPhase.ACTING and each.waits_for != ""
-        domain = each.domain != "" and each.is_open
-        if each.phase is remediation_incidents.IncidentPhase.PAGED or stuck or limited or domain:
-            yield remediation_incidents.Page(each.id, each.generation, each.waits_for or f"{each.domain}", each.probe)
 
 
-def _node_do(
-    incident: remediation_incidents.Incident, *, tainted: bool, ours: bool, current: bool
-) -> remediation_incidents.NodeDo | None:
-    if incident.phase is remediation_incidents.IncidentPhase.CLOSED:
-        return remediation_incidents.NodeDo.UNTAINT if ours else None
-    if incident.remedy is not remediation_incidents.Remedy.QUARANTINE:
-        return None
-    if incident.phase in (
-        remediation_incidents.IncidentPhase.ACTING,
-        remediation_incidents.IncidentPhase.QUARANTINED,
-    ) and (not tainted or (ours and not current)):
-        return remediation_incidents.NodeDo.TAINT
-    if incident.phase is remediation_incidents.IncidentPhase.QUARANTINED:
-        return remediation_incidents.NodeDo.TEST
-    return (
-        remediation_incidents.NodeDo.PROBATION
-        if incident.phase is remediation_incidents.IncidentPhase.PROBATION
-        else None
-    )
-
-
-def _on_job(
-    incident: remediation_incidents.Incident, job: JobFacts, around: lifecycle.Around
-) -> remediation_incidents.JobIntent | None:
+def _on_job(incident: Incident, job: JobFacts, around: Around) -> JobIntent | None:
     prices = lifecycle.priced(incident, job, around)
-    made = remediation_incidents.JobIntent(
-        remediation_incidents.JobDo.TOLERATE,
+    made = JobIntent(
+        JobDo.TOLERATE,
         job.name,
         job.incarnation,
         incident.id,
@@ -95,11 +73,11 @@ def _on_job(
         incident.waits_for,
         alternatives=prices,
     )
-    if incident.phase is remediation_incidents.IncidentPhase.SUSPECTED:
+    if incident.phase is IncidentPhase.SUSPECTED:
         return None if incident.stops else made
     why = incident.shown[0] if incident.shown else str(incident.syndrome)
-    if incident.remedy is remediation_incidents.Remedy.IN_PLACE:
-        return replace(made, do=remediation_incidents.JobDo.RESTART_IN_PLACE, reason=why)
+    if incident.remedy is Remedy.IN_PLACE:
+        return replace(made, do=JobDo.RESTART_IN_PLACE, reason=why)
     found = lifecycle.seats(incident, job, around)
     if not found.pods or found.blocked:
         return None
@@ -108,8 +86,8 @@ def _on_job(
     if incident.at_checkpoint and not incident.stops:
         # From then on, waiting for a checkpoint that does not come has cost what restarting would have.
         patience_s = job.at_risk_s(incident.acted_s) / max(incident.slow_share, 1e-3)
-        return replace(moved, do=remediation_incidents.JobDo.MOVE_AT_CHECKPOINT, until_s=incident.acted_s + patience_s)
-    return replace(moved, do=remediation_incidents.JobDo.EVICT_NOW)
+        return replace(moved, do=JobDo.MOVE_AT_CHECKPOINT, until_s=incident.acted_s + patience_s)
+    return replace(moved, do=JobDo.EVICT_NOW)
 
 
 ROUNDS = 8
@@ -121,34 +99,30 @@ only when a further pass changes nothing. Two passes are the rule."""
 class HealthDecision:
     """What to do, and what to remember."""
 
-    incidents: tuple[remediation_incidents.Incident, ...]
+    incidents: tuple[Incident, ...]
     """All of them, sorted by id; those not listed may be deleted."""
-    intents: tuple[remediation_incidents.Intent, ...]
-    """What is still to be done, by level: an intent is repeated until the situation shows its effect."""
+    nodes: tuple[NodeIntent, ...]
+    """What is still to be done, by level: an intent is repeated until the situation shows its effect. Nodes come first:
+    a tainted one is not chosen again by the restart that follows."""
+    jobs: tuple[JobIntent, ...]
 
-    def due(self, recorded: Collection[remediation_incidents.Act]) -> tuple[remediation_incidents.Intent, ...]:
-        """Intents that may be carried out now: a restart waits until every decision behind it is on record.
+    def due(self, recorded: Collection[Act]) -> tuple[JobIntent, ...]:
+        """What may be done to jobs now: a restart waits until every decision behind it is on record.
 
         recorded: what a successor would read. A restart leaves no trace of its own that says why and which nodes the
         job left, so that it is written down ahead; a taint is a record itself, and waits for nothing.
         """
-        return tuple(
-            each
-            for each in self.intents
-            if not isinstance(each, remediation_incidents.JobIntent) or self._is_due(each, recorded)
-        )
+        return tuple(each for each in self.jobs if self._is_due(each, recorded))
 
-    def _is_due(self, intent: remediation_incidents.JobIntent, recorded: Collection[remediation_incidents.Act]) -> bool:
-        run = remediation_incidents.Run(intent.job, intent.incarnation)
+    def _is_due(self, intent: JobIntent, recorded: Collection[Act]) -> bool:
+        run = Run(intent.job, intent.incarnation)
         behind = (each.act for each in self.incidents if run in each.runs)
-        return intent.do is remediation_incidents.JobDo.TOLERATE or all(
-            act is None or act in recorded for act in behind
-        )
+        return intent.do is JobDo.TOLERATE or all(act is None or act in recorded for act in behind)
 
 
 def decide(
     situation: Situation,
-    incidents: Sequence[remediation_incidents.Incident],
+    incidents: Sequence[Incident],
     evidence: Sequence[FaultEvidence],
     policy: RemedyPolicy,
 ) -> HealthDecision:
@@ -159,7 +133,8 @@ def decide(
     or nodes that are gone, or of nodes that the job does not run on, is ignored.
     """
     heard = [each for each in evidence if is_relevant(each, situation, policy)]
-    after = lifecycle.by_id(tuple(incidents))
+    by_age = sorted(incidents, key=lambda one: (one.id, one.generation, one.phase_since_s))
+    after = {each.id: each for each in by_age}  # the newest record of each
     for _ in range(ROUNDS):
         before = after
         suspected = breakers.merged(folding.folded(_with_lost(before, situation), heard, situation), situation, policy)
@@ -170,14 +145,13 @@ def decide(
     kept = tuple(
         each
         for _, each in sorted(after.items())
-        if each.id in tainted or not lifecycle.is_forgotten(each, situation.now_s, policy)
+        if each.is_open or each.id in tainted or situation.now_s - each.closed_s <= policy.forget_s
     )
-    return HealthDecision(kept, tuple(intents(kept, _around(kept, situation, policy))))
+    jobs = job_intents(kept, _around(kept, situation, policy))
+    return HealthDecision(kept, tuple(node_intents(kept, situation)), tuple(jobs))
 
 
-def _with_lost(
-    incidents: Mapping[str, remediation_incidents.Incident], situation: Situation
-) -> dict[str, remediation_incidents.Incident]:
+def _with_lost(incidents: Mapping[str, Incident], situation: Situation) -> dict[str, Incident]:
     """Incidents, with what a lost write has left in taints alone."""
     known = dict(incidents)
     for node in situation.nodes.values():
@@ -187,9 +161,7 @@ def _with_lost(
     return known
 
 
-def _advanced(
-    incidents: dict[str, remediation_incidents.Incident], situation: Situation, policy: RemedyPolicy
-) -> dict[str, remediation_incidents.Incident]:
+def _advanced(incidents: dict[str, Incident], situation: Situation, policy: RemedyPolicy) -> dict[str, Incident]:
     """Oldest suspicion first, each seeing what those before it have decided."""
     after = dict(incidents)
     for each in sorted((one for one in after.values() if one.is_open), key=lambda one: (one.since_s, one.id)):
@@ -197,9 +169,7 @@ def _advanced(
     return after
 
 
-def _around(
-    incidents: tuple[remediation_incidents.Incident, ...], situation: Situation, policy: RemedyPolicy
-) -> lifecycle.Around:
+def _around(incidents: tuple[Incident, ...], situation: Situation, policy: RemedyPolicy) -> Around:
     # Spare nodes that no incident speaks against.
     left = {key.name for key in lifecycle.avoided(incidents, situation.now_s, policy)}
     suspected = left | {key.name for each in incidents if each.is_open for key in each.nodes}
@@ -207,4 +177,4 @@ def _around(
         name not in suspected and name in situation.nodes and situation.nodes[name].taint is None
         for name in situation.spares
     )
-    return lifecycle.Around(situation, policy, Harm(incidents), places(incidents, situation, spares))
+    return Around(situation, policy, incidents, places(incidents, situation, spares))

@@ -65,6 +65,26 @@ class FaultEvidence:
     """The job on the nodes may go on: they are taken out when it has ended."""
 
 
+def node_fault(
+    key: NodeKey, source: Origin, confidence: float, since_s: float, at_s: float, shown: str, *, after_job: bool = False
+) -> FaultEvidence:
+    """Evidence against a node by itself, whoever works on it."""
+    return FaultEvidence(
+        job="",
+        incarnation="",
+        syndrome=Syndrome.NONE,
+        part=Part.NODE,
+        nodes=(key,),
+        pods=(),
+        since_s=since_s,
+        at_s=at_s,
+        confidence=confidence,
+        source=source,
+        shown=(shown,),
+        after_job=after_job,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class PodFacts:
     """One running or pending pod of a job."""

@@ -1,16 +1,13 @@
 """Reader of the node's DCGM exporter: a thread of its own, so that an exporter that hangs delays no other evidence."""
 
 import http.client
-import io
-import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, cast
 from urllib.parse import urlsplit
 
 import structlog
@@ -19,8 +16,8 @@ from cluster.clock import Clock
 from cluster.errors import ConfigError, Mistake, ObservationError
 from health.records.frames import Evidence, Source
 from nodeagent.health.dcgm_metrics import CLOCK_REASONS, LAST_XID, RISES, STATES, XIDS, DcgmSample, samples_in
-from nodeagent.health.feed import NICENESS
 from nodeagent.health.host_evidence import CODES, KEPT_S, RisingCounter
+from nodeagent.loops import LoopThread
 from power.devices.nvml import REASONS
 
 WINDOW_S = 60.0
@@ -161,7 +158,6 @@ PATIENCE_S = 5.0
 """Seconds for the whole answer. An exporter collects when it is asked, which takes it tenths of a second."""
 MOST_BYTES = 4 * 1024 * 1024
 """Bytes of one answer: 64 instances of GPUs with a hundred metrics of 600 bytes each."""
-PIECE_BYTES = 64 * 1024
 
 
 class PageError(ObservationError):
@@ -174,52 +170,47 @@ class PageError(ObservationError):
 
 def fetched(url: str, patience_s: float = PATIENCE_S, most_bytes: int = MOST_BYTES) -> str:
     """The page's text. Raises PageError. No proxy is asked, no redirect followed, no connection kept."""
-    parts = urlsplit(url)
+    parts, ends_s = urlsplit(url), time.monotonic() + patience_s
     path = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
-    asked = f"GET {path} HTTP/1.1\r\nHost: {parts.netloc}\r\nAccept: text/plain\r\nConnection: close\r\n\r\n"
-    ends_s = time.monotonic() + patience_s
     try:
-        with socket.create_connection((parts.hostname or "", parts.port or 80), timeout=patience_s) as line:
-            line.sendall(asked.encode("ascii"))
-            answer = http.client.HTTPResponse(cast(socket.socket, _Bounded(line, ends_s, most_bytes)))
-            with closing(answer):
-                answer.begin()
-                if answer.status != HTTPStatus.OK:
-                    raise PageError("Refused", f"{url} answers {answer.status}")
-                # In pieces: for one whole read memory is taken as the answer's header says.
-                body = b"".join(iter(lambda: answer.read(PIECE_BYTES), b""))
-                if answer.length:
-                    raise PageError("Unreachable", f"{url}: the answer ends {answer.length} bytes early")
-                return body.decode("utf-8", "replace")
-    except TimeoutError as error:
-        raise PageError("Silent", f"{url}: no whole answer within {patience_s:g} s") from error
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise PageError("Unreachable", f"{url}: {type(error).__name__} {error}"[:200]) from error
-
-
-class _Bounded(io.RawIOBase):
-    """What is left of a connection's time and bytes. A socket's own time-out starts anew with every byte."""
-
-    def __init__(self, line: socket.socket, ends_s: float, most_bytes: int) -> None:
-        self._line, self._ends_s, self._left = line, ends_s, most_bytes
-
-    def makefile(self, _mode: str) -> io.BufferedReader:
-        """What HTTPResponse asks a socket for, in the one mode that it reads in."""
-        return io.BufferedReader(self)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        left_s = self._ends_s - time.monotonic()
-        if left_s <= 0:
+        with (
+            closing(http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=patience_s)) as page,
+            _shut_at(page, ends_s),
+        ):
+            page.request("GET", path, headers={"Accept": "text/plain", "Connection": "close"})
+            with page.getresponse() as answer:
+                body = answer.read(most_bytes + 1)
+        if time.monotonic() >= ends_s:
             raise TimeoutError
-        self._line.settimeout(left_s)
-        count = self._line.recv_into(buffer)
-        self._left -= count
-        if self._left < 0:
-            raise PageError("TooLong", "the answer is longer than a page of metrics may be")
-        return count
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        if time.monotonic() >= ends_s:
+            raise PageError("Silent", f"{url}: no whole answer within {patience_s:g} s") from error
+        raise PageError("Unreachable", f"{url}: {type(error).__name__} {error}"[:200]) from error
+    if answer.status != HTTPStatus.OK:
+        raise PageError("Refused", f"{url} answers {answer.status}")
+    if len(body) > most_bytes:
+        raise PageError("TooLong", "the answer is longer than a page of metrics may be")
+    if answer.length:
+        raise PageError("Unreachable", f"{url}: the answer ends {answer.length} bytes early")
+    return body.decode("utf-8", "replace")
+
+
+@contextmanager
+def _shut_at(page: http.client.HTTPConnection, ends_s: float) -> Iterator[None]:
+    """Connects, and ends the connection at this instant: a socket's own time-out starts anew with every byte."""
+    page.connect()
+    line = page.sock
+
+    def shut() -> None:
+        with suppress(OSError):
+            line.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(ends_s - time.monotonic(), shut)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class DcgmExporter:
@@ -229,24 +220,24 @@ class DcgmExporter:
         """fetch: the exporter's text; raises PageError. is_own: whether a sample is of this node."""
         self._fetch, self._is_own, self._clock = fetch, is_own, clock
         self._evidence = DcgmEvidence()
-        self._stop = threading.Event()
+        self._loop = LoopThread("DCGM exporter", self.look, pause_s=EVERY_S, gives_way=True)
         self._logged_s = float("-inf")
         self._fails = self._is_logged = False
         self.reads = 0
         self.failed: dict[str, int] = {}
 
     def start(self) -> None:
-        threading.Thread(target=self._run, name="dcgm", daemon=True).start()
+        self._loop.start()
 
     def close(self) -> None:
-        self._stop.set()
+        self._loop.close()
 
     def read(self, now_s: float) -> Sequence[Evidence]:
         """What was found so far; waits for nothing."""
         return self._evidence.read(now_s)
 
-    def look(self) -> None:
-        """Reads the exporter once."""
+    def look(self) -> float:
+        """Reads the exporter once. Returns seconds until the next time."""
         self.reads += 1
         try:
             samples, unread = samples_in(self._fetch())
@@ -262,10 +253,11 @@ class DcgmExporter:
         except PageError as error:
             if self._is_news(error.code):
                 log.warning("the DCGM exporter cannot be read", code=error.code, why=str(error))
-            return
+            return EVERY_S
         if self._is_logged:
             log.info("the DCGM exporter can be read again")
         self._fails = self._is_logged = False
+        return EVERY_S
 
     def _is_news(self, code: str) -> bool:
         """Counts a failure; whether it is to be logged."""
@@ -275,17 +267,6 @@ class DcgmExporter:
             self._logged_s, self._is_logged = self._clock(), True
             return True
         return False
-
-    def _run(self) -> None:
-        with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
-        while not self._stop.is_set():
-            try:
-                self.look()
-            except Exception:
-                if self._is_news("Broken"):
-                    log.exception("a reading of the DCGM exporter failed")
-            self._stop.wait(EVERY_S)
 
 
 def own_gpus(node: str, uuids: Callable[[], Collection[str]]) -> Callable[[DcgmSample], bool]:

@@ -4,12 +4,9 @@ In a thread of its own, at lower priority, so that a flood of records delays no 
 """
 
 import asyncio
-import os
 import struct
-import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from threading import Lock
 
@@ -18,7 +15,7 @@ from health.records import frames as records_frames
 from nodeagent.agent import NodeAgent
 from nodeagent.controller_link import ControllerLink
 from nodeagent.health import host_evidence, pod_sockets, processes
-from nodeagent.loops import PAUSE_S, Turns
+from nodeagent.loops import LoopThread
 from power.leases.messages import Keys, sealed_text
 
 MOST_BYTES = 8 * 1024 * 1024
@@ -31,7 +28,6 @@ LOOK_S = 0.25
 """Seconds between two looks for new pods and at processes: an ended one is known within it."""
 REFRESH_S = 5.0
 """Seconds after which evidence is sent again, changed or not: a controller that just started has it then."""
-NICENESS = 5
 EAGER_S = 0.2
 """Seconds between two reports while pair probes go on: each report may be answered by the next round's order."""
 GATHER_S = 0.2
@@ -131,8 +127,7 @@ class HealthFeed:
         """When frames were last sent."""
         self._probes: Callable[[], Probes] = Probes
         self._looked_s = float("-inf")
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._loop = LoopThread("health", self.turn, gives_way=True)
 
     @property
     def dropped(self) -> dict[str, int]:
@@ -140,17 +135,14 @@ class HealthFeed:
         return {**self.sockets.dropped, "unsent": self.outbox.dropped}
 
     def start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="health", daemon=True)
-        self._thread.start()
+        self._loop.start()
 
     def close(self) -> None:
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join(1.0)
+        self._loop.close(1.0)
         self.sockets.close()
 
-    def turn(self, wait_s: float = WAIT_S) -> None:
-        """Reads what arrives, and looks at pods and host when it is time."""
+    def turn(self, wait_s: float = WAIT_S) -> float:
+        """Reads what arrives, and looks at pods and host when it is time. Returns seconds until the next turn: none."""
         now_s = self._clock()
         if now_s - self._looked_s >= LOOK_S:
             self._looked_s = now_s
@@ -162,6 +154,7 @@ class HealthFeed:
                     found.setdefault((each.code, each.subject, each.pod, each.rank), each)
             self._evidence = tuple(found.values())[: records_frames.MOST_EVIDENCE]
         self.sockets.read(wait_s)
+        return 0.0
 
     def next_report(self) -> records_frames.HealthReport | None:
         """What is to be sent now; None when there is nothing. What was returned counts as sent."""
@@ -201,16 +194,6 @@ class HealthFeed:
         (rank,) = _RANK.unpack_from(frame)
         self._ranks.note(pod, rank, pid)
         self.outbox.add(pod, frame)
-
-    def _run(self) -> None:
-        with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
-        turns = Turns("health")
-        while not self._stop.is_set():
-            with turns.turn():
-                self.turn()
-            if turns.is_failing:
-                self._stop.wait(PAUSE_S)
 
 
 async def forward(

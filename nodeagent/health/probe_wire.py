@@ -16,7 +16,7 @@ from statistics import median
 from time import monotonic
 
 from health.records.frames import BURSTS, MOST_BURST_S, MOST_BYTES, MOST_PEERS, PAIR_S, PINGS, ProbeResult
-from nodeagent.loops import PAUSE_S, Turns
+from nodeagent.loops import LoopThread
 
 MAGIC = b"tonprob1"
 NONCE_BYTES = 16
@@ -186,8 +186,7 @@ class ProbeListener:
         self._tokens: dict[bytes, float] = {}
         """Admitted tokens, and until when."""
         self._lock = threading.Lock()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="probe-listener", daemon=True)
+        self._loop = LoopThread("probe listener", self._accept)
         self.served = 0
         self.refused = 0
 
@@ -196,12 +195,10 @@ class ProbeListener:
         return int(self._opened.getsockname()[1])
 
     def start(self) -> None:
-        self._thread.start()
+        self._loop.start()
 
     def close(self) -> None:
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(1.0)
+        self._loop.close(1.0)
         self._opened.close()
 
     def admit(self, tokens: tuple[bytes, ...]) -> None:
@@ -210,15 +207,13 @@ class ProbeListener:
         with self._lock:
             self._tokens = dict.fromkeys(tokens[:MOST_PEERS], until_s)
 
-    def _run(self) -> None:
-        turns = Turns("probe listener")
-        while not self._stop.is_set():
-            with turns.turn(), suppress(TimeoutError):
-                opened, _ = self._opened.accept()
-                with opened:
-                    self._serve(opened)
-            if turns.is_failing:  # such as for want of descriptors
-                self._stop.wait(PAUSE_S)
+    def _accept(self) -> float:
+        """Serves one connection, if one comes. Returns seconds until the next: none."""
+        with suppress(TimeoutError):
+            opened, _ = self._opened.accept()
+            with opened:
+                self._serve(opened)
+        return 0.0
 
     def _serve(self, opened: socket.socket) -> None:
         """Serves one connection, if it shows a token that is admitted."""

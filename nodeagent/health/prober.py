@@ -1,7 +1,6 @@
 """Prober: measures the peers that a signed order names, in a thread of its own, and keeps the results for reports."""
 
 import errno
-import os
 import queue
 import re
 import socket
@@ -18,7 +17,7 @@ from cluster.clock import Clock
 from cluster.errors import UNREADABLE
 from health.records import frames
 from nodeagent.health.probe_wire import ProbeError, ProbeListener, introduce, measured, prepare
-from nodeagent.loops import Turns
+from nodeagent.loops import LoopThread
 from power.leases.messages import Keys, Refusal, opened_text
 
 log = structlog.get_logger(__name__)
@@ -34,7 +33,6 @@ MOST_A_MINUTE = 24
 LOST_TRIES = 2
 NO_WAY = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.EINVAL)
 """Errors of a network that does not reach the peer; EINVAL: a black-hole route. Source: rtnetlink, RTN_BLACKHOLE."""
-NICENESS = 5
 _TOKEN = re.compile("[0-9a-f]{32}")
 
 
@@ -62,15 +60,16 @@ class Prober:
         self._results: deque[tuple[float, frames.ProbeResult]] = deque(maxlen=64)
         self._begun: deque[float] = deque(maxlen=MOST_A_MINUTE)
         self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name="prober", daemon=True)
+        self._loop = LoopThread("prober", self._measure, gives_way=True)
         self.measured = 0
         self.refused: dict[str, int] = {}
 
     def start(self) -> None:
         self.listener.start()
-        self._thread.start()
+        self._loop.start()
 
     def close(self) -> None:
+        self._loop.close()
         with suppress(queue.Full):
             self._orders.put_nowait(None)
         self.listener.close()
@@ -135,17 +134,16 @@ class Prober:
         self.refused[code] = self.refused.get(code, 0) + 1
         log.warning("order for probes refused", code=code, why=words)
 
-    def _run(self) -> None:
-        with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
-        turns = Turns("prober")
-        while (order := self._orders.get()) is not None:
-            for peer in order.measure:
-                with turns.turn():
-                    made = self._measured(order, peer)
-                    self.measured += 1
-                    with self._lock:
-                        self._results.append((self._clock(), replace(made, number=order.number, peer=peer.node)))
+    def _measure(self) -> float:
+        """Waits for an order and measures its peers. Returns seconds until the next order: none."""
+        if (order := self._orders.get()) is None:
+            return 0.0
+        for peer in order.measure:
+            made = self._measured(order, peer)
+            self.measured += 1
+            with self._lock:
+                self._results.append((self._clock(), replace(made, number=order.number, peer=peer.node)))
+        return 0.0
 
     def _measured(self, order: frames.ProbeOrder, peer: frames.Peer) -> frames.ProbeResult:
         """What one peer shows; nothing where too many pairs were measured within a minute."""

@@ -8,6 +8,7 @@ import contextlib
 import errno
 import math
 import select
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +17,6 @@ import structlog
 
 from isolation import arbiter, cgroupfs, ledger, state as act, tree
 from isolation.settings import Settings
-from nodeagent.process_files import PipeEnds, feeding, pipe_ends
 
 log = structlog.get_logger(__name__)
 SHORTAGE_TICK_S = 0.05
@@ -27,6 +27,7 @@ WALL_SLACK_BYTES = 64 << 20
 
 AGENT_CACHE_BYTES = 128 << 20
 """Above an adopted agent's reservation, for file pages that the kernel can drop: braking for those costs it time."""
+MOST_REACTIONS = 1000
 AGENTS_EVERY_S = 0.5
 """Interval of readings of adopted agents: each reads a page of statistics, 0.1 ms."""
 GONE = (errno.ENOENT, errno.ENODEV)
@@ -94,8 +95,8 @@ class Enforcer:
         """Sandboxes whose container turned out to be gone."""
         self._notices: list[act.Action] = []
         self._ends: list[CallEnd] = []
-        self.reactions_s: list[float] = []
-        """Seconds from waking up with a braking event to its action being written."""
+        self.reactions_s: deque[float] = deque(maxlen=MOST_REACTIONS)
+        """Seconds from waking up with a braking event to its action being written, of the newest."""
 
     def add_sandbox(self, sandbox: ledger.Sandbox) -> None:
         self.tree.add_sandbox(sandbox.name)
@@ -144,10 +145,6 @@ class Enforcer:
         for name in list(self.tree.homes):
             with self._may_be_gone(name):
                 self.tree.loosen(name)
-
-    def end_sandbox(self, name: str) -> None:
-        self._unwatch(self._watched, "memory.events", self.tree.agent_group(name))
-        self._step([act.SandboxEnded(name)])
 
     def ask(self, request: act.CallDemand) -> None:
         self._step([act.Asked(request)])
@@ -216,12 +213,6 @@ class Enforcer:
         events.extend(self._gone())
         if self._clock() >= self._used_at_s + tick_s:
             events.append(self._readings())
-            tied = self.tied_calls()
-            events.extend(
-                act.FeedsRunner(call.name, call.name in tied)
-                for call in self.state.calls.values()
-                if call.feeds_runner != (call.name in tied)
-            )
         if events or self._timer_s() <= self._clock():
             self._step(events)
         if braked:
@@ -273,9 +264,9 @@ class Enforcer:
     def _apply(self, action: act.Action) -> None:
         match action:
             case act.Admit(call, sandbox, lease_bytes):
-                limits = tree.Limits(max_bytes=lease_bytes + WALL_SLACK_BYTES, pids=self.settings.pids_per_call)
+                wall_bytes, pids = lease_bytes + WALL_SLACK_BYTES, self.settings.pids_per_call
                 try:
-                    self.tree.add_call(sandbox, call, lease_bytes, limits)
+                    self.tree.add_call(sandbox, call, lease_bytes, max_bytes=wall_bytes, pids=pids)
                 except OSError as error:
                     if error.errno not in FULL:
                         raise
@@ -294,8 +285,6 @@ class Enforcer:
                 self.tree.freeze(self._sandbox_of(call), call)
             case act.Thaw(call):
                 self.tree.thaw(self._sandbox_of(call), call)
-            case act.SetCpuWeight(call, weight):
-                self.tree.set_cpu_weight(self._sandbox_of(call), call, weight)
             case act.Reclaim(call, reclaim_bytes):
                 with contextlib.suppress(OSError):  # the kernel found less: the next rung follows
                     self.tree.reclaim(self._sandbox_of(call), call, reclaim_bytes)
@@ -387,26 +376,6 @@ class Enforcer:
         limit_bytes = kept.lease_bytes if kept is not None else None
         return CallEnd(sandbox, call, self.tree.peak_bytes(group), limit_bytes, self.tree.events(group))
 
-    def tied_calls(self) -> frozenset[str]:
-        """Frozen calls that hold an end of a pipe whose other end a running call holds."""
-        there = self._there()
-        calls = [call for call in self.state.calls.values() if call.name in there]
-        if not any(call.frozen for call in calls):
-            return frozenset()
-        frozen = {call.name: self._pipes_of(call.name) for call in calls if call.frozen}
-        running = {call.name: self._pipes_of(call.name) for call in calls if not call.frozen}
-        return feeding(frozen, running)
-
-    def _there(self) -> set[str]:
-        """Calls that have their leaf: one may be removed a moment before the arbiter hears of the call's end."""
-        return {watched.call for watched in self._populated.values() if watched.call is not None}
-
-    def _pipes_of(self, call: str) -> PipeEnds:
-        sandbox = self._sandbox_of(call)
-        with self._may_be_gone(sandbox):
-            return pipe_ends(self.tree.pids(self.tree.call_group(sandbox, call)))
-        return PipeEnds()
-
     def _readings(self) -> act.Used:
         self._used_at_s = self._clock()
         calls, agents = {}, {}
@@ -426,8 +395,10 @@ class Enforcer:
             return self.tree.used_bytes(self.tree.agent_group(sandbox))
         read_at_s, used_bytes = self._agents_read.get(sandbox, (float("-inf"), 0))
         if self._clock() >= read_at_s + AGENTS_EVERY_S:
+            # A leaf may be removed a moment before the arbiter hears of its call's end.
+            leaves = {watched.call for watched in self._populated.values()}
             kept = [each.call for each in self.state.ledger.reservations.values() if each.sandbox == sandbox]
-            calls = self._there().intersection(kept)
+            calls = [call for call in kept if call in leaves]
             in_calls = sum(self.tree.working_set_bytes(self.tree.call_group(sandbox, call)) for call in calls)
             used_bytes = max(0, self.tree.working_set_bytes(self.tree.home(sandbox)) - in_calls)
             self._agents_read[sandbox] = (self._clock(), used_bytes)

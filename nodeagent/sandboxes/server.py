@@ -323,10 +323,6 @@ class SandboxServer:
                     self._conclude_with(number, refused(reason, retry_after_s))
             case act.Queue(call, retry_after_s, reason):
                 self._say(call, "queued", reason, retry_after_s=retry_after_s)
-            case act.SetCpuWeight(call, weight, reason):
-                if weight < 100:
-                    self._count(call, "Throttled", reason)
-                    self._say(call, "throttled", reason)
             case act.Freeze(call, reason):
                 self._count(call, "Frozen", reason)
                 self._say(call, "frozen", reason, longest_s=self._enforcer.settings.frozen_s)

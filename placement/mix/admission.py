@@ -16,7 +16,6 @@ from placement.mix.memory import SearchMemory
 from placement.mix.milp import StockPrices
 from placement.mix.optimizer import answer_mix, certain_shortage, mixes_on
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need
-from placement.mix.pulp_solver import Terms
 
 Ask = Callable[[Sequence[Need]], MixQuestion]
 """Question of some of the needs, with the stock that they may use."""
@@ -86,7 +85,7 @@ def answer_shared(
     needs: Sequence[Need],
     known: Mapping[str, Sequence[Mix]],
     budget: Budget,
-    terms: Terms,
+    gap: float,
     memory: SearchMemory,
 ) -> tuple[list[Answered], dict[str, Reason]]:
     """Mixes of all needs that the stock holds together, and reasons for the others.
@@ -113,26 +112,26 @@ def answer_shared(
                 left = stock_after(left, need, fitting[0])
         memory.seed(pool)
         memory.keep_pool(pool)
-    if pool.settled is not None and pool.settled.certificate.gap <= terms.gap:
+    if pool.settled is not None and pool.settled.certificate.gap <= gap:
         return [(pool.question, pool.settled)], {}
     if not pool.is_begun:
         pool.is_begun = True
-        pool.prices = start(pool, budget, terms)
+        pool.prices = start(pool, budget)
         served = (np.isfinite(offer.load).sum() for need in pool.question.needs for offer in need.offers)
         pool.root_work = ROOT_WORK * int(sum(served))
     if not pool.has_running:
         pool.has_running = True
-        _keep_running(pool, budget, terms)
+        _keep_running(pool, budget)
     prices, root_work = pool.prices, pool.root_work
     if prices is not None and root_work <= budget.work:
-        answer = answer_mix(pool.question, budget.part(JOINT_SHARE), gap=terms.gap)
+        answer = answer_mix(pool.question, budget.part(JOINT_SHARE), gap=gap)
         if isinstance(answer, MixAnswer):
             if not answer.certificate.cut_short:
                 pool.settled = answer
                 return [(pool.question, answer)], {}
             for row, mix in enumerate(answer.mixes):
                 pool.add(row, mix)
-    admission = _with_columns(pool, prices, budget.part(COLUMN_SHARE), terms)
+    admission = _with_columns(pool, prices, budget.part(COLUMN_SHARE), gap)
     refusals: dict[str, Reason] = {}
     while (k := admission.missing(refusals)) is not None:
         # Already to ask takes a look at all needs, so that hundreds of them would take minutes.
@@ -143,23 +142,23 @@ def answer_shared(
         for row, mix in found.items():
             pool.add(row, mix)
         kept = tuple(pool.known(row, found[row]) if row in found else None for row in range(len(pool.columns)))
-        admission = _better(_Admission(pool, kept), _Admission(pool, columns.choose(pool, budget, terms)))
+        admission = _better(_Admission(pool, kept), _Admission(pool, columns.choose(pool, budget, gap)))
     if not admission.served:
         return [], refusals
     # Final mixes of the admitted needs, by the joint model, from those that are chosen.
     question = ask([pool.question.needs[k] for k in admission.served])
     mixes = tuple(column.mix for column in admission.chosen if column is not None)
     enough = budget if root_work <= budget.work else Budget(0.0, budget.clock, budget.over_at_s)
-    answer = answer_mix(question, enough, gap=terms.gap, known=mixes, bound=pool.bound(admission.served))
+    answer = answer_mix(question, enough, gap=gap, known=mixes, bound=pool.bound(admission.served))
     if isinstance(answer, MixAnswer):
         return [(question, answer)], refusals
     if refusals:  # their running instances stay after all, and had counted as free
-        return _one_by_one(ask, [pool.question.needs[k] for k in pool.order], budget, terms)
+        return _one_by_one(ask, [pool.question.needs[k] for k in pool.order], budget, gap)
     return [], {need.service: answer for need in pool.question.needs}
 
 
 def _one_by_one(
-    ask: Ask, needs: Sequence[Need], budget: Budget, terms: Terms
+    ask: Ask, needs: Sequence[Need], budget: Budget, gap: float
 ) -> tuple[list[Answered], dict[str, Reason]]:
     """Mixes of as many needs as fit, each asked beside those admitted before it, on the stock of these alone.
 
@@ -174,7 +173,7 @@ def _one_by_one(
             continue
         question = ask([*admitted, need])
         budget.spend(len(question.needs))
-        answer = certain_shortage(question, budget) or answer_mix(question, budget.part(ONE_MORE_SHARE), gap=terms.gap)
+        answer = certain_shortage(question, budget) or answer_mix(question, budget.part(ONE_MORE_SHARE), gap=gap)
         if isinstance(answer, Reason):
             refusals[need.service] = answer
         else:
@@ -182,7 +181,7 @@ def _one_by_one(
     return answered, refusals
 
 
-def _keep_running(pool: columns.ColumnPool, budget: Budget, terms: Terms) -> None:
+def _keep_running(pool: columns.ColumnPool, budget: Budget) -> None:
     """Adds the running instances of every need, so that a plan without time for more stops none of them."""
     chosen: list[columns.Column | None] = []
     for k, need in enumerate(pool.question.needs):
@@ -190,7 +189,7 @@ def _keep_running(pool: columns.ColumnPool, budget: Budget, terms: Terms) -> Non
         known = pool.with_instances(k, counts)
         mix = running_mix(need) if known is None else known.mix
         if mix is None and need.running:
-            solved = mixes_on(pool.alone(k), (counts,), RUNNING_NODES, budget, terms)
+            solved = mixes_on(pool.alone(k), (counts,), RUNNING_NODES, budget)
             mix = None if solved is None else solved[0]
         chosen.append(None if mix is None else pool.column(k, mix))
     mixes = tuple(column.mix for column in chosen if column is not None)
@@ -198,14 +197,14 @@ def _keep_running(pool: columns.ColumnPool, budget: Budget, terms: Terms) -> Non
         pool.chosen = _better(_Admission(pool, tuple(chosen)), _Admission(pool, pool.chosen or tuple(chosen))).chosen
 
 
-def _with_columns(pool: columns.ColumnPool, prices: StockPrices | None, budget: Budget, terms: Terms) -> _Admission:
+def _with_columns(pool: columns.ColumnPool, prices: StockPrices | None, budget: Budget, gap: float) -> _Admission:
     """Choice from columns that are generated round by round, until the gap is closed or no round finds another."""
     best = _Admission(pool, columns.first_fit(pool))
     if pool.chosen:
         best = _better(best, _Admission(pool, pool.chosen))
-    best = _chosen(best, budget, terms)
+    best = _chosen(best, budget, gap)
     if not pool.is_near:
-        best = _filled(best, budget, terms)
+        best = _filled(best, budget, gap)
     everything = range(len(pool.columns))
     for _ in range(MOST_ROUNDS):
         if pool.is_near and best.missing({}) is None:
@@ -213,21 +212,21 @@ def _with_columns(pool: columns.ColumnPool, prices: StockPrices | None, budget: 
             of_singles = math.fsum(pool.least_gap(k) for k in everything)
             if of_singles >= WELL_CHOSEN * (best.objective - pool.bound(everything)):
                 break
-        if pool.is_dry or _is_good(best, terms) or not budget.allows_more():
+        if pool.is_dry or _is_good(best, gap) or not budget.allows_more():
             break
         if (pool.proofs and not pool.least) or prices is None:
-            target = columns.column_prices(pool, budget, terms)
+            target = columns.column_prices(pool, budget)
             if target is None:
                 break
             prices = target if prices is None else prices.towards(target, SMOOTHING)
         pool.prices = prices
-        added = columns.generate(pool, prices, budget, terms)
-        best = _chosen(best, budget, terms)
+        added = columns.generate(pool, prices, budget)
+        best = _chosen(best, budget, gap)
         if not pool.is_near:
-            best = _filled(best, budget, terms)
+            best = _filled(best, budget, gap)
         missing = best.missing({})
-        if missing is not None and budget.allows_more() and _make_room(best, missing, budget, terms):
-            best = _chosen(best, budget, terms)
+        if missing is not None and budget.allows_more() and _make_room(best, missing, budget):
+            best = _chosen(best, budget, gap)
             added += 1
         if not added:
             break
@@ -236,23 +235,23 @@ def _with_columns(pool: columns.ColumnPool, prices: StockPrices | None, budget: 
         refining = budget.part(REFINING_SHARE)
         refined: bool | None = False
         is_any = False
-        while refined is not None and not _is_good(best, terms) and refining.allows_more():
-            refined = refine(pool, refining, terms)
+        while refined is not None and not _is_good(best, gap) and refining.allows_more():
+            refined = refine(pool, refining, gap)
             is_any = is_any or bool(refined)
         if is_any:
-            best = _chosen(best, budget, terms)
+            best = _chosen(best, budget, gap)
     pool.chosen = best.chosen
     return best
 
 
-def _chosen(best: _Admission, budget: Budget, terms: Terms) -> _Admission:
+def _chosen(best: _Admission, budget: Budget, gap: float) -> _Admission:
     """The best choice from the columns.
 
     Near the best prices, services whose mix costs most beyond its bound then take what the others leave, one at a time.
     """
     pool = best.pool
     serve_all = len(best.served) == len(best.chosen)
-    found = _better(best, _Admission(pool, columns.choose(pool, budget, terms, serve_all=serve_all)))
+    found = _better(best, _Admission(pool, columns.choose(pool, budget, gap, serve_all=serve_all)))
     if not pool.is_near:
         return found
     chosen = list(found.chosen)
@@ -271,17 +270,17 @@ def _chosen(best: _Admission, budget: Budget, terms: Terms) -> _Admission:
     return _better(found, _Admission(pool, tuple(chosen)))
 
 
-def _filled(admission: _Admission, budget: Budget, terms: Terms) -> _Admission:
+def _filled(admission: _Admission, budget: Budget, gap: float) -> _Admission:
     """The choice with what greedy mixes of the remaining stock improve."""
     if not columns.fill(admission.pool, admission.chosen):
         return admission
-    return _chosen(admission, budget, terms)
+    return _chosen(admission, budget, gap)
 
 
-def _is_good(admission: _Admission, terms: Terms) -> bool:
+def _is_good(admission: _Admission, gap: float) -> bool:
     everything = range(len(admission.chosen))
     is_whole = len(admission.served) == len(admission.chosen)
-    return is_whole and admission.objective * (1 - terms.gap) <= admission.pool.bound(everything) + 1e-6
+    return is_whole and admission.objective * (1 - gap) <= admission.pool.bound(everything) + 1e-6
 
 
 def _better(before: _Admission, after: _Admission) -> _Admission:
@@ -293,7 +292,7 @@ def _better(before: _Admission, after: _Admission) -> _Admission:
     return min(before, after, key=rank)
 
 
-def _make_room(admission: _Admission, k: int, budget: Budget, terms: Terms) -> bool:
+def _make_room(admission: _Admission, k: int, budget: Budget) -> bool:
     """Solves need k, which is not served, with those that hold most of what its own columns use."""
     pool = admission.pool
     wanted = {
@@ -313,7 +312,7 @@ def _make_room(admission: _Admission, k: int, budget: Budget, terms: Terms) -> b
     others = sorted(admission.served, key=lambda other: (-held(other), other))
     start = len(pool.proofs) % max(1, len(others))
     some = [k, *(others[start:] + others[:start])[: TOGETHER - 1]]
-    return columns.resolve(pool, admission.chosen, some, TOGETHER_NODES, budget, replace(terms, gap=ONE_MORE_GAP))
+    return columns.resolve(pool, admission.chosen, some, TOGETHER_NODES, budget, ONE_MORE_GAP)
 
 
 def _one_more(ask: Ask, admission: _Admission, k: int, root_work: float, budget: Budget) -> Mapping[int, Mix] | Reason:

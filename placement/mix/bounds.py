@@ -10,7 +10,6 @@ from placement.budget import Budget
 from placement.mix.columns import NEAR, ColumnPool, MixProof, solve_at
 from placement.mix.milp import MixChoice, RelaxedMaster, StockPrices, no_prices, relaxed
 from placement.mix.pool_split import LEAST_PRICE, WORK_PER_ROUNDING, Split, Splitter, rounded
-from placement.mix.pulp_solver import Terms
 
 MOST_ROUNDS = 10
 """Rounds of prices. Chosen: 20 services with five GPU types need four to six."""
@@ -22,7 +21,7 @@ TAKEN = 0.02
 """Fraction from which a split that the relaxation takes is worth a column. Chosen."""
 
 
-def start(pool: ColumnPool, budget: Budget, terms: Terms) -> StockPrices | None:
+def start(pool: ColumnPool, budget: Budget) -> StockPrices | None:
     """The best prices of the stock; adds the proof of their bound, and mixes near the splits, to the pool.
 
     Splits cost hardly any work (`placement.mix.pool_split`), so a few rounds find the best prices of the stock, the
@@ -57,7 +56,7 @@ def start(pool: ColumnPool, budget: Budget, terms: Terms) -> StockPrices | None:
             [*own, *(MixChoice(float(split.instances @ own_price[k]), split.instances) for split in found[k])]
             for k, own in enumerate(pool.choices)
         ]
-        known = relaxed(pool.question, choices, budget, terms)
+        known = relaxed(pool.question, choices, budget)
         is_close = known is not None and known.serves_all and known.objective - bound <= CLOSE * known.objective
         if known is None or is_close:
             break
@@ -88,8 +87,10 @@ SHARE = 0.5
 """Fraction of the gap that is good enough for all, at which a need's model is solved."""
 
 
-def refine(pool: ColumnPool, budget: Budget, terms: Terms) -> bool | None:
+def refine(pool: ColumnPool, budget: Budget, gap: float) -> bool | None:
     """Solves the model of the need with the widest gap. Returns whether it added a mix; None: there is no such need.
+
+    gap: relative one that is good enough for all.
 
     At the prices of the best proof each need stands alone. A split of any fraction of instances bounds its cost at
     hardly any work; its own model with whole instances and whole slices bounds it better, and finds the mix to that
@@ -101,14 +102,12 @@ def refine(pool: ColumnPool, budget: Budget, terms: Terms) -> bool | None:
         return None
     if pool.refined is not proof:
         pool.refined, pool.nodes = proof, {}
-    gaps = {k: gap for k in range(len(pool.columns)) if pool.nodes.get(k, 1) and (gap := pool.least_gap(k)) > 0}
+    gaps = {k: own for k in range(len(pool.columns)) if pool.nodes.get(k, 1) and (own := pool.least_gap(k)) > 0}
     if not gaps:
         return None
     k = max(gaps, key=lambda k: (gaps[k], -k))
     nodes = pool.nodes.get(k, FIRST_NODES)
-    close = replace(terms, gap=SHARE * terms.gap)
-    price = proof.prices.instance[k]
-    solved, is_new = solve_at(pool, k, price, budget, close, nodes, exact=True)
+    solved, is_new = solve_at(pool, k, proof.prices.instance[k], budget, SHARE * gap, nodes, exact=True)
     least = tuple(max(solved.bound, value) if n == k else value for n, value in enumerate(proof.least))
     refined = replace(proof, least=least)
     pool.proofs[pool.proofs.index(proof)] = pool.refined = refined

@@ -22,7 +22,7 @@ from placement.mix import heuristics, milp
 from placement.mix.feasibility import is_feasible
 from placement.mix.pool_split import split_and_rounded
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, objective_of
-from placement.mix.pulp_solver import Solved, Terms, spent
+from placement.mix.pulp_solver import Solved, spent
 from placement.stock import Stock
 
 PRICING_NODES = 1
@@ -182,13 +182,13 @@ Chosen = tuple[Column | None, ...]
 """One column per need; None: not served."""
 
 
-def generate(pool: ColumnPool, prices: milp.StockPrices, budget: Budget, terms: Terms) -> int:
+def generate(pool: ColumnPool, prices: milp.StockPrices, budget: Budget) -> int:
     """Adds the cheapest mix of every need at these prices, and a proof to the pool. Returns how many were added.
 
     A split and a mix near it suffice for needs of many instances; else the model is solved. Where the budget ends a
     round, the next call goes on with it; the prices must then be the same.
     """
-    added, rough = 0, replace(terms, gap=PRICING_GAP)
+    added = 0
     for k in range(len(pool.least), len(pool.columns)):
         if not budget.allows_more():
             return added
@@ -198,7 +198,7 @@ def generate(pool: ColumnPool, prices: milp.StockPrices, budget: Budget, terms: 
             split, near = split_and_rounded(need, paid, budget)
             bound, is_new = split.bound, pool.add(k, near)
         else:
-            solved, is_new = solve_at(pool, k, price, budget, rough, PRICING_NODES, exact=False)
+            solved, is_new = solve_at(pool, k, price, budget, PRICING_GAP, PRICING_NODES, exact=False)
             bound = solved.bound
         pool.least.append(bound)
         added += is_new
@@ -220,14 +220,14 @@ def fill(pool: ColumnPool, chosen: Chosen) -> int:
     return added
 
 
-def column_prices(pool: ColumnPool, budget: Budget, terms: Terms) -> milp.StockPrices | None:
+def column_prices(pool: ColumnPool, budget: Budget) -> milp.StockPrices | None:
     """Prices of the relaxation in which columns are taken in fractions."""
-    found = milp.relaxed(pool.question, pool.choices, budget, terms)
+    found = milp.relaxed(pool.question, pool.choices, budget)
     return None if found is None else found.prices
 
 
 def solve_at(
-    pool: ColumnPool, k: int, prices: FloatArray, budget: Budget, terms: Terms, nodes: int, *, exact: bool
+    pool: ColumnPool, k: int, prices: FloatArray, budget: Budget, gap: float, nodes: int, *, exact: bool
 ) -> tuple[Solved, bool]:
     """Outcome of the own model of need k at these prices, and whether its mix was added.
 
@@ -239,7 +239,7 @@ def solve_at(
     _tighten(model, alone.needs)
     paid = pulp.lpSum(float(prices[g]) * count for (_, g), count in model.y.items())
     model.problem.setObjective(model.problem.objective + paid)
-    solved = spent(model.problem, budget, terms, most_nodes=nodes)
+    solved = spent(model.problem, budget, most_nodes=nodes, gap=gap)
     if not solved.has_answer:
         return solved, False
     (mix,) = milp.mixes_from(alone, model)
@@ -253,11 +253,11 @@ def _tighten(model: milp.MixModel, needs: Sequence[Need]) -> None:
         problem += sent <= milp.slices(needs[k]) * model.y[k, g]
 
 
-def choose(pool: ColumnPool, budget: Budget, terms: Terms, *, serve_all: bool = False) -> Chosen:
+def choose(pool: ColumnPool, budget: Budget, gap: float, *, serve_all: bool = False) -> Chosen:
     """Columns that the stock holds together: first for as many needs as possible by rank, then at the least cost.
 
     Higher priority ranks first, then order: a need is never given up for later ones. serve_all: they are known to hold
-    together, so only cost decides.
+    together, so only cost decides. gap: relative one that is good enough for all.
     """
     model = milp.master(pool.question, pool.choices, is_relaxed=False)
     order = [] if serve_all else pool.order
@@ -268,15 +268,14 @@ def choose(pool: ColumnPool, budget: Budget, terms: Terms, *, serve_all: bool = 
         now = order[start : start + RANKS_AT_ONCE]
         weights = [(model.out[k], 2.0 ** (len(now) - 1 - rank)) for rank, k in enumerate(now)]
         model.problem.setObjective(pulp.LpAffineExpression(weights))
-        if not spent(model.problem, budget, Terms(solver=terms.solver), most_nodes=CHOOSING_NODES).has_answer:
+        if not spent(model.problem, budget, most_nodes=CHOOSING_NODES).has_answer:
             return best
         best = _chosen(pool, model)
         for k in now:
             is_out = round(model.out[k].value() or 0)
             model.out[k].bounds(is_out, is_out)
     model.problem.setObjective(milp.dollars(pool.choices, model))
-    close = replace(terms, gap=CHOOSING_SHARE * terms.gap)
-    if spent(model.problem, budget, close, most_nodes=CHOOSING_NODES).has_answer:
+    if spent(model.problem, budget, most_nodes=CHOOSING_NODES, gap=CHOOSING_SHARE * gap).has_answer:
         best = _chosen(pool, model)
     return best
 
@@ -313,13 +312,13 @@ def _chosen(pool: ColumnPool, model: milp.MixMaster) -> Chosen:
     )
 
 
-def resolve(pool: ColumnPool, chosen: Chosen, some: Sequence[int], nodes: int, budget: Budget, terms: Terms) -> bool:
+def resolve(pool: ColumnPool, chosen: Chosen, some: Sequence[int], nodes: int, budget: Budget, gap: float) -> bool:
     """Solves some needs together on the stock that the others leave; adds their mixes. Returns whether any is new."""
     needs = tuple(pool.question.needs[k] for k in some)
     together = replace(pool.question, needs=needs, stock=pool.beside(chosen, some))
     model = milp.build_model(together, whole_slices=True)
     _tighten(model, together.needs)
-    if not spent(model.problem, budget, terms, most_nodes=nodes).has_answer:
+    if not spent(model.problem, budget, most_nodes=nodes, gap=gap).has_answer:
         return False
     new = [pool.add(k, mix) for k, mix in zip(some, milp.mixes_from(together, model), strict=True)]
     return any(new)

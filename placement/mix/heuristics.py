@@ -27,26 +27,6 @@ def start_mixes(question: problem.MixQuestion) -> tuple[problem.Mix, ...] | None
     return tuple(found[k] for k in range(len(question.needs)))
 
 
-def price_bound(question: problem.MixQuestion) -> float:
-    """Lower bound in dollars per hour: each bucket where it costs least, instances in any fraction.
-
-    Headroom for bursts is concave in the size of a pool, so the straight line to the largest possible pool lies below
-    it.
-    """
-    dollars = 0.0
-    for need in question.needs:
-        columns = []
-        for offer in need.offers:
-            if need.headroom_share is None:
-                most = float(offer.variance.sum())
-                room = offer.load + offer.variance * (problem.burst_room(most) / most if most else 0.0)
-            else:
-                room = offer.load / (1 - need.headroom_share)
-            columns.append(room * offer.price_per_hour)
-        dollars += float(np.column_stack(columns).min(axis=1).sum()) if need.cells else 0.0
-    return dollars
-
-
 def best_single_type(need: problem.Need, stock: Mapping[str, Stock]) -> problem.Mix | None:
     """Mix with all buckets on the cheapest type that can serve all of them and has enough devices."""
     options = []

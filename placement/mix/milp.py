@@ -41,7 +41,7 @@ import pulp
 from cluster.arrays import FloatArray, IntArray
 from placement.budget import Budget
 from placement.mix.problem import RANGES, TANGENTS, Mix, MixQuestion, Need, Offer
-from placement.mix.pulp_solver import Terms, spent
+from placement.mix.pulp_solver import spent
 from placement.stock import InstanceGroup, Seats, add_seats
 
 TINY_LOAD = 1e-4
@@ -261,13 +261,13 @@ def dollars(choices: Choices, model: MixMaster) -> pulp.LpAffineExpression:
     )
 
 
-def relaxed(question: MixQuestion, choices: Choices, budget: Budget, terms: Terms) -> RelaxedMaster | None:
+def relaxed(question: MixQuestion, choices: Choices, budget: Budget) -> RelaxedMaster | None:
     """The relaxation's solution, with its prices; None where the budget is used up."""
     model = master(question, choices, is_relaxed=True)
     dearest = max((choice.objective for own in choices for choice in own), default=0.0)
     cost = dollars(choices, model)
     model.problem.setObjective(cost + PENALTY * max(1.0, dearest) * pulp.lpSum(model.out))
-    if not spent(model.problem, budget, terms, fractions=True).has_answer:
+    if not spent(model.problem, budget, fractions=True).has_answer:
         return None
     return RelaxedMaster(
         _prices(model.problem, question, model.seated),

@@ -12,11 +12,11 @@ from cluster.arrays import IntArray
 from cluster.plans import Certificate, CutShort, Reason, worse_cut
 from placement.budget import Budget
 from placement.mix.feasibility import SharedStocks, crowd_at, is_feasible
-from placement.mix.heuristics import fit_into_instances, price_bound, start_mixes, whole_slices
+from placement.mix.heuristics import fit_into_instances, start_mixes, whole_slices
 from placement.mix.milp import build_model, mixes_from
 from placement.mix.pool_split import split_and_rounded
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, objective_of, total_cost
-from placement.mix.pulp_solver import Solved, Terms, solve, spent
+from placement.mix.pulp_solver import Solved, solve, spent
 
 Mixes = tuple[Mix, ...]
 """One mix per need."""
@@ -59,14 +59,13 @@ def begun(
     """State before any solver runs, for a question whose demand can all be served by some offer.
 
     known: mixes from elsewhere, used if they are feasible. bound: proven elsewhere. budget: for splits of any fraction
-    of instances, with mixes near them; None, or one that is used up: there are none.
+    of instances, with mixes near them; None, or one that is used up: there are none, where a bound is known.
     """
     if not any(need.cells for need in question.needs):
         idle = tuple(_idle(need) for need in question.needs)
         return SearchState((idle,), objective_of(question, idle), "none", is_done=True)
-    bounds, near = [bound, price_bound(question)], list[Mix]()
-    if budget is not None and budget.allows_more():
-        proven = []
+    near, proven = list[Mix](), list[float]()
+    if budget is not None and (budget.allows_more() or not math.isfinite(bound)):
         for need in question.needs:
             if need.cells:
                 split, mix = split_and_rounded(need, np.array([o.price_per_hour for o in need.offers]), budget)
@@ -74,10 +73,10 @@ def begun(
                 near.append(mix)
             else:
                 near.append(_idle(need))
-        bounds.append(math.fsum(proven))
+        bound = max(bound, math.fsum(proven))
     start = (known, start_mixes(question), tuple(near) or None)
     feasible = [each for each in start if each is not None and is_feasible(question, each)]
-    return SearchState(tuple(feasible), max(bounds), "greedy")
+    return SearchState(tuple(feasible), bound, "greedy")
 
 
 def _idle(need: Need) -> Mix:
@@ -85,7 +84,7 @@ def _idle(need: Need) -> Mix:
 
 
 def search(
-    questions: Sequence[MixQuestion], known: Sequence[SearchState | Reason], budget: Budget, terms: Terms
+    questions: Sequence[MixQuestion], known: Sequence[SearchState | Reason], budget: Budget, gap: float
 ) -> list[SearchState | Reason]:
     """Rounds of search until every problem is solved to within the gap, or the budget is used up.
 
@@ -96,7 +95,7 @@ def search(
     """
     now = list(known)
     waiting = {
-        k: each for k, each in enumerate(known) if isinstance(each, SearchState) and _is_open(questions[k], each, terms)
+        k: each for k, each in enumerate(known) if isinstance(each, SearchState) and _is_open(questions[k], each, gap)
     }
     # Of several namespaces, the first service's.
     namespaces = [each.needs[0].service.rpartition("/")[0] for each in questions]
@@ -122,14 +121,14 @@ def search(
         if before.round_work and GROWTH * nodes <= before.nodes:
             now[k] = replace(before, cut_short="work")
             continue
-        now[k] = after = _one_round(questions[k], before, nodes, budget, terms)
-        if isinstance(after, SearchState) and _is_open(questions[k], after, terms):
+        now[k] = after = _one_round(questions[k], before, nodes, budget, gap)
+        if isinstance(after, SearchState) and _is_open(questions[k], after, gap):
             waiting[k] = after
     return now
 
 
-def _is_open(question: MixQuestion, found: SearchState, terms: Terms) -> bool:
-    return not found.is_done and not is_good(question, found, terms.gap)
+def _is_open(question: MixQuestion, found: SearchState, gap: float) -> bool:
+    return not found.is_done and not is_good(question, found, gap)
 
 
 def is_good(question: MixQuestion, found: SearchState, gap: float) -> bool:
@@ -142,21 +141,21 @@ def _best(question: MixQuestion, found: SearchState) -> float:
 
 
 def _one_round(
-    question: MixQuestion, known: SearchState, nodes: int, budget: Budget, terms: Terms
+    question: MixQuestion, known: SearchState, nodes: int, budget: Budget, gap: float
 ) -> SearchState | Reason:
     """Solves the split model first, unless it is solved; then, where it leaves a gap, the model with whole slices."""
     began_s, before = budget.clock(), budget.work
     found: SearchState | Reason = replace(known, cut_short="")
     if isinstance(found, SearchState) and not found.is_split_solved:
-        found = _split(question, found, nodes, budget, terms)
+        found = _split(question, found, nodes, budget, gap)
     if isinstance(found, Reason):
         return found
-    if _is_open(question, found, terms):
+    if _is_open(question, found, gap):
         if not budget.allows_more():
             found = replace(found, cut_short=budget.cut_short)
         else:
             whole = build_model(question, whole_slices=True)
-            solved = spent(whole.problem, budget, terms, most_nodes=nodes)
+            solved = spent(whole.problem, budget, most_nodes=nodes, gap=gap)
             if solved.status == "infeasible":
                 words = "the load fits the stock when slices are split, but not with whole slices"
                 return Reason("InventoryShort", words)
@@ -166,12 +165,12 @@ def _one_round(
     return replace(found, nodes=GROWTH * nodes, round_work=before - budget.work, seconds=seconds)
 
 
-def _split(question: MixQuestion, found: SearchState, nodes: int, budget: Budget, terms: Terms) -> SearchState | Reason:
+def _split(question: MixQuestion, found: SearchState, nodes: int, budget: Budget, gap: float) -> SearchState | Reason:
     """Solves the model with split slices: fast, a lower bound for the rest, and mostly as cheap when rounded."""
     split = build_model(question, whole_slices=False)
-    solved = spent(split.problem, budget, terms, most_nodes=nodes)
+    solved = spent(split.problem, budget, most_nodes=nodes, gap=gap)
     if solved.status == "infeasible":
-        return shortage(question, budget, terms.solver)
+        return shortage(question, budget)
     if not solved.has_answer:
         return _with(question, found, solved, None)
     relaxed = mixes_from(question, split)
@@ -180,17 +179,15 @@ def _split(question: MixQuestion, found: SearchState, nodes: int, budget: Budget
     found = replace(_with(question, found, solved, rounded), is_split_solved=is_solved)
     if not any(need.slice_factor for need in question.needs):
         return replace(found, is_done=is_solved)
-    if is_good(question, found, terms.gap) or not budget.allows_more():
+    if is_good(question, found, gap) or not budget.allows_more():
         return found
     # Rounding slice by slice cost an instance, but the same instances may hold whole slices in another arrangement. If
     # they do, that is found fast; if they do not, the proof may be long, and the full model is better.
     instances = tuple(mix.instances for mix in relaxed)
-    return _with(question, found, solved, mixes_on(question, instances, nodes, budget, terms))
+    return _with(question, found, solved, mixes_on(question, instances, nodes, budget))
 
 
-def mixes_on(
-    question: MixQuestion, instances: tuple[IntArray, ...], nodes: int, budget: Budget, terms: Terms
-) -> Mixes | None:
+def mixes_on(question: MixQuestion, instances: tuple[IntArray, ...], nodes: int, budget: Budget) -> Mixes | None:
     """Mixes in which exactly these instances serve the demand in whole slices; None where the tree search finds none.
 
     nodes: limit of the tree search.
@@ -198,7 +195,7 @@ def mixes_on(
     model = build_model(question, whole_slices=True)
     for (k, g), count in model.y.items():
         count.bounds(int(instances[k][g]), int(instances[k][g]))
-    solved = spent(model.problem, budget, replace(terms, gap=0.0), most_nodes=nodes)
+    solved = spent(model.problem, budget, most_nodes=nodes)
     mixes = mixes_from(question, model) if solved.has_answer else None
     return mixes if mixes is not None and is_feasible(question, mixes) else None
 
@@ -215,25 +212,23 @@ def _with(question: MixQuestion, found: SearchState, solved: Solved, mixes: Mixe
     )
 
 
-def shortage(question: MixQuestion, budget: Budget, solver: str | None = None) -> Reason:
+def shortage(question: MixQuestion, budget: Budget) -> Reason:
     """Reason why a question has no solution: the cheapest set of missing GPUs."""
-    found = _missing(question, budget, max(budget.left_s, LAST_WORD_S), solver, fractions=False)
+    found = _missing(question, budget, max(budget.left_s, LAST_WORD_S), fractions=False)
     return found or Reason("InventoryShort", "the stock cannot serve the demand")
 
 
-def certain_shortage(question: MixQuestion, budget: Budget, solver: str | None = None) -> Reason | None:
+def certain_shortage(question: MixQuestion, budget: Budget) -> Reason | None:
     """Fast proof that the stock is short, and by how much at least; None where there is no such proof.
 
     It counts instances in fractions, so it misses shortages of less than an instance.
     """
-    return _missing(question, budget, budget.left_s, solver, fractions=True) if budget.allows_more() else None
+    return _missing(question, budget, budget.left_s, fractions=True) if budget.allows_more() else None
 
 
-def _missing(
-    question: MixQuestion, budget: Budget, limit_s: float, solver: str | None, *, fractions: bool
-) -> Reason | None:
+def _missing(question: MixQuestion, budget: Budget, limit_s: float, *, fractions: bool) -> Reason | None:
     model = build_model(question, whole_slices=False, ask_what_is_short=True)
-    solved = solve(model.problem, most_nodes=LAST_WORD_NODES, limit_s=limit_s, solver=solver, fractions=fractions)
+    solved = solve(model.problem, most_nodes=LAST_WORD_NODES, limit_s=limit_s, fractions=fractions)
     budget.spend(solved.work, solved.cut_short)
     if not solved.has_answer:
         return None
@@ -273,27 +268,24 @@ def answer_mix(
     budget: Budget,
     *,
     gap: float = 0.0,
-    solver: str | None = None,
     known: Mixes | None = None,
     bound: float = -math.inf,
 ) -> MixAnswer | Reason:
     """Cheapest mixes found within the budget, with the proven bound, or the reason why there are none.
 
     gap: relative distance from the bound that is good enough: the search then ends, and running instances are kept.
-    solver: see `placement.mix.pulp_solver.solve`. bound: on the objective, proven elsewhere.
-    known: mixes that limit the cost of the result, if they are feasible.
+    known: mixes that limit the cost of the result, if they are feasible. bound: on the objective, proven elsewhere.
     Reasons: `BucketUnserved` (no type can), `InventoryShort` (proven), `WorkUsedUp` and `DeadlinePassed` (neither
     solution nor proof).
     """
     unserved = first_unserved(question)
     if unserved is not None:
         return unserved
-    terms = Terms(gap, solver)
-    (found,) = search([question], [begun(question, known, bound, budget)], budget, terms)
-    return concluded(question, found, budget, terms)
+    (found,) = search([question], [begun(question, known, bound, budget)], budget, gap)
+    return concluded(question, found, budget, gap)
 
 
-def concluded(question: MixQuestion, found: SearchState | Reason, budget: Budget, terms: Terms) -> MixAnswer | Reason:
+def concluded(question: MixQuestion, found: SearchState | Reason, budget: Budget, gap: float) -> MixAnswer | Reason:
     """Result of a search."""
     if isinstance(found, Reason):
         return found
@@ -307,7 +299,7 @@ def concluded(question: MixQuestion, found: SearchState | Reason, budget: Budget
     fitted = _fitted(question, found.candidates)
     if not fitted:
         return Reason("InventoryShort", "the stock holds the load as a whole, but not slice by slice on instances")
-    good = max(found.bound / (1 - terms.gap), objective_of(question, fitted[0])) + 1e-6
+    good = max(found.bound / (1 - gap), objective_of(question, fitted[0])) + 1e-6
     # Where other instances than the best ones run now, at an objective that is good enough, they stay if they serve the
     # demand. Solved whatever work is left: to change them for lack of work to keep them would help no service.
     needs = question.needs
@@ -318,14 +310,14 @@ def concluded(question: MixQuestion, found: SearchState | Reason, budget: Budget
         if not same and objective_of(question, running) <= good:
             if budget.left_s <= 0:
                 budget.say_time_ran_out()
-            elif (kept := mixes_on(question, counts, KEEPING_NODES, budget, terms)) is not None:
+            elif (kept := mixes_on(question, counts, KEEPING_NODES, budget)) is not None:
                 fitted = _fitted(question, (kept,)) + fitted
     mixes = next(mixes for mixes in fitted if objective_of(question, mixes) <= good)
     seconds = found.seconds + budget.clock() - began_s
     objective, cost = objective_of(question, mixes), total_cost(question, mixes)
     # Solvers prove bounds within their tolerances; a bound slightly above the objective means "equal".
     bound = objective if objective - found.bound <= 1e-6 * max(1.0, objective) else found.bound
-    cut_short = "" if is_good(question, found, terms.gap) else found.cut_short
+    cut_short = "" if is_good(question, found, gap) else found.cut_short
     return MixAnswer(mixes, cost, Certificate(objective, bound, found.solver, seconds, cut_short), min(fluid, cost))
 
 

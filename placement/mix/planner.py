@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from cluster import actions, demand, workloads
+from cluster import actions, workloads
 from cluster.plans import Certificate, Phase, Plan, Reason, Routing, ServicePlan, Step, worse_cut
 from cluster.snapshot import Snapshot
 from placement.budget import Budget
@@ -29,7 +29,6 @@ from placement.mix.problem import (
     total_cost,
 )
 from placement.mix.problem_builder import need_of
-from placement.mix.pulp_solver import Terms
 from placement.stock import Footprint
 
 MOST_PACKED = 10_000
@@ -187,7 +186,7 @@ def plan_mix(
     memory: of the plan before, from which searches go on; None: they start anew.
     """
     memory = SearchMemory() if memory is None else memory
-    refusals, needs = _valid_needs(snapshot)
+    refusals, needs = _needs_of(snapshot)
     plans = {name: _refused(name, reason) for name, reason in refusals.items()}
     others_wait = any(not snapshot.pods.owner[row] for row in snapshot.pods.pending.tolist())
 
@@ -280,33 +279,19 @@ UNDECIDED_CODES = ("WorkUsedUp", "DeadlinePassed")
 OUT_OF_TIME = Reason("MixOutOfTime", "time for services ran out before the work for them was done")
 
 
-def _valid_needs(snapshot: Snapshot) -> tuple[dict[str, Reason], list[Need]]:
-    """Refusals of services without a valid problem, and the needs of the others."""
-    names = snapshot.gpu_type_names
-    shared = tuple(problem_builder.gpu_type_mistakes(snapshot.gpu_types))
+def _needs_of(snapshot: Snapshot) -> tuple[dict[str, Reason], list[Need]]:
+    """Refusals of services without a problem that can be solved, and the needs of the others."""
     refusals: dict[str, Reason] = {}
-    needs: dict[str, Need] = {}
-    of_model: dict[str, list[demand.ThroughputProfile]] = {service.model: [] for service in snapshot.services}
-    for profile in snapshot.profiles:
-        # A profile for a type that the fleet does not have does no harm here: it is never used.
-        if profile.model in of_model and profile.gpu_type in names:
-            of_model[profile.model].append(profile)
-    of_profiles = {model: tuple(problem_builder.profile_mistakes(own, names)) for model, own in of_model.items()}
+    needs: list[Need] = []
     for service in snapshot.services:
-        mistakes = (*shared, *of_profiles[service.model], *problem_builder.service_mistakes(service, names))
         found = problem_builder.need_of(service, snapshot)
-        if mistakes:
-            found = Reason("BadInput", "; ".join(str(mistake) for mistake in mistakes))
-        if service.name in needs or service.name in refusals:
-            found = Reason("BadInput", f"several services have the name {service.name}; give each its own name")
-            needs.pop(service.name, None)
         if isinstance(found, Need):
             found = first_unserved(MixQuestion((found,))) or found
         if isinstance(found, Reason):
             refusals[service.name] = found
         else:
-            needs[service.name] = found
-    return refusals, list(needs.values())
+            needs.append(found)
+    return refusals, needs
 
 
 def _question(
@@ -371,7 +356,7 @@ def _answer_by_priority(
     stay: Collection[problem_builder.Claimant],
 ) -> tuple[list[Answered], dict[str, Reason]]:
     """Solutions for as many needs as the stock holds, in order of priority, and reasons for the others."""
-    everything, terms = _question(snapshot, needs, settings, stay), Terms(settings.gap)
+    everything = _question(snapshot, needs, settings, stay)
     known: dict[str, Mixes] = {}
     if memory.pool(everything) is None:  # otherwise the stock is known not to hold their separate solutions
         questions = [replace(everything, needs=(need,)) for need in everything.needs]
@@ -383,18 +368,22 @@ def _answer_by_priority(
         # Where these are all and the stock does not hold them, better ones for each alone would hardly fit, either.
         chosen = tuple(mix for mixes in known.values() for mix in mixes)
         if len(chosen) < len(questions) or is_feasible(everything, chosen):
-            apart = _answer_separately(everything, questions, begun, terms, budget, memory)
+            apart = _answer_separately(everything, questions, begun, settings.gap, budget, memory)
             if _fit_together(everything, apart):
                 return [(q, a) for q, a in zip(questions, apart, strict=True) if isinstance(a, MixAnswer)], {}
             known = {n.service: a.mixes for n, a in zip(needs, apart, strict=True) if isinstance(a, MixAnswer)}
-    return answer_shared(lambda some: _question(snapshot, some, settings, stay), needs, known, budget, terms, memory)
+
+    def ask(some: Sequence[Need]) -> MixQuestion:
+        return _question(snapshot, some, settings, stay)
+
+    return answer_shared(ask, needs, known, budget, settings.gap, memory)
 
 
 def _answer_separately(
     everything: MixQuestion,
     questions: Sequence[MixQuestion],
     begun: Sequence[SearchState],
-    terms: Terms,
+    gap: float,
     budget: Budget,
     memory: SearchMemory,
 ) -> list[MixAnswer | Reason]:
@@ -405,9 +394,9 @@ def _answer_separately(
     """
 
     def solved(known: Sequence[SearchState | Reason], within: Budget) -> list[MixAnswer | Reason]:
-        states[:] = search(questions, known, within, terms)
+        states[:] = search(questions, known, within, gap)
         memory.keep(questions, states)
-        return [concluded(q, each, within, terms) for q, each in zip(questions, states, strict=True)]
+        return [concluded(q, each, within, gap) for q, each in zip(questions, states, strict=True)]
 
     states: list[SearchState | Reason] = []
     if not everything.stock or len(questions) == 1:

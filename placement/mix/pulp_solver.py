@@ -14,8 +14,6 @@ Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 WORK_PER_NONZERO = 0.5
 """Work of reading and presolving a model, in simplex iterations per coefficient. Measured: with it a unit of work
 takes 30 to 120 µs on a core of 2026, for models of 80 to 4,300 coefficients (`python -m benchmarks.mix`)."""
-CBC_WORK_PER_NODE = 10.0
-"""Charge per node of CBC, which does not report its iterations: for all nodes of its limit. Chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,52 +37,6 @@ class Solved:
         return self.status in ("optimal", "feasible")
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """Settings of a search."""
-
-    gap: float = 0.0
-    """Relative distance from the bound that is good enough."""
-    solver: str | None = None
-    """See `solve`."""
-
-
-def solve(
-    model: pulp.LpProblem,
-    *,
-    most_nodes: int | None = None,
-    limit_s: float = math.inf,
-    gap: float = 0.0,
-    solver: str | None = None,
-    fractions: bool = False,
-) -> Solved:
-    """Minimises the model, with at most `most_nodes` nodes of the tree search.
-
-    The same model and the same number of nodes have the same outcome, unless `limit_s` seconds pass before: the outcome
-    then names time as the limit.
-
-    gap: relative distance from the proven bound at which to stop. solver: `HiGHS` or `CBC`; None takes HiGHS where it
-    can be imported. One thread: results repeat, and a planner does not compete with its neighbours for cores.
-    fractions: let whole-number variables take fractions; the result is then only a bound.
-    """
-    if limit_s <= 0:
-        return Solved("unknown", -math.inf, "none", cut_short="time")
-    if solver == "HiGHS" or (solver is None and pulp.HiGHS().available()):
-        return _by_highs(model, most_nodes, limit_s, gap, fractions)
-    return _by_cbc(model, most_nodes, limit_s, gap, fractions)
-
-
-def spent(
-    problem: pulp.LpProblem, budget: Budget, terms: Terms, *, most_nodes: int | None = None, fractions: bool = False
-) -> Solved:
-    """Outcome of a solve, whose work is charged to the budget."""
-    solved = solve(
-        problem, most_nodes=most_nodes, limit_s=budget.left_s, gap=terms.gap, solver=terms.solver, fractions=fractions
-    )
-    budget.spend(solved.work, solved.cut_short)
-    return solved
-
-
 class _HighsByNodes(pulp.HiGHS):  # type: ignore[misc] # PuLP has no annotations
     """PuLP's HiGHS, where the search may stop at a number of nodes: PuLP 3.3 fails on the status of that case."""
 
@@ -98,7 +50,25 @@ class _HighsByNodes(pulp.HiGHS):  # type: ignore[misc] # PuLP has no annotations
         return status, sol_status
 
 
-def _by_highs(model: pulp.LpProblem, most_nodes: int | None, limit_s: float, gap: float, fractions: bool) -> Solved:
+def solve(
+    model: pulp.LpProblem,
+    *,
+    most_nodes: int | None = None,
+    limit_s: float = math.inf,
+    gap: float = 0.0,
+    fractions: bool = False,
+) -> Solved:
+    """Minimises the model by HiGHS, with at most `most_nodes` nodes of the tree search.
+
+    The same model and the same number of nodes have the same outcome, unless `limit_s` seconds pass before: the outcome
+    then names time as the limit.
+
+    gap: relative distance from the proven bound at which to stop. One thread: results repeat, and a planner does not
+    compete with its neighbours for cores. fractions: let whole-number variables take fractions; the result is then only
+    a bound.
+    """
+    if limit_s <= 0:
+        return Solved("unknown", -math.inf, "none", cut_short="time")
     # A restart of the tree search discards work that a short deadline does not pay back: without it the longest of 18
     # solves with 12 types and 2,000 slices took 0.22 s of processor time instead of 0.33 s.
     options: dict[str, Any] = {"gapRel": gap, "threads": 1, "random_seed": 0, "mip_allow_restart": False}
@@ -114,47 +84,24 @@ def _by_highs(model: pulp.LpProblem, most_nodes: int | None, limit_s: float, gap
     cut: CutShort = "" if proven else "time" if ended == "Time limit reached" else "work"
     continuous = info.objective_function_value if proven else -math.inf
     bound = info.mip_dual_bound if model.isMIP() and not fractions else continuous
-    if model.sol_status not in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible) or not _holds(model, fractions):
+    # Whether the values exist, are whole where they must be, and meet the model's own constraints.
+    is_found = model.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible) and all(
+        variable.varValue is not None for variable in model.variables()
+    )
+    if not is_found or not (fractions or model.valid(1e-5)):
         return Solved("unknown", bound, "HiGHS", work, cut)
     return Solved("optimal" if proven else "feasible", bound, "HiGHS", work, cut)
 
 
-def cbc(**options: Any) -> pulp.COIN_CMD:
-    """The CBC that is part of PuLP."""
-    return pulp.COIN_CMD(path=pulp.PULP_CBC_CMD.pulp_cbc_path, **options)
-
-
-def _by_cbc(model: pulp.LpProblem, most_nodes: int | None, limit_s: float, gap: float, fractions: bool) -> Solved:
-    """Solves with CBC.
-
-    It reports its bound only in its log, so an unproven solution carries the bound of the relaxation.
-    """
-    options: dict[str, Any] = {"msg": False, "threads": 1, "options": ["randomSeed 1", "randomCbcSeed 1"]}
-    options |= {"timeLimit": limit_s} if math.isfinite(limit_s) else {}
-    model.solve(cbc(mip=False, **options))
-    took_s = model.solutionTime
-    work = WORK_PER_NONZERO * sum(len(constraint) for constraint in model.constraints())
-    relaxed = pulp.value(model.objective) if model.status == pulp.LpStatusOptimal else -math.inf
-    if not fractions:
-        model.solve(cbc(gapRel=gap, maxNodes=most_nodes, **options))
-        took_s = model.solutionTime
-        work += CBC_WORK_PER_NODE * (most_nodes or 0)
-    is_over = took_s >= limit_s
-    # CBC also calls a model infeasible that it had no time to look at.
-    if model.status == pulp.LpStatusInfeasible and not is_over:
-        return Solved("infeasible", math.inf, "CBC", work)
-    proven = model.sol_status == pulp.LpSolutionOptimal
-    # CBC's own reason does not reach PuLP's status: a solve that took all of the time was ended by it.
-    cut: CutShort = "" if proven else "time" if is_over else "work"
-    # CBC returns the relaxation's values when it found no whole-number solution: only sol_status shows it.
-    if model.sol_status not in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible) or not _holds(model, fractions):
-        return Solved("unknown", relaxed, "CBC", work, cut)
-    bound = pulp.value(model.objective) if proven and gap == 0 else relaxed
-    return Solved("optimal" if proven else "feasible", bound, "CBC", work, cut)
-
-
-def _holds(model: pulp.LpProblem, fractions: bool) -> bool:
-    """Whether the values exist, are whole where they must be, and meet the model's own constraints."""
-    if any(variable.varValue is None for variable in model.variables()):
-        return False
-    return fractions or bool(model.valid(1e-5))
+def spent(
+    problem: pulp.LpProblem,
+    budget: Budget,
+    *,
+    most_nodes: int | None = None,
+    gap: float = 0.0,
+    fractions: bool = False,
+) -> Solved:
+    """Outcome of a solve, whose work is charged to the budget."""
+    solved = solve(problem, most_nodes=most_nodes, limit_s=budget.left_s, gap=gap, fractions=fractions)
+    budget.spend(solved.work, solved.cut_short)
+    return solved

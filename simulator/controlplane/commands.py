@@ -6,8 +6,10 @@ import os
 import secrets
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
 
 from simulator.controlplane.binaries import Programs
 
@@ -208,16 +210,11 @@ def commands(
 
 
 def _simulated_nodes(settings: ControlPlaneSettings, folder: Folder) -> list[str | Path]:
-    fleet = ["--manifests", settings.manifests] if settings.manifests else ["--nodes", str(settings.nodes)]
-    if settings.dra_driver:
-        fleet += ["--dra-driver", settings.dra_driver]
-    return [
-        # -P: the folder in which it is started may have a `cluster.py` of its own.
-        *(sys.executable, "-P", "-m", "simulator.controlplane.nodes"),
-        *("--kubeconfig", folder.kubeconfig_of(NODES), "--ready-file", folder.nodes_ready),
-        *fleet,
-        *("--seed", str(settings.seed), "--lease-s", str(settings.lease_s)),
-    ]
+    # What concerns servers alone is left out: a change of it starts no nodes anew.
+    own = replace(settings, node_lifecycle=False, api_flags=())
+    # -P: the folder in which it is started may have a `cluster.py` of its own.
+    python = (sys.executable, "-P", "-m", "simulator.controlplane.nodes")
+    return [*python, folder.path, msgspec.json.encode(own).decode()]
 
 
 def _etcd(ports: Ports, folder: Folder) -> list[str | Path]:

@@ -1,6 +1,7 @@
 """Keys and certificates of a control plane on loopback: they stay in its folder, and no other program trusts them."""
 
 import ipaddress
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -20,22 +21,28 @@ SERVER_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.def
 
 
 def write_pki(folder: Path, now: datetime) -> None:
-    """Writes the authority, one certificate for every server, and the key that signs service accounts' tokens.
+    """Writes two authorities, the certificates that they sign, and the key that signs service accounts' tokens: one
+    certificate for every server, and that of the aggregation layer, whose authority may name any user.
 
     Existing files that are valid for another week stay, so that a restarted control plane is still trusted.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    if not _lasts(folder / f"{FRONT}.crt", now):
-        _write_front(folder, now)
-    if _lasts(folder / f"{SERVER}.crt", now):
-        return
-    authority_key, server_key = _new_key(), _new_key()
-    authority = _authority("tonnage-controlplane", authority_key, now)
-    server = _server_certificate(server_key, authority, authority_key, now)
-    _write_key(folder / f"{AUTHORITY}.key", authority_key)
-    (folder / f"{AUTHORITY}.crt").write_bytes(authority.public_bytes(serialization.Encoding.PEM))
-    _write_key(folder / f"{SERVER}.key", server_key)
-    (folder / f"{SERVER}.crt").write_bytes(server.public_bytes(serialization.Encoding.PEM))
+    addresses = [x509.IPAddress(ipaddress.ip_address(address)) for address in SERVER_ADDRESSES]
+    names = [x509.DNSName(name) for name in SERVER_NAMES]
+    own_names = x509.SubjectAlternativeName([*addresses, *names])
+    serves, calls = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
+    for authority, issuer, certificate, subject, usage, extensions in (
+        (AUTHORITY, "tonnage-controlplane", SERVER, "kube-apiserver", serves, [own_names]),
+        (FRONT_AUTHORITY, "tonnage-front", FRONT, FRONT, calls, []),
+    ):
+        if _lasts(folder / f"{certificate}.crt", now):
+            continue
+        authority_key, key = _new_key(), _new_key()
+        own = [x509.BasicConstraints(ca=True, path_length=0), _SIGNS]
+        _write_certificate(folder / f"{authority}.crt", issuer, authority_key, issuer, authority_key, own, now)
+        own = [x509.BasicConstraints(ca=False, path_length=None), x509.ExtendedKeyUsage([usage]), *extensions]
+        _write_certificate(folder / f"{certificate}.crt", subject, key, issuer, authority_key, own, now)
+        _write_key(folder / f"{certificate}.key", key)
     # A new key would make every issued token void: kept even when certificates are renewed.
     if not (folder / f"{ACCOUNTS}.key").exists():
         _write_key(folder / f"{ACCOUNTS}.key", _new_key())
@@ -53,80 +60,46 @@ def _new_key() -> ec.EllipticCurvePrivateKey:
     return ec.generate_private_key(ec.SECP256R1())
 
 
-def _write_front(folder: Path, now: datetime) -> None:
-    """Writes the authority and the client certificate of the aggregation layer. Its authority is another one, because
-    whoever it signs may name any user."""
-    authority_key, client_key = _new_key(), _new_key()
-    authority = _authority("tonnage-front", authority_key, now)
-    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
-    made = _certificate(_name(FRONT), authority.subject, client_key.public_key(), now)
-    made = made.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-    made = made.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
-    made = made.add_extension(issuer, critical=False).add_extension(_key_identifier(client_key), critical=False)
-    client = made.sign(authority_key, hashes.SHA256())
-    (folder / f"{FRONT_AUTHORITY}.crt").write_bytes(authority.public_bytes(serialization.Encoding.PEM))
-    _write_key(folder / f"{FRONT}.key", client_key)
-    (folder / f"{FRONT}.crt").write_bytes(client.public_bytes(serialization.Encoding.PEM))
+_SIGNS = x509.KeyUsage(
+    digital_signature=True,
+    key_cert_sign=True,
+    crl_sign=True,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
-def _authority(common: str, key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certificate:
-    name = _name(common)
-    usage = x509.KeyUsage(
-        digital_signature=True,
-        key_cert_sign=True,
-        crl_sign=True,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-    made = _certificate(name, name, key.public_key(), now)
-    made = made.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    made = made.add_extension(usage, critical=True)
-    return made.add_extension(_key_identifier(key), critical=False).sign(key, hashes.SHA256())
-
-
-def _server_certificate(
+def _write_certificate(
+    path: Path,
+    subject: str,
     key: ec.EllipticCurvePrivateKey,
-    authority: x509.Certificate,
-    authority_key: ec.EllipticCurvePrivateKey,
+    issuer: str,
+    issuer_key: ec.EllipticCurvePrivateKey,
+    extensions: Sequence[x509.ExtensionType],
     now: datetime,
-) -> x509.Certificate:
-    addresses = [x509.IPAddress(ipaddress.ip_address(address)) for address in SERVER_ADDRESSES]
-    names = [x509.DNSName(name) for name in SERVER_NAMES]
-    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
-    made = _certificate(_name("kube-apiserver"), authority.subject, key.public_key(), now)
-    made = made.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-    made = made.add_extension(x509.SubjectAlternativeName([*addresses, *names]), critical=False)
-    made = made.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-    # Python 3.13 and newer refuse a certificate that does not state which key signed it.
-    made = made.add_extension(issuer, critical=False).add_extension(_key_identifier(key), critical=False)
-    return made.sign(authority_key, hashes.SHA256())
-
-
-def _certificate(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
+) -> None:
+    """Writes a certificate of this key, signed by the issuer's."""
+    names = [x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)]) for common in (subject, issuer)]
+    made = (
+        x509.CertificateBuilder(issuer_name=names[1], subject_name=names[0], public_key=key.public_key())
         .serial_number(x509.random_serial_number())
         # An hour back: clocks of containers and their hosts differ.
         .not_valid_before(now.astimezone(UTC) - timedelta(hours=1))
         .not_valid_after(now.astimezone(UTC) + VALID_FOR)
     )
-
-
-def _name(common: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
-
-
-def _key_identifier(key: ec.EllipticCurvePrivateKey) -> x509.SubjectKeyIdentifier:
-    return x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    # Python 3.13 and newer refuse a certificate that does not state which key signed it.
+    which = (
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()),
+        x509.SubjectKeyIdentifier.from_public_key(key.public_key()),
+    )
+    for extension in (*extensions, *which):
+        is_critical = isinstance(extension, x509.BasicConstraints | x509.KeyUsage)
+        made = made.add_extension(extension, critical=is_critical)
+    path.write_bytes(made.sign(issuer_key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
 
 
 def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:

@@ -46,12 +46,15 @@ def start(name: str, command: Sequence[str | Path], log: Path, environment: Mapp
         pid = os.posix_spawn(argv[0], argv, variables, file_actions=actions, setsid=True)
     except OSError as error:
         raise ControlPlaneError(f"starting {name}: {argv[0]}: {error.strerror}") from error
-    return _known(name, pid, tuple(argv))
+    return process_with(name, pid, tuple(argv))
 
 
-def process_with(name: str, pid: int) -> Process:
-    """Running process that was started elsewhere. Raises ControlPlaneError when it does not run."""
-    return _known(name, pid)
+def process_with(name: str, pid: int, command: tuple[str, ...] = ()) -> Process:
+    """Running process of this number. Raises ControlPlaneError when there is none."""
+    ticks = _started_ticks(pid)
+    if ticks is None:
+        raise ControlPlaneError(f"looking for {name}: process {pid} is not in /proc")
+    return Process(name, pid, ticks, _boot(), command)
 
 
 def is_running(process: Process) -> bool:
@@ -65,13 +68,6 @@ def ended_within(process: Process, within_s: float) -> bool:
         return pidfd is None or _ends(pidfd, within_s)
 
 
-def wait_for_end(process: Process) -> None:
-    """Waits for its end without a time limit."""
-    with _opened(process) as pidfd:
-        if pidfd is not None:
-            _ends(pidfd, None)
-
-
 def stop(process: Process, within_s: float = STOP_WITHIN_S) -> None:
     """Asks it to end, and kills it when it does not. Does nothing when it is gone already."""
     with _opened(process) as pidfd:
@@ -83,14 +79,6 @@ def stop(process: Process, within_s: float = STOP_WITHIN_S) -> None:
     # Where this process is its parent, a dead child would stay in the process table.
     with suppress(ChildProcessError):
         os.waitpid(process.pid, os.WNOHANG)
-
-
-def send(process: Process, number: signal.Signals) -> None:
-    """Sends a signal, such as SIGKILL, SIGSTOP and SIGCONT for tests of failures. Raises ControlPlaneError."""
-    with _opened(process) as pidfd:
-        if pidfd is None:
-            raise ControlPlaneError(f"sending {number.name}: {process.name} (pid {process.pid}) does not run")
-        signal.pidfd_send_signal(pidfd, number)
 
 
 def memory_bytes(process: Process) -> int:
@@ -126,13 +114,6 @@ def _file(name: str, folder: Path) -> Path:
     return folder / f"{name}.json"
 
 
-def _known(name: str, pid: int, command: tuple[str, ...] = ()) -> Process:
-    ticks = _started_ticks(pid)
-    if ticks is None:
-        raise ControlPlaneError(f"looking for {name}: process {pid} is not in /proc")
-    return Process(name, pid, ticks, _boot(), command)
-
-
 @contextmanager
 def _opened(process: Process) -> Iterator[int | None]:
     """Pidfd of this very process while it runs, else None."""
@@ -148,11 +129,11 @@ def _opened(process: Process) -> Iterator[int | None]:
         os.close(pidfd)
 
 
-def _ends(pidfd: int, within_s: float | None) -> bool:
-    """Whether it ends in time (None: no limit). A pidfd becomes readable when its process ends, reaped or not."""
+def _ends(pidfd: int, within_s: float) -> bool:
+    """Whether it ends in time. A pidfd becomes readable when its process ends, reaped or not."""
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
-    return bool(poll.poll(None if within_s is None else within_s * 1000))
+    return bool(poll.poll(within_s * 1000))
 
 
 def _started_ticks(pid: int) -> int | None:

@@ -15,8 +15,9 @@ from pathlib import Path
 import msgspec
 
 from cluster.errors import ControlPlaneError
-from simulator.controlplane import commands as controlplane_commands, processes
+from simulator.controlplane import commands, processes
 from simulator.controlplane.binaries import Programs
+from simulator.controlplane.commands import ControlPlaneSettings, Folder, Ports
 from simulator.controlplane.processes import Process, ended_within, locked
 
 READY_WITHIN_S = 300.0
@@ -29,9 +30,7 @@ ANSWER_WITHIN_S = 5.0
 LAST_LINES = 12
 
 
-def wait_until_ready(
-    process: Process, ports: controlplane_commands.Ports, folder: controlplane_commands.Folder, log_from: int
-) -> None:
+def wait_until_ready(process: Process, ports: Ports, folder: Folder, log_from: int) -> None:
     """Returns once the process serves. Raises ControlPlaneError with its last lines when it ends or takes too long.
 
     log_from: size of its log when it was started; earlier lines are from a previous run.
@@ -46,28 +45,22 @@ def wait_until_ready(
             raise ControlPlaneError(f"{why}:\n{last_lines(log, log_from)}")
 
 
-def is_ready(name: str, ports: controlplane_commands.Ports, folder: controlplane_commands.Folder) -> bool:
+def is_ready(name: str, ports: Ports, folder: Folder) -> bool:
     """Whether the process of that name serves now."""
-    if name == controlplane_commands.ETCD:
-        return _answers_ok(
-            http.client.HTTPConnection(controlplane_commands.HOST, ports.etcd, timeout=ANSWER_WITHIN_S), "/readyz"
-        )
-    if name == controlplane_commands.NODES:
+    if name == commands.ETCD:
+        return _answers_ok(http.client.HTTPConnection(commands.HOST, ports.etcd, timeout=ANSWER_WITHIN_S), "/readyz")
+    if name == commands.NODES:
         return folder.nodes_ready.exists()
     port = {
-        controlplane_commands.API_SERVER: ports.api,
-        controlplane_commands.SCHEDULER: ports.scheduler,
-        controlplane_commands.CONTROLLERS: ports.controllers,
+        commands.API_SERVER: ports.api,
+        commands.SCHEDULER: ports.scheduler,
+        commands.CONTROLLERS: ports.controllers,
     }[name]
-    trust = ssl.create_default_context(cafile=folder.pki / f"{controlplane_commands.AUTHORITY}.crt")
-    connection = http.client.HTTPSConnection(controlplane_commands.HOST, port, timeout=ANSWER_WITHIN_S, context=trust)
+    trust = ssl.create_default_context(cafile=folder.pki / f"{commands.AUTHORITY}.crt")
+    connection = http.client.HTTPSConnection(commands.HOST, port, timeout=ANSWER_WITHIN_S, context=trust)
     # The scheduler's /readyz waits for its informers; the controller manager has /healthz alone.
-    path = "/healthz" if name == controlplane_commands.CONTROLLERS else "/readyz"
-    return _answers_ok(
-        connection,
-        path,
-        {"Authorization": f"Bearer {controlplane_commands.token_of(controlplane_commands.ADMIN, folder)}"},
-    )
+    path = "/healthz" if name == commands.CONTROLLERS else "/readyz"
+    return _answers_ok(connection, path, {"Authorization": f"Bearer {commands.token_of(commands.ADMIN, folder)}"})
 
 
 def _answers_ok(connection: http.client.HTTPConnection, path: str, headers: dict[str, str] | None = None) -> bool:
@@ -107,15 +100,15 @@ OnStep = Callable[[str], None]
 class StartedState:
     """Ports and settings of the last start, stored in the folder."""
 
-    ports: controlplane_commands.Ports
-    settings: controlplane_commands.ControlPlaneSettings
+    ports: Ports
+    settings: ControlPlaneSettings
 
 
 @dataclass(frozen=True, slots=True)
 class ControlPlane:
     """Control plane that serves."""
 
-    folder: controlplane_commands.Folder
+    folder: Folder
     state: StartedState
     started: tuple[str, ...]
     """Processes that this `up` started; empty when all of them ran."""
@@ -144,10 +137,7 @@ class ProcessStatus:
 
 
 def up(
-    folder: controlplane_commands.Folder,
-    settings: controlplane_commands.ControlPlaneSettings,
-    programs: Programs,
-    on_step: OnStep = lambda _: None,
+    folder: Folder, settings: ControlPlaneSettings, programs: Programs, on_step: OnStep = lambda _: None
 ) -> ControlPlane:
     """Serving control plane with these settings: starts missing processes and restarts those with other settings.
 
@@ -171,9 +161,7 @@ def up(
     raise AssertionError("the last attempt returns or raises")
 
 
-def down(
-    folder: controlplane_commands.Folder, *, delete: bool = False, on_step: OnStep = lambda _: None
-) -> tuple[str, ...]:
+def down(folder: Folder, *, delete: bool = False, on_step: OnStep = lambda _: None) -> tuple[str, ...]:
     """Stops all processes and returns their names.
 
     The cluster's data stays for the next `up` unless `delete` is set.
@@ -187,7 +175,7 @@ def down(
     return stopped
 
 
-def status(folder: controlplane_commands.Folder) -> tuple[ProcessStatus, ...]:
+def status(folder: Folder) -> tuple[ProcessStatus, ...]:
     """Running processes."""
     state = state_of(folder)
     return tuple(
@@ -202,7 +190,7 @@ def status(folder: controlplane_commands.Folder) -> tuple[ProcessStatus, ...]:
     )
 
 
-def state_of(folder: controlplane_commands.Folder) -> StartedState | None:
+def state_of(folder: Folder) -> StartedState | None:
     """State of the last `up`; None where there was none."""
     try:
         return msgspec.json.decode(folder.state.read_bytes(), type=StartedState)
@@ -210,44 +198,30 @@ def state_of(folder: controlplane_commands.Folder) -> StartedState | None:
         return None
 
 
-def planned(
-    folder: controlplane_commands.Folder, settings: controlplane_commands.ControlPlaneSettings, programs: Programs
-) -> Mapping[str, Sequence[str | Path]]:
+def planned(folder: Folder, settings: ControlPlaneSettings, programs: Programs) -> Mapping[str, Sequence[str | Path]]:
     """Command lines that `up` would run, by process."""
-    return controlplane_commands.commands(settings, _ports(folder, _running(folder), fresh=False), programs, folder)
-
-
-def process_of(folder: controlplane_commands.Folder, name: str) -> Process:
-    """Process for tests that kill, freeze or restart one. Raises ControlPlaneError when it does not run."""
-    process = processes.remembered(name, folder.run)
-    if process is None:
-        raise ControlPlaneError(f"{name} of {folder.path} does not run")
-    return process
+    return commands.commands(settings, _ports(folder, _running(folder), fresh=False), programs, folder)
 
 
 def _converge(
-    folder: controlplane_commands.Folder,
-    state: StartedState,
-    programs: Programs,
-    running: Mapping[str, Process],
-    on_step: OnStep,
+    folder: Folder, state: StartedState, programs: Programs, running: Mapping[str, Process], on_step: OnStep
 ) -> tuple[str, ...]:
     """Starts and stops processes to match the settings; after a failure, stops again those that it started."""
     if not running:  # running servers have read their certificate and would not notice a new one
         _write_pki(folder)
-    controlplane_commands.write_accounts(folder, _url(state.ports))
+    commands.write_accounts(folder, _url(state.ports))
     folder.state.write_bytes(msgspec.json.encode(state))
-    wanted = controlplane_commands.commands(state.settings, state.ports, programs, folder)
-    for name in reversed(controlplane_commands.PROCESSES):
+    wanted = commands.commands(state.settings, state.ports, programs, folder)
+    for name in reversed(commands.PROCESSES):
         if name in running and running[name].command != _words(wanted.get(name, ())):
             _stop(running[name], folder, on_step)
     to_start = [name for name in wanted if processes.remembered(name, folder.run) is None]
     with ExitStack() as on_failure:
         # The first two need each other in this order; the later ones start at once.
         for group in (
-            [controlplane_commands.ETCD],
-            [controlplane_commands.API_SERVER],
-            [name for name in wanted if name not in (controlplane_commands.ETCD, controlplane_commands.API_SERVER)],
+            [commands.ETCD],
+            [commands.API_SERVER],
+            [name for name in wanted if name not in (commands.ETCD, commands.API_SERVER)],
         ):
             begun = [_start(name, wanted[name], folder, on_failure) for name in group if name in to_start]
             for process, log_from in begun:
@@ -257,7 +231,7 @@ def _converge(
     return tuple(to_start)
 
 
-def _write_pki(folder: controlplane_commands.Folder) -> None:
+def _write_pki(folder: Folder) -> None:
     try:
         from simulator.controlplane.pki import write_pki
     except ModuleNotFoundError as error:
@@ -266,13 +240,11 @@ def _write_pki(folder: controlplane_commands.Folder) -> None:
     write_pki(folder.pki, datetime.now(UTC))
 
 
-def _start(
-    name: str, command: Sequence[str | Path], folder: controlplane_commands.Folder, on_failure: ExitStack
-) -> tuple[Process, int]:
+def _start(name: str, command: Sequence[str | Path], folder: Folder, on_failure: ExitStack) -> tuple[Process, int]:
     """Started process, and the size of its log before."""
     log = folder.log_of(name)
     log_from = log.stat().st_size if log.exists() else 0
-    if name == controlplane_commands.NODES:
+    if name == commands.NODES:
         folder.nodes_ready.unlink(missing_ok=True)
     process = processes.start(name, command, log, {**os.environ, "PYTHONPATH": str(SOURCES)})
     processes.remember(process, folder.run)
@@ -280,50 +252,48 @@ def _start(
     return process, log_from
 
 
-def _stop(process: Process, folder: controlplane_commands.Folder, on_step: OnStep) -> None:
+def _stop(process: Process, folder: Folder, on_step: OnStep) -> None:
     on_step(f"stopping {process.name}")
     processes.stop(process)
     processes.forget(process.name, folder.run)
 
 
-def _stop_all(folder: controlplane_commands.Folder, on_step: OnStep = lambda _: None) -> tuple[str, ...]:
+def _stop_all(folder: Folder, on_step: OnStep = lambda _: None) -> tuple[str, ...]:
     """Clients before servers, so that no client complains about a missing server."""
     running = _running(folder)
-    stopped = tuple(name for name in reversed(controlplane_commands.PROCESSES) if name in running)
+    stopped = tuple(name for name in reversed(commands.PROCESSES) if name in running)
     for name in stopped:
         _stop(running[name], folder, on_step)
     return stopped
 
 
-def _delete(folder: controlplane_commands.Folder) -> None:
+def _delete(folder: Folder) -> None:
     """Removes the folder of a control plane, but no other folder that was named by mistake."""
     if not folder.state.exists():
         raise ControlPlaneError(f"{folder.path} holds no control plane: not deleted")
     shutil.rmtree(folder.path)
 
 
-def _running(folder: controlplane_commands.Folder) -> dict[str, Process]:
-    found = {name: processes.remembered(name, folder.run) for name in controlplane_commands.PROCESSES}
+def _running(folder: Folder) -> dict[str, Process]:
+    found = {name: processes.remembered(name, folder.run) for name in commands.PROCESSES}
     return {name: process for name, process in found.items() if process is not None}
 
 
-def _ports(
-    folder: controlplane_commands.Folder, running: Mapping[str, Process], *, fresh: bool
-) -> controlplane_commands.Ports:
+def _ports(folder: Folder, running: Mapping[str, Process], *, fresh: bool) -> Ports:
     """Ports of the last start, so that a kubeconfig stays valid, unless other processes have them now."""
     before = state_of(folder)
     if before is not None and not fresh and (running or all(_is_free(port) for port in _each(before.ports))):
         return before.ports
     with ExitStack() as held:
         # All are held until the last is chosen: otherwise the same one could be given twice.
-        sockets = [held.enter_context(socket.socket()) for _ in fields(controlplane_commands.Ports)]
+        sockets = [held.enter_context(socket.socket()) for _ in fields(Ports)]
         for each in sockets:
-            each.bind((controlplane_commands.HOST, 0))
-        return controlplane_commands.Ports(*(each.getsockname()[1] for each in sockets))
+            each.bind((commands.HOST, 0))
+        return Ports(*(each.getsockname()[1] for each in sockets))
 
 
-def _each(ports: controlplane_commands.Ports) -> list[int]:
-    return [getattr(ports, field.name) for field in fields(controlplane_commands.Ports)]
+def _each(ports: Ports) -> list[int]:
+    return [getattr(ports, field.name) for field in fields(Ports)]
 
 
 def _is_free(port: int) -> bool:
@@ -331,7 +301,7 @@ def _is_free(port: int) -> bool:
         # As servers do: a port whose last connection has just been closed is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((controlplane_commands.HOST, port))
+            probe.bind((commands.HOST, port))
         except OSError:
             return False
     return True
@@ -341,5 +311,5 @@ def _words(command: Sequence[str | Path]) -> tuple[str, ...]:
     return tuple(os.fspath(part) for part in command)
 
 
-def _url(ports: controlplane_commands.Ports) -> str:
-    return f"https://{controlplane_commands.HOST}:{ports.api}"
+def _url(ports: Ports) -> str:
+    return f"https://{commands.HOST}:{ports.api}"

@@ -9,7 +9,7 @@ import numpy as np
 
 from simulator.day.simulation import HOUR_S, DayMoment, clock_words
 from simulator.reports.charts import INK, STYLES, Chart, colour, dash, drawn, standalone
-from simulator.reports.sweep_report import Legend, PageTable, ReportPage, render
+from simulator.reports.sweep_report import Legend, PageSection, PageTable, ReportPage, render
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -187,12 +187,16 @@ def as_html(
             lead="The controller's own loop in a simulated datacenter. No cluster was changed.",
             facts=(*facts, ("planning", planning_words(day))),
             headline=headline(day, baseline),
-            tables=(PageTable("The day in figures.", columns, summary_of(day, baseline)),),
+            sections=(
+                PageSection(
+                    (PageTable("The day in figures.", columns, summary_of(day, baseline)),),
+                    tuple(_charts(day, baseline.day if baseline else ())),
+                    tuple(lines),
+                ),
+            ),
             log=PageTable(f"What happened: {in_short}.", ("When", "What"), events),
-            charts=tuple(_charts(day, baseline.day if baseline else ())),
             terms=terms,
             made_by="tonnage simulate day",
-            legend=tuple(lines),
             warning=stopped,
         )
     )

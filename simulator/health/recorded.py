@@ -2,104 +2,16 @@
 
 import gzip
 import json
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from cluster.arrays import Array, FloatArray, IntArray
-from health.records.frames import HEADER, RECORD, Records
 from tonnage import records
-from tonnage.records import MAGIC, NO_PEER, VERSION, Failure, Kind, Op, Phase, Role
+from tonnage.records import NO_PEER, Failure, Kind, Op, Phase, Role
 
 TICK_S = 0.25
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Sent:
-    """Records with the frame that each left in; shape (records,) each, in the order of leaving per rank."""
-
-    rows: Array
-    rank: IntArray
-    frame: IntArray
-    """Number of the frame, per rank."""
-    local_ns: IntArray
-    """Sender's clock when the frame left."""
-    arrival_s: FloatArray
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Transcript:
-    """Frames as they arrive."""
-
-    introductions: Records
-    """PLACE and MEMBER records of all ranks."""
-    rows: Array
-    """Headers and records, dtype RECORD, in order of arrival."""
-    ends: IntArray
-    """Shape (ticks,): end of each tick in `rows`."""
-
-    def ticks(self) -> Iterator[tuple[float, bytes]]:
-        """Instant and frames of each tick."""
-        start = 0
-        for tick, end in enumerate(self.ends.tolist()):
-            yield (tick + 1) * TICK_S, self.rows[start:end].tobytes()
-            start = end
-
-    @property
-    def records(self) -> int:
-        return len(self.rows)
-
-
-def transcript(sent: Sent, wall_minus_ns: IntArray, introductions: Records, until_s: float) -> Transcript:
-    """wall_minus_ns: shape (ranks,), wall clock minus local clock. until_s: end of the transcript."""
-    kept = sent.arrival_s < until_s
-    rows, rank, frame = sent.rows[kept], sent.rank[kept], sent.frame[kept]
-    tick = (sent.arrival_s[kept] / TICK_S).astype(np.int64)
-    code = (tick << 40) | (rank << 24) | frame
-    order = np.argsort(code, kind="stable")
-    rows, code, rank, tick = rows[order], code[order], rank[order], tick[order]
-    first = np.flatnonzero(np.diff(code, prepend=-1))
-    count = np.diff(first, append=len(code))
-    headers = np.zeros(len(first), HEADER)
-    headers["magic"], headers["version"], headers["count"] = MAGIC, VERSION, count
-    headers["rank"], headers["at_ns"] = rank[first], sent.local_ns[kept][order][first]
-    headers["wall_minus_ns"] = wall_minus_ns[rank[first]]
-    both = np.empty(len(rows) + len(first), RECORD)
-    at = first + np.arange(len(first))
-    is_header = np.zeros(len(both), np.bool_)
-    is_header[at] = True
-    both[is_header], both[~is_header] = headers.view(RECORD), rows
-    ends = np.searchsorted(tick, np.arange(int(until_s / TICK_S)), side="right")
-    return Transcript(introductions, both, ends + np.searchsorted(first, ends))
-
-
-def introductions(rank: IntArray, rows: Array) -> Records:
-    return Records(rows, rank, np.zeros(0, HEADER))
-
-
-def members(groups: list[tuple[int, int, IntArray]], number: dict[int, int]) -> tuple[IntArray, Array]:
-    """MEMBER records of groups (key, role, ranks); number: the ranks' own number of the groups of each role."""
-    ranks = np.concatenate([ranks for _, _, ranks in groups])
-    rows = np.zeros(len(ranks), RECORD)
-    sizes = [len(ranks) for _, _, ranks in groups]
-    rows["kind"] = Kind.MEMBER
-    rows["at_ns"] = np.repeat([key for key, _, _ in groups], sizes)
-    rows["op"] = np.repeat([role for _, role, _ in groups], sizes)
-    rows["group"] = np.repeat([number[role] for _, role, _ in groups], sizes)
-    rows["step"] = np.repeat(sizes, sizes)
-    rows["seq"] = np.concatenate([np.arange(size) for size in sizes])
-    return ranks.astype(np.int64), rows
-
-
-def places(stage: IntArray, replica: IntArray) -> tuple[IntArray, Array]:
-    rows = np.zeros(len(stage), RECORD)
-    rows["kind"], rows["seq"], rows["at_ns"], rows["step"] = Kind.PLACE, stage, replica, len(stage)
-    return np.arange(len(stage), dtype=np.int64), rows
-
-
 OPS = {
     "allreduce": Op.ALL_REDUCE,
     "send": Op.SEND,
@@ -109,11 +21,11 @@ OPS = {
 }
 PHASES = {"checkpoint": Phase.CHECKPOINT, "evaluation": Phase.EVALUATION, "compile": Phase.COMPILE}
 ROLES = {"world": Role.WORLD, "pp": Role.PIPELINE, "tp": Role.TENSOR, "dp": Role.DATA}
-NUMBERS = {int(Role.WORLD): 0, int(Role.PIPELINE): 1, int(Role.TENSOR): 2, int(Role.DATA): 3}
+NUMBERS = {Role.WORLD: 0, Role.PIPELINE: 1, Role.TENSOR: 2, Role.DATA: 3}
 DELIVERY_S = 0.01
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class RecordedJob:
     """One recorded job."""
 
@@ -122,9 +34,12 @@ class RecordedJob:
     """Injected fault, `none` without one."""
     rank: int
     """Faulty rank; -1 without one."""
-    transcript: Transcript
+    introductions: bytes
+    """Frames with PLACE and MEMBER records of all ranks."""
+    ticks: tuple[tuple[float, bytes], ...]
+    """Instants on the job's clock, and the frames that arrived since the last one."""
     fault_s: float
-    """Instant of the fault on the transcript's clock; NaN without one."""
+    """Instant of the fault on the job's clock; NaN without one."""
     ranks: int
 
 
@@ -132,34 +47,32 @@ def recording(folder: Path) -> RecordedJob:
     """A folder with `truth.json` and `rankN.jsonl.gz`."""
     truth = json.loads((folder / "truth.json").read_text(encoding="utf-8"))
     world = int(truth["cfg"]["world"])
-    lines = [_lines(folder / f"rank{rank}.jsonl.gz") for rank in range(world)]
-    origin_s = (
-        min(_true_s(truth, rank, line) for rank in range(world) for line in lines[rank] if line["t"] == "hb") - 1.0
-    )
-    sent = [_sent(rank, lines[rank], truth, origin_s) for rank in range(world)]
-    joined = Sent(
-        np.concatenate([each.rows for each in sent]),
-        np.concatenate([each.rank for each in sent]),
-        np.concatenate([each.frame for each in sent]),
-        np.concatenate([each.local_ns for each in sent]),
-        np.concatenate([each.arrival_s for each in sent]),
-    )
+    lines = []
+    for rank in range(world):
+        with gzip.open(folder / f"rank{rank}.jsonl.gz", "rt", encoding="utf-8") as file:
+            lines.append([json.loads(line) for line in file])
+    begin_s = [_true_s(truth, rank, line) for rank in range(world) for line in lines[rank] if line["t"] == "hb"]
+    origin_s, last_s = min(begin_s) - 1.0, 0.0
+    arrived: defaultdict[int, list[bytes]] = defaultdict(list)
+    for rank in range(world):
+        for line, leaving in _leaving(lines[rank]):
+            arrival_s = _true_s(truth, rank, line) - origin_s + DELIVERY_S
+            arrived[int(arrival_s / TICK_S)].append(_frame(leaving, rank, _local_ns(line)))
+            last_s = max(last_s, arrival_s)
     injected = truth["injected_monotonic_ns"]
     return RecordedJob(
         truth["name"],
         truth["fault"]["kind"],
         int(truth["fault"].get("rank", -1)),
-        transcript(
-            joined, np.zeros(world, np.int64), _introduced(lines, truth["cfg"]), float(joined.arrival_s.max()) + 1
-        ),
+        _introductions(lines),
+        tuple(((tick + 1) * TICK_S, b"".join(arrived[tick])) for tick in range(int((last_s + 1) / TICK_S))),
         injected * 1e-9 - origin_s if injected else float("nan"),
         world,
     )
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
+def _frame(made: Sequence[bytes], rank: int, at_ns: int) -> bytes:
+    return records.frame(made, rank=rank, at_ns=at_ns, wall_minus_ns=0, incarnation=0, dropped=0)
 
 
 def _true_s(truth: Mapping[str, Any], rank: int, line: Mapping[str, Any]) -> float:
@@ -172,92 +85,83 @@ def _local_ns(line: Mapping[str, Any]) -> int:
     return int(line.get("x") or line.get("at") or line.get("e") or 0)
 
 
-def _introduced(lines: list[list[dict[str, Any]]], cfg: Mapping[str, Any]) -> Records:
-    world = int(cfg["world"])
-    groups = {("world", tuple(range(world))), ("pp", tuple(range(world)))}
-    coordinates = np.zeros((world, 3), np.int64)
-    for rank, own in enumerate(lines):
-        meta = next(line for line in own if line["t"] == "meta")
-        groups |= {(meta[kind][0], tuple(meta[kind][1])) for kind in ("tp", "dp")}
-        coordinates[rank] = meta["coord"]
-    made = [
-        (records.group_key(name, ranks), int(ROLES[name.rstrip("0123456789")]), np.array(ranks))
-        for name, ranks in sorted(groups)
-    ]
-    joined, rows = members(made, NUMBERS)
-    placed, place_rows = places(coordinates[:, 0], coordinates[:, 1])
-    return introductions(np.concatenate([joined, placed]), np.concatenate([rows, place_rows]))
+def _role(group: str) -> Role:
+    return ROLES[group.rstrip("0123456789")]
 
 
-def _sent(rank: int, lines: list[dict[str, Any]], truth: Mapping[str, Any], origin_s: float) -> Sent:
-    """Operations leave with the next heartbeat, errors at once."""
-    rows: list[Array] = []
-    frame: list[int] = []
-    local_ns: list[int] = []
-    arrival_s: list[float] = []
-    waiting: list[Array] = []
+def _introductions(lines: Sequence[Sequence[Mapping[str, Any]]]) -> bytes:
+    """Frames of all ranks with the groups that each is in, and its place."""
+    everyone = tuple(range(len(lines)))
+    metas = [next(line for line in own if line["t"] == "meta") for own in lines]
+    groups = {(meta[kind][0], tuple(meta[kind][1])) for meta in metas for kind in ("tp", "dp")}
+    groups |= {("world", everyone), ("pp", everyone)}
+    frames = []
+    for rank, meta in enumerate(metas):
+        made = []
+        for name, ranks in sorted(groups):
+            if rank in ranks:
+                role, index, key = _role(name), ranks.index(rank), records.group_key(name, ranks)
+                made.append(
+                    records.packed(
+                        Kind.MEMBER, op=role, group=NUMBERS[role], seq=index, at_ns=key, step=len(ranks), peer=0
+                    )
+                )
+        stage, replica, *_ = meta["coord"]
+        made.append(records.packed(Kind.PLACE, seq=stage, at_ns=replica, step=len(lines), peer=0))
+        frames.append(_frame(made, rank, 0))
+    return b"".join(frames)
+
+
+def _leaving(lines: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], list[bytes]]]:
+    """Lines with which records leave, and these: operations with the next heartbeat, errors at once."""
+    waiting: list[bytes] = []
     left_ns = _local_ns(lines[1])
     for line in lines:
-        if line["t"] == "op":
-            waiting.append(
-                _record(
-                    Kind.OPERATION,
-                    op=OPS[line["op"]],
-                    group=NUMBERS[int(ROLES[line["pg"].rstrip("0123456789")])],
-                    seq=line["seq"],
-                    at_ns=line["e"],
-                    for_ns=line["x"] - line["e"],
-                    step=line["step"],
-                    peer=line.get("peer", NO_PEER),
-                    size=records.size_class(line["bytes"]),
+        match line["t"]:
+            case "op":
+                left_ns = line["x"]
+                waiting.append(
+                    records.packed(
+                        Kind.OPERATION,
+                        op=OPS[line["op"]],
+                        group=NUMBERS[_role(line["pg"])],
+                        seq=line["seq"],
+                        at_ns=line["e"],
+                        for_ns=line["x"] - line["e"],
+                        step=line["step"],
+                        peer=line.get("peer", NO_PEER),
+                        size=records.size_class(line["bytes"]),
+                    )
                 )
-            )
-            left_ns = line["x"]
-            continue
-        if line["t"] not in ("hb", "err", "end"):
-            continue
-        leaving = [*waiting, *_others(line, left_ns)]
+                continue
+            case "err":
+                waiting.append(records.packed(Kind.ERROR, at_ns=_local_ns(line), size=Failure.CONNECTION))
+            case "end":
+                waiting.append(records.packed(Kind.END, at_ns=_local_ns(line)))
+            case "hb":
+                waiting.append(
+                    records.packed(
+                        Kind.BEAT,
+                        group=len(line["inflight"]),
+                        at_ns=line["at"],
+                        for_ns=line["at"] - left_ns,
+                        step=max(line["step"], 0),
+                        phase=PHASES.get(line["phase"], Phase.COMPUTE),
+                    )
+                )
+                waiting += [_in_flight(entry, line["at"]) for entry in line["inflight"]]
+            case _:
+                continue
+        yield line, waiting
         waiting = []
-        rows += leaving
-        frame += [len(local_ns)] * len(leaving)
-        local_ns += [_local_ns(line)] * len(leaving)
-        arrival_s += [_true_s(truth, rank, line) - origin_s + DELIVERY_S] * len(leaving)
-    return Sent(
-        np.concatenate(rows),
-        np.full(len(rows), rank, np.int64),
-        np.array(frame),
-        np.array(local_ns),
-        np.array(arrival_s),
-    )
 
 
-def _record(kind: Kind, **fields: int) -> Array:
-    row = np.zeros(1, RECORD)
-    row["kind"], row["peer"] = kind, NO_PEER
-    for name, value in fields.items():
-        row[name] = value
-    return row
-
-
-def _others(line: Mapping[str, Any], left_ns: int) -> list[Array]:
-    if line["t"] == "err":
-        return [_record(Kind.ERROR, at_ns=_local_ns(line), size=Failure.CONNECTION)]
-    if line["t"] == "end":
-        return [_record(Kind.END, at_ns=_local_ns(line))]
-    now_ns = line["at"]
-    phase = int(PHASES.get(line["phase"], Phase.COMPUTE))
-    idle_ns = max(now_ns - left_ns, 0)
-    step = max(line["step"], 0)
-    beat = _record(Kind.BEAT, group=len(line["inflight"]), at_ns=now_ns, for_ns=idle_ns, step=step, phase=phase)
-    return [beat, *(_in_flight(entry, now_ns) for entry in line["inflight"])]
-
-
-def _in_flight(entry: list[Any], now_ns: int) -> Array:
+def _in_flight(entry: Sequence[Any], now_ns: int) -> bytes:
     group, name, seq, enter_ns, peer = entry
-    return _record(
+    return records.packed(
         Kind.IN_FLIGHT,
         op=OPS[name],
-        group=NUMBERS[int(ROLES[group.rstrip("0123456789")])],
+        group=NUMBERS[_role(group)],
         seq=seq,
         at_ns=enter_ns,
         for_ns=now_ns - enter_ns,

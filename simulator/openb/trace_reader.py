@@ -10,7 +10,7 @@ import numpy as np
 from cluster.arrays import Names, column
 from cluster.errors import ConfigError, Mistake
 from cluster.nodes import NodeTable
-from cluster.snapshot import PENDING, PodTable, Snapshot
+from cluster.snapshot import PodTable, Snapshot
 from cluster.workloads import MAX_GPUS_PER_NODE, WHOLE_GPU_MILLI, GpuType, PodShape
 
 MIB = 2**20
@@ -77,7 +77,6 @@ def snapshot_of(
     names, cpu, memory, gpus, models = zip(*nodes, strict=True)
     types = sorted({model for *_, count, model in nodes if count})
     shapes = {shape: number for number, shape in enumerate(dict.fromkeys(shape for _, shape in pods))}
-    count = len(pods)
     return Snapshot(
         at_s=0.0,
         gpu_types=tuple(GpuType(name, 0, prices.get(name, 0.0)) for name in types),
@@ -91,16 +90,10 @@ def snapshot_of(
             labels=({},) * len(nodes),
             taints=((),) * len(nodes),
         ),
-        pods=PodTable(
-            names=Names(f"trace/{name}" for name, _ in pods),
-            shape=column((shapes[shape] for _, shape in pods), np.int64),
-            shapes=tuple(shapes),
-            node=column(np.full(count, PENDING), np.int64),
-            devices=column(np.zeros(count), np.int64),
-            priority=column(np.zeros(count), np.int64),
-            gang=column(np.full(count, -1), np.int64),
-            owner=("",) * count,
-            movable=column(np.ones(count), np.bool_),
+        pods=PodTable.waiting(
+            (f"trace/{name}" for name, _ in pods),
+            column((shapes[shape] for _, shape in pods), np.int64),
+            tuple(shapes),
         ),
     )
 

@@ -1,7 +1,6 @@
 """Report of a power simulation: each policy's draw against the budget, and its cost in latency. One HTML file."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,9 +8,9 @@ import numpy as np
 from cluster.arrays import FloatArray
 from simulator.power.policies import PERIOD_S
 from simulator.power.requests import CLASSES, DAY_S
-from simulator.power.study import ComparedRun, Study
-from simulator.reports.charts import INK, STYLES, Chart, colour, dash, drawn
-from simulator.reports.sweep_report import Key, rendered
+from simulator.power.study import ComparedRun
+from simulator.reports.charts import INK, Chart, colour, dash, drawn
+from simulator.reports.sweep_report import PageSection, PageTable, ReportPage, legend_of, render
 from simulator.sweep.runner import PolicyRun
 
 if TYPE_CHECKING:
@@ -21,31 +20,6 @@ Done = Sequence[tuple[PolicyRun, ComparedRun]]
 HOUR_S = 3600.0
 POINTS = 700
 """Points of a line: each is the highest draw of its interval, so that no peak is lost."""
-
-
-@dataclass(frozen=True, slots=True)
-class PowerStudyFacts:
-    """Time, place and command of the runs."""
-
-    command: str
-    started_at: str
-    wall_s: float
-    machine: str
-    version: str
-    assumptions: tuple[str, ...]
-    stopped: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class PowerSection:
-    """Contents about one size of the row."""
-
-    title: str
-    headline: str
-    rows: tuple[tuple[str, tuple[str, ...]], ...]
-    """(policy, cells)"""
-    charts: tuple[Chart, ...]
-    legend: tuple[Key, ...]
 
 
 COLUMNS = (
@@ -68,37 +42,39 @@ TERMS = {
 }
 
 
-def render_power(done: Done, study: Study, about: PowerStudyFacts, conclusion: str = "") -> str:
+def render_power(done: Done, facts: tuple[tuple[str, str], ...], conclusion: str = "", stopped: str = "") -> str:
     """The page. Sizes and policies keep the order of the runs.
 
-    conclusion: the result of all runs together, where they answer one question.
+    conclusion: the result of all runs together, where they answer one question. stopped: why they ended early.
     """
     labels = dict.fromkeys(run.trace for run, _ in done)
-    sections = [_section(label, [one for one in done if one[0].trace == label]) for label in labels]
-    seeds = sorted({run.seed for run, _ in done})
-    return rendered(
-        "power_report.html.j2",
-        about=about,
-        sections=sections,
-        seeds=seeds,
-        terms=TERMS,
-        columns=COLUMNS,
-        conclusion=conclusion,
-        source=study.curve().source,
+    return render(
+        ReportPage(
+            title="Power of a row",
+            lead="A pretend row of inference servers serves the same requests under each policy. No machine was "
+            "touched.",
+            facts=facts,
+            headline=conclusion,
+            sections=tuple(_section(label, [one for one in done if one[0].trace == label]) for label in labels),
+            terms=TERMS,
+            made_by="tonnage power headroom" if conclusion else "tonnage simulate power",
+            warning=stopped and f"the runs ended early ({stopped}); figures cover the runs that were finished",
+        )
     )
 
 
-def _section(label: str, done: Done) -> PowerSection:
+def _section(label: str, done: Done) -> PageSection:
     policies = list(dict.fromkeys(run.policy for run, _ in done))
     mine = {policy: [compared for run, compared in done if run.policy == policy] for policy in policies}
     first = done[0][1].outcome
     worst = [max((run.outcome for run in runs), key=lambda outcome: outcome.peak_share) for runs in mine.values()]
     draws = [outcome.row_w / outcome.budget_w for outcome in worst]
     name = f"power-{label}"
-    return PowerSection(
+    rows = tuple((policy, *_cells(runs)) for policy, runs in mine.items())
+    return PageSection(
         title=f"{label} servers: {sum(first.servers)} under a budget of {first.budget_w / 1000:.1f} kW",
         headline=_headline(mine),
-        rows=tuple((policy, _cells(runs)) for policy, runs in mine.items()),
+        tables=(PageTable("The worst of the seeds.", ("Policy", *COLUMNS), rows),),
         charts=(
             Chart(
                 "Draw against budget",
@@ -113,10 +89,7 @@ def _section(label: str, done: Done) -> PowerSection:
                 drawn(f"{name}-duration", lambda axes: _duration(axes, draws)),
             ),
         ),
-        legend=tuple(
-            Key(policy, f"var(--policy-{n % STYLES})", " ".join(f"{2 * d:g}" for d in dash(n)[1] or ()))
-            for n, policy in enumerate(policies)
-        ),
+        legend=legend_of(policies),
     )
 
 

@@ -1,6 +1,6 @@
 """HTML reports, each one file that opens from disk, prints and needs no network: the page, and that of a sweep."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,56 +87,6 @@ class Trace:
     """Proven upper bound on the allocation of any policy at 100 % arrived, where one was computed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Circumstances:
-    """Time, machine and command of a sweep; the reader judges times and repeats the run by them."""
-
-    command: str
-    started_at: str
-    """Date and time with time zone, in readable form."""
-    wall_s: float
-    machine: str
-    version: str
-    rules: tuple[str, ...]
-    """Rules of every replay, each in a few words."""
-    prices: Mapping[str, float]
-    """Dollars per GPU and hour by model; empty: no prices are shown."""
-    prices_source: str = ""
-    stopped: str = ""
-    """Why the sweep ended early; empty when it did not."""
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """Entry of the legend."""
-
-    policy: str
-    colour: str
-    dashes: str
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    text: str
-    sd: str
-    best: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """Part of the report on one trace."""
-
-    trace: Trace
-    headline: str
-    columns: tuple[FigureColumn, ...]
-    rows: tuple[tuple[str, int, tuple[Cell, ...]], ...]
-    """(policy, seeds, cells)"""
-    charts: tuple[Chart, ...]
-    legend: tuple[Key, ...]
-    unplaced: tuple[tuple[str, tuple[str, ...]], ...]
-    """(reason, pods by policy)"""
-
-
 TERMS: Mapping[str, str] = {
     "arrived": "GPU that all pods requested until then, placed or not, as a fraction of the fleet's GPU. "
     "At 100 % a perfect fleet would be exactly full.",
@@ -159,19 +109,37 @@ TERMS: Mapping[str, str] = {
 }
 
 
-def render_report(summaries: Sequence[PolicySummary], traces: Sequence[Trace], about: Circumstances) -> str:
-    """Report as one HTML document. Policies and traces keep the order of `summaries` and `traces`."""
-    sections = [_section(trace, mine) for trace in traces if (mine := [s for s in summaries if s.trace == trace.name])]
-    seeds = sorted({seed for summary in summaries for seed in summary.seeds})
-    return rendered("report.html.j2", about=about, sections=sections, seeds=seeds, terms=TERMS, traces=traces)
+def render_report(
+    summaries: Sequence[PolicySummary], traces: Sequence[Trace], facts: tuple[tuple[str, str], ...], stopped: str = ""
+) -> str:
+    """Report as one HTML document. Policies and traces keep the order of `summaries` and `traces`.
+
+    stopped: why the sweep ended early; empty when it did not.
+    """
+    by_trace = [(trace, [each for each in summaries if each.trace == trace.name]) for trace in traces]
+    return render(
+        ReportPage(
+            title="Placement replay",
+            lead="Pods arrive one by one at a simulated fleet, and a policy places each on arrival. No cluster was "
+            "changed.",
+            facts=facts,
+            sections=tuple(_section(trace, mine) for trace, mine in by_trace if mine),
+            terms=TERMS,
+            made_by="tonnage simulate placement",
+            warning=stopped and f"the sweep ended early ({stopped}); figures cover the finished replays",
+        )
+    )
 
 
-def rendered(template: str, **parts: object) -> str:
-    """Page from a template beside this module; inserted text is escaped."""
+HERE = Path(__file__).parent
+
+
+def rendered(template: str, folder: Path = HERE, **parts: object) -> str:
+    """Page from a template in a folder; inserted text is escaped."""
     import jinja2
 
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        loader=jinja2.FileSystemLoader([folder, HERE]),  # here is the style of all pages
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -180,29 +148,32 @@ def rendered(template: str, **parts: object) -> str:
     return environment.get_template(template).render(**parts)
 
 
-def _section(trace: Trace, summaries: Sequence[PolicySummary]) -> Section:
+def _section(trace: Trace, summaries: Sequence[PolicySummary]) -> "PageSection":
     columns = columns_for(summaries)
     best = [_best(column, summaries) for column in columns]
+    policies = [summary.policy for summary in summaries]
+    caption = "Mean over seeds ± standard deviation; the best of a column is shaded."
+    if trace.bound_pct is not None:
+        caption += f" No policy can allocate more than {trace.bound_pct:.2f} % at 100 % arrived (proven)."
+    rows: tuple[tuple[str | Cell, ...], ...] = tuple(
+        (s.policy, str(len(s.seeds)), *(_cell(c, s, b) for c, b in zip(columns, best, strict=True))) for s in summaries
+    )
+    tables = [PageTable(caption, ("Policy", "Seeds", *columns), rows)]
     # Reasons, the most frequent first, with the mean number of pods under each policy.
     reasons = {reason for s in summaries for reason in s.unplaced}
     means = {r: [float(np.mean(s.unplaced[r])) if r in s.unplaced else 0.0 for s in summaries] for r in reasons}
-    return Section(
-        trace=trace,
+    if reasons:
+        caption = "Pods that found no place, by the missing resource; mean number over seeds."
+        ordered = sorted(reasons, key=lambda reason: (-sum(means[reason]), reason))
+        counts = tuple((reason, *(f"{mean:,.1f}" for mean in means[reason])) for reason in ordered)
+        tables.append(PageTable(caption, ("Missing resource", *policies), counts))
+    return PageSection(
+        title=trace.name,
+        lead=f"{trace.nodes:,} nodes, {trace.gpus:,} GPUs; arrivals drawn from {trace.pods:,} pods. {trace.source}",
         headline=headline(trace, summaries),
-        columns=columns,
-        rows=tuple(
-            (s.policy, len(s.seeds), tuple(_cell(c, s, b) for c, b in zip(columns, best, strict=True)))
-            for s in summaries
-        ),
+        tables=tuple(tables),
         charts=charts(summaries),
-        legend=tuple(
-            Key(s.policy, f"var(--policy-{n % STYLES})", " ".join(f"{2 * d:g}" for d in dash(n)[1] or ()))
-            for n, s in enumerate(summaries)
-        ),
-        unplaced=tuple(
-            (reason, tuple(f"{mean:,.1f}" for mean in means[reason]))
-            for reason in sorted(reasons, key=lambda r: (-sum(means[r]), r))
-        ),
+        legend=legend_of(policies),
     )
 
 
@@ -215,7 +186,7 @@ def _best(column: FigureColumn, summaries: Sequence[PolicySummary]) -> str | Non
     return number_in_words(column.better(means), column.digits)
 
 
-def _cell(column: FigureColumn, summary: PolicySummary, best: str | None) -> Cell:
+def _cell(column: FigureColumn, summary: PolicySummary, best: str | None) -> "Cell":
     spread = Spread.of(column.values(summary))
     text = number_in_words(spread.mean, column.digits)
     return Cell(text, number_in_words(spread.sd, column.digits) if np.isfinite(spread.sd) else "", text == best)
@@ -234,10 +205,19 @@ def headline(trace: Trace, summaries: Sequence[PolicySummary]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Cell:
+    """Figure of a table with its deviation."""
+
+    text: str
+    sd: str
+    best: bool
+
+
+@dataclass(frozen=True, slots=True)
 class PageTable:
     caption: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    columns: tuple[str | FigureColumn, ...]
+    rows: tuple[tuple[str | Cell, ...], ...]
     """Cells of each row; the first names the row."""
 
 
@@ -251,6 +231,27 @@ class Legend:
     dashes: str
 
 
+def legend_of(names: Iterable[str]) -> tuple[Legend, ...]:
+    """Legend of lines in the order in which charts draw them."""
+    return tuple(
+        Legend(name, f"var(--policy-{n % STYLES})", " ".join(f"{2 * d:g}" for d in dash(n)[1] or ()))
+        for n, name in enumerate(names)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PageSection:
+    """Part of a page: tables, and charts with their common legend."""
+
+    tables: tuple[PageTable, ...]
+    charts: tuple[Chart, ...]
+    legend: tuple[Legend, ...] = ()
+    title: str = ""
+    lead: str = ""
+    headline: str = ""
+    """Result in a sentence."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReportPage:
     """Content of the page, from top to bottom."""
@@ -260,14 +261,12 @@ class ReportPage:
     """One or two sentences: the subject of the page, and that it is simulated."""
     facts: tuple[tuple[str, str], ...]
     """(word, value): when, where and how it was made; enough to repeat it."""
-    headline: str
-    """Result in a sentence."""
-    tables: tuple[PageTable, ...]
-    charts: tuple[Chart, ...]
+    sections: tuple[PageSection, ...]
     terms: Mapping[str, str]
     made_by: str
     """Command that makes such pages."""
-    legend: tuple[Legend, ...] = ()
+    headline: str = ""
+    """Result of all sections in a sentence."""
     warning: str = ""
     log: PageTable | None = None
     """Long table below the charts that is folded until somebody opens it."""

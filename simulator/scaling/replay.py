@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from autoscaler.lead_time import ObservedStarts, lead_time_of
+from autoscaler.lead_time import MODEL, lead_time_of
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.autoscaling import Behavior, LeadTime, Replicas, Scaler, ScaleTarget, ScalingObjective
 from cluster.demand import Forecast
@@ -185,7 +185,7 @@ class _Service:
     def __init__(self, scenario: LoadScenario, leads: Leads, settings: ReplaySettings) -> None:
         self._scenario, self._settings = scenario, settings
         drawn = leads.drawn(settings.seed)
-        self._starts = ObservedStarts().plus([drawn() for _ in range(TRAINED_STARTS)])
+        self._took_s = deque((drawn() for _ in range(TRAINED_STARTS)), maxlen=MODEL.most)
         first = scenario.demand[0]
         self.fleet = ReplicaFleet(max(settings.min_replicas, int(np.ceil(first / 0.7))), drawn)
         self._load, self._observed_at_s = float(scenario.trained[np.isfinite(scenario.trained)][-1]), 0.0
@@ -196,7 +196,8 @@ class _Service:
     def decide(self, step: int, policy: Policy, forecast: Forecast | None) -> None:
         at_s = self._scenario.start_s + step * self._scenario.step_s
         if took_s := self.fleet.reach(at_s):
-            self._starts, self._lead = self._starts.plus(took_s), None
+            self._took_s.extend(took_s)
+            self._lead = None
         if np.isfinite(load := float(self._scenario.load[step])):
             self._load, self._observed_at_s = load, at_s
         answer = policy(
@@ -231,7 +232,7 @@ class _Service:
             return _ASSUMED
         if self._lead is None or self._lead[0] != int(at_s // 300.0):
             pending_s = [at_s - ordered for ordered in self.fleet.replicas().ordered_at_s]
-            self._lead = (int(at_s // 300.0), self._starts.lead_time(pending_s))
+            self._lead = (int(at_s // 300.0), lead_time_of(tuple(self._took_s), pending_s))
         return self._lead[1]
 
 

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cluster.arrays import FloatArray
-from simulator.reports.charts import INK, STYLES, Chart, colour, dash, drawn
-from simulator.reports.sweep_report import Legend, PageTable, ReportPage, render
+from simulator.reports.charts import INK, Chart, colour, dash, drawn
+from simulator.reports.sweep_report import PageSection, PageTable, ReportPage, legend_of, render
 from simulator.scaling import replay, study, traces
 
 if TYPE_CHECKING:
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 
 _LEVELS = (0.5, 0.9, 0.99)
-_DASHES = ("", "6 2", "1.5 1.5", "6 2 1.5 2", "10 3", "3 3", "10 2 1.5 2 1.5 2")
 
 TERMS = {
     "oracle": "Perfect foresight with the same lead time: the fewest replica-hours without a miss.",
@@ -61,6 +60,29 @@ def as_html(compared: study.Compared, facts: tuple[tuple[str, str], ...], made_b
     busiest = int(np.argmax(compared.scenario.demand)) // per_day * per_day
     start = min(busiest, len(compared.scenario.load) - per_day)
     day = slice(start, start + per_day)
+    charts = (
+        Chart(
+            "Load, forecast and capacity on the busiest day",
+            f"Load (thick), its forecast quantiles 0.5, 0.9 and 0.99 (thin), and {first.policy}'s ready replicas.",
+            drawn("scaling-day", lambda axes: _draw_day(axes, compared, day)),
+        ),
+        Chart(
+            "Replicas by policy",
+            "Replicas that are paid for: the highest of each hour.",
+            drawn("scaling-replicas", lambda axes: _draw_replicas(axes, compared)),
+        ),
+        Chart(
+            "Missed load",
+            "Load that no ready replica served so far, in replica-hours. Lower is better.",
+            drawn("scaling-missed", lambda axes: _draw_missed(axes, compared)),
+        ),
+        Chart(
+            "Dollars by policy",
+            "Replica-hours (lower part) and missed load (upper part).",
+            drawn("scaling-dollars", lambda axes: _draw_dollars(axes, compared)),
+        ),
+    )
+    table = PageTable(f"{days:.1f} days under each policy.", COLUMNS, rows_of(compared))
     return render(
         ReportPage(
             title=f"Scaling of {scenario.trace}",
@@ -68,36 +90,9 @@ def as_html(compared: study.Compared, facts: tuple[tuple[str, str], ...], made_b
             f"training; a replica is ready {compared.lead_s / 60:g} minutes after its order. Nothing was scaled.",
             facts=facts,
             headline=_headline(compared),
-            tables=(PageTable(f"{days:.1f} days under each policy.", COLUMNS, rows_of(compared)),),
-            charts=(
-                Chart(
-                    "Load, forecast and capacity on the busiest day",
-                    "Load (thick), its forecast quantiles 0.5, 0.9 and 0.99 (thin), and "
-                    f"{first.policy}'s ready replicas.",
-                    drawn("scaling-day", lambda axes: _draw_day(axes, compared, day)),
-                ),
-                Chart(
-                    "Replicas by policy",
-                    "Replicas that are paid for: the highest of each hour.",
-                    drawn("scaling-replicas", lambda axes: _draw_replicas(axes, compared)),
-                ),
-                Chart(
-                    "Missed load",
-                    "Load that no ready replica served so far, in replica-hours. Lower is better.",
-                    drawn("scaling-missed", lambda axes: _draw_missed(axes, compared)),
-                ),
-                Chart(
-                    "Dollars by policy",
-                    "Replica-hours (lower part) and missed load (upper part).",
-                    drawn("scaling-dollars", lambda axes: _draw_dollars(axes, compared)),
-                ),
-            ),
+            sections=(PageSection((table,), charts, legend_of(result.policy for result in compared.results)),),
             terms=TERMS,
             made_by=made_by,
-            legend=tuple(
-                Legend(result.policy, f"var(--policy-{number % STYLES})", _DASHES[number % STYLES])
-                for number, result in enumerate(compared.results)
-            ),
         )
     )
 

@@ -1,16 +1,15 @@
 """Scaling policies by name, replayed on the same forecasts, with default parameters or those best in hindsight."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from autoscaler.decision.decide import WEIGHING, decide
 from autoscaler.decision.expected_cost import Weighing
-from autoscaler.forecast.fits import Fit, fit
-from autoscaler.forecast.grid import LEVELS, lead_steps
+from autoscaler.forecast.fits import fit
 from autoscaler.forecast.online import OnlineForecaster
-from autoscaler.series import Series, regular
+from autoscaler.series import regular
 from cluster.autoscaling import Scaler, ScalingObjective
 from cluster.demand import Forecast
 from cluster.errors import ConfigError, Mistake
@@ -79,17 +78,6 @@ predictive planner on the median. fixed: the highest load of the training days, 
 NAMES = (*CONTENDERS, ORACLE)
 
 
-Record = Mapping[str, object]
-
-
-def figure(record: Record, name: str) -> float:
-    """Number in a record. Raises TypeError for anything else."""
-    value = record[name]
-    if not isinstance(value, (int, float)):
-        raise TypeError(name)
-    return float(value)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplayedPolicy:
     """Replay of one policy on one scenario."""
@@ -121,13 +109,11 @@ def replayed(
     return _of(scenario, name, contender.of(contender.default, scenario), leads, outlook, settings)
 
 
-def tuned_in_hindsight(
-    scenario: LoadScenario, name: str, leads: Leads, outlook: Outlook, settings: ReplaySettings | None = None
-) -> ReplayedPolicy:
+def tuned_in_hindsight(scenario: LoadScenario, name: str, leads: Leads, outlook: Outlook) -> ReplayedPolicy:
     """A policy with the parameter of its grid that has the lowest J on the very days that it is scored on."""
     contender = CONTENDERS[name]
     found = [
-        _of(scenario, name, contender.of(parameter, scenario), leads, outlook, settings, parameter)
+        _of(scenario, name, contender.of(parameter, scenario), leads, outlook, None, parameter)
         for parameter in contender.grid
     ]
     return min(found, key=lambda each: each.score.j)
@@ -166,57 +152,22 @@ REFIT_S = DAY_S / 2
 """Time from one fit to the next; in the operator fits run in the background."""
 
 
-Fitted = Callable[[Series], Fit | None]
-Asked = Callable[[OnlineForecaster, float], Forecast | None]
-"""What is asked of a forecaster at an instant."""
-
-
-def forecasts_of(
-    scenario: LoadScenario,
-    *,
-    fitted: Fitted = fit,
-    refit_s: float = REFIT_S,
-    asked: Asked = OnlineForecaster.forecast,
-) -> tuple[Forecast | None, ...]:
+def forecasts_of(scenario: LoadScenario) -> tuple[Forecast | None, ...]:
     """Forecast at each step of a scenario, after the training days and with fits at intervals.
 
     At a gap there is no new sample: the forecast is that of the last one, wider with its age.
     """
     trained = regular(scenario.start_s - len(scenario.trained) * scenario.step_s, scenario.step_s, scenario.trained)
-    forecaster = OnlineForecaster.of(trained, fitted(trained))
-    return tuple(_rolling(forecaster, scenario, fitted, refit_s, asked))
-
-
-def foreseen(scenario: LoadScenario) -> Outlook:
-    """Forecasts that know the load: what a decision is worth whose forecast errs in nothing."""
-    ahead = lead_steps(scenario.step_s)
-    leads_s, demand = ahead.astype(np.float64) * scenario.step_s, scenario.demand
-
-    def known(step: int) -> Forecast:
-        load = demand[np.minimum(step + ahead, len(demand) - 1)]
-        return Forecast(
-            scenario.start_s + step * scenario.step_s, leads_s, LEVELS, np.repeat(load[:, None], len(LEVELS), 1)
-        )
-
-    return known
-
-
-def of_the_richest(forecaster: OnlineForecaster, at_s: float) -> Forecast | None:
-    """Forecast of the model with the most mechanisms, however well it does: none is demoted."""
-    rivals = forecaster.rivals(at_s)
-    return next((rivals[name] for name in ("boosted", "core", "ewma") if name in rivals), None)
-
-
-def _rolling(
-    forecaster: OnlineForecaster, scenario: LoadScenario, fitted: Fitted, refit_s: float, asked: Asked
-) -> Iterator[Forecast | None]:
-    refit_steps = max(1, round(refit_s / scenario.step_s))
+    forecaster = OnlineForecaster.of(trained, fit(trained))
+    refit_steps = max(1, round(REFIT_S / scenario.step_s))
+    found = []
     for step, load in enumerate(scenario.load.tolist()):
         at_s = scenario.start_s + step * scenario.step_s
         forecaster.observe(at_s, load)
         if step and step % refit_steps == 0:
-            forecaster.adopt(fitted(forecaster.history.whole()))
-        yield asked(forecaster, at_s)
+            forecaster.adopt(fit(forecaster.history.whole()))
+        found.append(forecaster.forecast(at_s))
+    return tuple(found)
 
 
 def outlook_of(forecasts: tuple[Forecast | None, ...]) -> Outlook:
@@ -238,13 +189,6 @@ class Dollars:
         return self.replicas + self.missed
 
 
-def dollars_of(scenario: LoadScenario, run: ReplayRun, objective: ScalingObjective) -> Dollars:
-    """Dollars of the replayed days."""
-    per_step = objective.price_per_hour * scenario.step_s / _HOUR_S
-    missed = float(missed_load(scenario, run).sum())
-    return Dollars(float(run.wanted.sum()) * per_step, objective.miss_cost * missed * per_step)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Compared:
     """Replays of one scenario under several policies."""
@@ -258,7 +202,10 @@ class Compared:
     """One for each step."""
 
     def dollars(self, result: ReplayedPolicy) -> Dollars:
-        return dollars_of(self.scenario, result.run, self.objective)
+        """Dollars of the replayed days."""
+        per_step = self.objective.price_per_hour * self.scenario.step_s / _HOUR_S
+        missed = float(missed_load(self.scenario, result.run).sum())
+        return Dollars(float(result.run.wanted.sum()) * per_step, self.objective.miss_cost * missed * per_step)
 
 
 def compared(scenario: LoadScenario, policies: Sequence[str], lead_s: float, objective: ScalingObjective) -> Compared:

@@ -25,12 +25,12 @@ class LiveCluster:
             "Pod": self.caches.pods,
             "Namespace": self.caches.namespaces,
             "PodDisruptionBudget": self.caches.budgets,
-            "PersistentVolumeClaim": self.caches.storage.claims,
-            "PersistentVolume": self.caches.storage.volumes,
-            "StorageClass": self.caches.storage.classes,
-            "CSINode": self.caches.storage.csi_nodes,
+            "PersistentVolumeClaim": self.caches.volume_claims,
+            "PersistentVolume": self.caches.volumes,
+            "StorageClass": self.caches.storage_classes,
+            "CSINode": self.caches.csi_nodes,
             **{kind.name: cache for kind, cache in self.caches.own.items()},
-            **{kind.called: cache for kind, cache in self.caches.groups.items()},
+            **{cache.resource.part: cache for cache in self.caches.groups},
         }
         by_kind: dict[str, list[Object]] = {kind: [] for kind in self._by_kind}
         for obj in objects:

@@ -11,7 +11,7 @@ import numpy as np
 
 from cluster.arrays import FloatArray
 from cluster.demand import Slo
-from tests.mix_exact.fleets import OURS, PRODUCT_LABEL, Manifest
+from tests.mix_exact.fleets import OURS, Manifest
 from tests.mix_exact.oracle import Service, fleet_of, room_for
 from tests.rigs.serving_profiles import CHIPS, GRID, Chip, lognormal_share, roofline_table
 
@@ -39,24 +39,6 @@ def tight_manifests(seed: int, services: int = 12, types: int = 5, *, slack: flo
         if each["kind"] == "GPUType":
             each["spec"]["inventory"] = int(slack * used[each["metadata"]["name"]])
     return made
-
-
-def fleet_manifests(seed: int, services: int = 20, types: int = 5, nodes: int = 1000) -> list[Manifest]:
-    """Services and nodes of eight devices with the types in equal numbers, most of which the services use."""
-    rng = np.random.default_rng([seed, services, types, nodes])
-    prices = [PRICES[g % 5] * 1.1 ** (g // 5) for g in range(types)]
-    made = [_priced_type(f"t{g}", price) for g, price in enumerate(prices)]
-    for k in range(services):
-        service, profiles = _tight_service(rng, k, prices, instances=0.75 * 8 * nodes / services)
-        made += [*profiles, service]
-    return [*made, *(_tight_node(v, types) for v in range(nodes))]
-
-
-def _tight_node(number: int, types: int) -> Manifest:
-    has = {"cpu": "128", "memory": "1024Gi", "nvidia.com/gpu": "8"}
-    labels = {PRODUCT_LABEL: f"T{number % types}"}
-    about = {"metadata": {"name": f"n{number}", "labels": labels}, "spec": {}, "status": {"allocatable": has}}
-    return {"apiVersion": "v1", "kind": "Node", **about}
 
 
 def _priced_type(name: str, price: float) -> Manifest:

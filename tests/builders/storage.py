@@ -93,13 +93,13 @@ def index_of(*objects: StorageObject) -> VolumeIndex:
     index = VolumeIndex()
     for each in objects:
         if isinstance(each, VolumeClaimObject):
-            index.put_claim(each)
+            index.put_claim(each.name, each)
         elif isinstance(each, VolumeObject):
-            index.put_volume(each)
+            index.put_volume(each.metadata.name, each)
         elif isinstance(each, StorageClass):
-            index.put_storage_class(each)
+            index.put_storage_class(each.metadata.name, each)
         else:
-            index.put_csi_node(each)
+            index.put_csi_node(each.metadata.name, each)
     return index
 
 

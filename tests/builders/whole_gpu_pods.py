@@ -1,4 +1,4 @@
-"""Pods of whole GPUs drawn by a seed, which Tonnage and kube-scheduler can both count, and a crowd of small ones."""
+"""Pods of whole GPUs drawn by a seed, which Tonnage and kube-scheduler can both count."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,20 +8,13 @@ import numpy as np
 
 from cluster.workloads import WHOLE_GPU_MILLI, PodShape
 from controller.api.labels import API_VERSION
-from simulator.openb.generator import GIB, MIB, MIXES, NODE_KINDS, pod_classes
+from simulator.openb.generator import MIB, MIXES, NODE_KINDS, pod_classes
 
 Object = dict[str, Any]
 GPU = "nvidia.com/gpu"
 MIX = "multigpu20"
 """Published pod list with the most multi-GPU pods."""
 GPU_MODELS = tuple(dict.fromkeys(kind.model for kind in NODE_KINDS))
-CROWD = (
-    (0.2, PodShape(cpu_milli=4000, memory_bytes=16 * GIB, gpus=1, gpu_milli=1000)),
-    (0.4, PodShape(cpu_milli=4000, memory_bytes=16 * GIB, gpus=1, gpu_milli=250)),
-    (0.2, PodShape(cpu_milli=2000, memory_bytes=8 * GIB, gpus=1, gpu_milli=100)),
-    (0.2, PodShape(cpu_milli=4000, memory_bytes=16 * GIB, gpus=0, gpu_milli=0)),
-)
-"""Fractions of small pods, chosen: 10,000 of them fill about 60 % of the GPUs of 1,000 generated nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +39,6 @@ def overload(fleet_gpus: int, share: float, seed: int) -> Workload:
     shapes = _drawn(_whole(most_gpus=8), max(1, round(share * fleet_gpus)), seed)
     asked = np.cumsum([shape.gpus for shape in shapes])
     return Workload("overload", shapes[: int(np.searchsorted(asked, share * fleet_gpus)) + 1])
-
-
-def crowd(count: int, seed: int) -> Workload:
-    """`count` small pods, some of which share a GPU."""
-    return Workload("crowd", _drawn(CROWD, count, seed))
 
 
 def usual_shapes() -> Sequence[tuple[float, PodShape]]:

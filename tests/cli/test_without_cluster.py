@@ -3,14 +3,14 @@
 import pytest
 from click.testing import CliRunner
 
-from cli.inputs.cluster import seconds_from
+from cli.inputs.cluster import duration
 from cli.main import completions, program_name, tonnage
 from cli.printing.columns import human_duration, since
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("5", 5.0), ("1m30s", 90.0), ("500ms", 0.5), ("1h", 3600.0), ("0", 0.0)])
 def test_lengths_of_time_are_read_as_kubectl_reads_them(text: str, seconds: float) -> None:
-    assert seconds_from(text) == seconds
+    assert duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "s", "5x", "-5s", "1m 30s"])

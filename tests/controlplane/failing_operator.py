@@ -9,17 +9,17 @@ from threading import Event
 import structlog
 
 from cluster.snapshot import Snapshot
-from controller.api.model_service import KIND as SERVICE
+from controller.api.model_service import KIND as SERVICE, ModelService
+from controller.objects.read import Read
 from controller.process.main import Operator, operate
 from controller.process.registries import PRODUCT
 from controller.report.logs import configure_logs
 from controller.settings import read_settings
-from controller.snapshot.scalers import OwnReads
 
 
-def broken(snapshot: Snapshot, own: OwnReads) -> Snapshot:
+def broken(snapshot: Snapshot, reads: tuple[Read[ModelService], ...]) -> Snapshot:
     """Fact that raises where there is a service, with its template, as its owner wrote it, in a local variable."""
-    templates = [each.object.spec.template for each in own(SERVICE)]
+    templates = [each.object.spec.template for each in reads]
     if templates:
         raise TypeError("a bug")
     return snapshot
@@ -36,7 +36,7 @@ def main(config: Path) -> None:
         ports = {"probe_port": operator.probe_port, "metrics_port": operator.metrics_port}
         structlog.get_logger("operator").info("started", **ports)
 
-    operate(settings, stop, on_start, replace(PRODUCT, facts=(*PRODUCT.facts, broken)))
+    operate(settings, stop, on_start, replace(PRODUCT, facts=(*PRODUCT.facts, (SERVICE, broken))))
 
 
 if __name__ == "__main__":

@@ -29,13 +29,18 @@ def keep(under: Path, owner: Process) -> None:
 
 def main() -> None:
     under, owner = Path(sys.argv[1]), msgspec.json.decode(sys.argv[2], type=Process)
-    processes.wait_for_end(owner)
+    wait_for_end(owner)
     stop_servers(under)
     # A process of pytest-xdist may be in the middle of starting one when its run is killed.
     for record in (under / MEMBERS).glob("*.json"):
         if member := processes.remembered(record.stem, under / MEMBERS):
-            processes.wait_for_end(member)
+            wait_for_end(member)
     stop_servers(under)
+
+
+def wait_for_end(process: Process) -> None:
+    while not processes.ended_within(process, 3600.0):
+        """It runs still."""
 
 
 def stop_servers(under: Path) -> None:

@@ -36,7 +36,7 @@ class Running:
     """Port of Tonnage's metrics; 0: none."""
 
 
-Start = Callable[[ControlPlane, Programs, Mapping[str, Any]], Running]
+Start = Callable[[ControlPlane, Programs], Running]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,8 @@ class Contender:
     start: Start
 
 
-def tonnage(server: ControlPlane, programs: Programs, settings: Mapping[str, Any]) -> Running:
-    """Start `tonnage operator run` with its defaults and the placement mode `bind`. settings: additional settings."""
+def tonnage(server: ControlPlane, programs: Programs) -> Running:
+    """Start `tonnage operator run` with its defaults and the placement mode `bind`."""
     folder = server.folder
     probes, metrics = free_ports(2)
     settings = {
@@ -62,7 +62,6 @@ def tonnage(server: ControlPlane, programs: Programs, settings: Mapping[str, Any
         "metrics_port": metrics,
         "log_format": "json",
         "pools": [{"placer": "bind"}],
-        **settings,
     }
     config = folder.path / "operator.yaml"
     config.write_text(yaml.safe_dump(settings), encoding="utf-8")
@@ -79,7 +78,7 @@ def kube_scheduler(profile: Mapping[str, Any]) -> Start:
     percentageOfNodesToScore has its default, with which it considers 42 % of 1,000 nodes for each pod.
     """
 
-    def start(server: ControlPlane, programs: Programs, settings: Mapping[str, Any]) -> Running:
+    def start(server: ControlPlane, programs: Programs) -> Running:
         folder, port = server.folder, server.state.ports.scheduler
         account = folder.kubeconfig_of(SCHEDULER)
         config = folder.path / "kube-scheduler.yaml"

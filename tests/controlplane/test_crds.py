@@ -14,7 +14,7 @@ from controller.api.kinds import OWN_KINDS
 from controller.api.structs import OwnObject
 from controller.kube.sender import Write
 from controller.objects.documents import read_documents
-from controller.report.own_statuses import GangFacts, own_status_jobs
+from controller.report.own_statuses import GangFacts, ObjectFacts, status_jobs
 from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import ControlPlaneSettings
 from simulator.controlplane.server import ControlPlane
@@ -372,19 +372,27 @@ def test_kubectl_waits_for_a_condition_of_the_generation_that_is_there(api: Plai
 
 
 def test_what_the_operator_says_of_an_object_is_stored_and_then_not_written_again(api: PlainApi) -> None:
-    facts = {"default/full": GangFacts(5, 5, placed=5, running=4, half_started_since_s=1_772_366_400.0)}
-    api.send("PATCH", path_of("Gang", "full"), {"spec": {"minMembers": 5}}, content_type=MERGE_PATCH)
     mistake = Mistake("ModelProfile/full, spec.gpuType", "there is no GPUType 'a100'")
+    facts = {
+        ("GPUType", "full"): ObjectFacts(),
+        ("ModelProfile", "full"): ObjectFacts((mistake,)),
+        ("Gang", "default/full"): ObjectFacts(
+            gang=GangFacts(5, 5, placed=5, running=4, half_started_since_s=1_772_366_400.0)
+        ),
+    }
+    api.send("PATCH", path_of("Gang", "full"), {"spec": {"minMembers": 5}}, content_type=MERGE_PATCH)
 
     def writes() -> list[Write]:
         seen = [
             (
                 BY_NAME[kind],
-                {name: msgspec.json.decode(json.dumps(api.send("GET", path_of(kind, "full")).body), type=OwnObject)},
+                name,
+                msgspec.json.decode(json.dumps(api.send("GET", path_of(kind, "full")).body), type=OwnObject),
+                about,
             )
-            for kind, name in (("GPUType", "full"), ("ModelProfile", "full"), ("Gang", "default/full"))
+            for (kind, name), about in facts.items()
         ]
-        return [job.write for job in own_status_jobs(seen, [mistake], facts, 1_772_366_400.0)]
+        return [job.write for job in status_jobs(seen, 1_772_366_400.0, {})]
 
     answers = [api.send(w.method, w.path, w.body, content_type=w.content_type, query=w.query) for w in writes()]
 

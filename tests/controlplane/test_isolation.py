@@ -96,7 +96,7 @@ def test_a_covered_pod_is_ordered_and_its_state_reaches_the_policy(story: tuple[
     assert figures == {"selected": 1, "controlled": 1, "running": 2, "queued": 1, "frozen": 1}
 
 
-@pytest.mark.parametrize("what", ["ToolCallKilled", "Frozen", "Throttled"])
+@pytest.mark.parametrize("what", ["ToolCallKilled", "Frozen"])
 def test_what_happens_to_tool_calls_is_an_event_of_the_pod(story: tuple[Kubectl, FakeIsolation], what: str) -> None:
     kubectl, agent = story
     until(lambda: is_controlled(kubectl), "the policy's pods are under control")

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import http.client
 import json
+import os
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -30,9 +31,10 @@ from controller.snapshot.from_manifests import snapshot_from
 from simulator.controlplane import processes
 from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import ControlPlaneSettings
-from simulator.controlplane.server import ControlPlane, process_of, up
+from simulator.controlplane.server import ControlPlane, up
 from tests.builders.manifests import Object, gang, gpu_type, node, pod, profile, service
 from tests.builders.snapshot_content import content
+from tests.controlplane.processes import process_of
 from tests.controlplane.servers import StartServer
 from tests.controlplane.severed import Line
 
@@ -325,7 +327,7 @@ def test_requests_are_counted_by_verb_and_resource(server: ControlPlane, tmp_pat
 
 def restart(server: ControlPlane, programs: Programs) -> None:
     killed = process_of(server.folder, "kube-apiserver")
-    processes.send(killed, signal.SIGKILL)
+    os.kill(killed.pid, signal.SIGKILL)
     assert processes.ended_within(killed, 30)
     up(server.folder, SETTINGS, programs)
 

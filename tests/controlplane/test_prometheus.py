@@ -15,11 +15,12 @@ from autoscaler.demand.promql import QUANTITY, Windows, combined, lengths_query,
 from cluster.demand import LengthGrid
 from cluster.errors import BuildError
 from controller.api.scaling_policy import ScalingPolicy
-from controller.loops.autoscaler.loop import Collector, CollectorPace
+from controller.loops.autoscaler.loop import Collector
 from controller.loops.autoscaler.measured import Measured, Sample
-from controller.loops.autoscaler.prometheus import PrometheusAccess, PrometheusClient, Series, SourceError
+from controller.loops.autoscaler.prometheus import PrometheusClient, Series, SourceError
 from controller.loops.autoscaler.readings import Allowed, CustomReading
 from controller.metrics.registry import Meter
+from controller.settings import AutoscalerSettings, PrometheusSettings
 from tests.builders.fake_vllm import MODEL, FakeVllm, MetricsServer
 from tests.builders.live_prometheus import LivePrometheus, Scraped
 from tests.builders.prometheus_history import import_history
@@ -44,7 +45,7 @@ class Stage:
 
     def ask(self, work: Callable[[PrometheusClient], Coroutine[Any, Any, T]]) -> T:
         async def scenario() -> T:
-            client = PrometheusClient(PrometheusAccess(self.prometheus.url), time.monotonic)
+            client = PrometheusClient(PrometheusSettings(url=self.prometheus.url), time.monotonic)
             try:
                 return await work(client)
             finally:
@@ -156,7 +157,7 @@ def test_prometheus_understands_every_preset(prometheus: LivePrometheus, preset:
     queries += [lengths_query(preset, service, which, WINDOWS) for which in preset.lengths]
 
     async def answers() -> list[tuple[Series, ...]]:
-        client = PrometheusClient(PrometheusAccess(prometheus.url), time.monotonic)
+        client = PrometheusClient(PrometheusSettings(url=prometheus.url), time.monotonic)
         try:
             return [await client.now(query, "team-a", time.time(), MAX_AGE_S) for query in queries]
         finally:
@@ -187,9 +188,11 @@ def test_the_history_of_days_is_read_when_a_replica_begins_to_lead(tmp_path: Pat
     measured = Measured()
 
     async def scenario() -> None:
-        client = PrometheusClient(PrometheusAccess(prometheus.url), time.monotonic)
+        client = PrometheusClient(PrometheusSettings(url=prometheus.url), time.monotonic)
         servers: Any = Servers(client)
-        collector = Collector(measured, servers, servers, Allowed(prometheus.url), CollectorPace(), time.time, Meter())
+        collector = Collector(
+            measured, servers, servers, Allowed(prometheus.url), AutoscalerSettings(), time.time, Meter()
+        )
         try:
             await until_async(lambda: "vllm:request_success" in fake.metrics() and fake.ended > 12, "a few scrapes")
             await collector.turn({"team-a/chat": _policy()})

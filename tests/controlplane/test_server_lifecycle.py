@@ -1,5 +1,6 @@
 """Start, repair and stop of a local control plane."""
 
+import os
 import signal
 
 import pytest
@@ -8,8 +9,9 @@ from cluster.errors import ControlPlaneError
 from simulator.controlplane import processes
 from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import PROCESSES, ControlPlaneSettings, Folder
-from simulator.controlplane.server import ControlPlane, down, process_of, status, up
+from simulator.controlplane.server import ControlPlane, down, status, up
 from tests.controlplane.kubectl import Kubectl
+from tests.controlplane.processes import process_of
 from tests.controlplane.servers import StartServer
 
 pytestmark = pytest.mark.controlplane
@@ -42,7 +44,7 @@ def test_a_start_replaces_only_what_died(server: ControlPlane, programs: Program
     kubectl = Kubectl(programs["kubectl"], server.kubeconfig)
     kubectl("create", "configmap", "kept")
     killed = process_of(server.folder, "kube-apiserver")
-    processes.send(killed, signal.SIGKILL)
+    os.kill(killed.pid, signal.SIGKILL)
     assert processes.ended_within(killed, 30)
 
     again = up(server.folder, SETTINGS, programs)

@@ -14,6 +14,7 @@ from cluster.errors import ObservationError
 from cluster.plans import Finding, Plan, Reason, Unplaced
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
+from controller.api.sandbox_policy import SandboxTrouble
 from controller.brain.inline import InlineBrain
 from controller.cycle import run_cycle
 from controller.deciders.decisions import Decisions
@@ -24,7 +25,7 @@ from controller.loops.power.domain_facts import DomainFacts
 from controller.metrics.registry import Meter, Sample, count_request
 from controller.ports import Brain
 from controller.report.cycle_reporter import CycleReporter
-from isolation.orders import IsolationReport
+from isolation.orders import IsolationReport, SandboxReport
 from simulator.world import SimulatedWorld
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service
@@ -96,9 +97,10 @@ class Load:
             draw_w=900.0 + number % 7, worst_w=990.0, budget_w=1000.0, headroom_w=40.0, devices=4, managed=4, stale=1,
             suspects=1, held=1, unheard_nodes=(), culprits=(), short_w={"high": 0.0, "low": 120.0},
         )  # fmt: skip
-        self._meter.publish_power(samples_of({"row": facts}))
-        self._meter.publish_scaling([Sample("tonnage_desired_replicas", ("team-a/chat",), 3.0)])
-        self._meter.publish_health(
+        self._meter.publish("power", samples_of({"row": facts}))
+        self._meter.publish("scaling", [Sample("tonnage_desired_replicas", ("team-a/chat",), 3.0)])
+        self._meter.publish(
+            "health",
             [
                 Sample("tonnage_health_incidents", ("Paged",), 1.0),
                 Sample("tonnage_health_waiting", ("DrainBlocked",), 1.0),
@@ -107,12 +109,13 @@ class Load:
                 Sample("tonnage_health_verdicts", ("dead-process",), float(number)),
                 Sample("tonnage_health_probes", ("nic",), float(number)),
                 Sample("tonnage_health_refused", ("replayed",), 0.0),
-            ]
+            ],
         )
         self._meter.count("tonnage_demand_readings_total", "prometheus", "QueryEmpty" if number % 3 else "ok")
-        policy = PolicyFacts(3, 2, running=4, queued=1, frozen=1, agent_bytes=1 << 30, calls_bytes=2 << 30)
+        calls = SandboxReport(agent_bytes=1 << 30, calls_bytes=2 << 30, running=4, queued=1, frozen=1)
+        policy = PolicyFacts((calls, SandboxReport()), (SandboxTrouble(pod="ns/p", node="a", message="silent"),))
         here = IsolationReport("a", "life", "full", "cgroup v2, writable", 8 << 30, 3 << 30)
-        self._meter.publish_sandboxes(sandbox_samples({"agents": policy}, {"a": here}))
+        self._meter.publish("sandboxes", sandbox_samples({"agents": policy}, {"a": here}))
         self._meter.count("tonnage_sandbox_happenings_total", "agents", "ToolCallKilled", "OUTGREW_CLAIM")
         self._meter.count("tonnage_sandbox_happenings_total", "agents", "AgentKilled", "NODE_SHORT_OF_MEMORY", by=0)
         for name in ("reports", "leases"):

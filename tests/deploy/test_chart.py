@@ -141,7 +141,7 @@ def test_where_watts_are_leased_it_may_see_power_domains_and_write_their_status(
         ("tonnage.dev", "powerdomains", "watch"),
         ("tonnage.dev", "powerdomains/status", "patch"),
     }
-    wanted = needed(frozenset({"gate"}), (NAMESPACE, "tonnage"), leases_watts=True)
+    wanted = needed(frozenset({"gate"}), (NAMESPACE, "tonnage"), ("power",))
     asked = {(each.group, each.resource, each.verb) for feature, each in wanted if feature == "power"}
     assert asked == more
 
@@ -150,7 +150,7 @@ def test_where_health_is_analysed_it_may_taint_nodes_and_write_incidents() -> No
     watts = rights({"agent": {"enabled": True}}, "ClusterRole")
     more = rights({"agent": {"enabled": True, "health": {"enabled": True}}}, "ClusterRole") - watts
 
-    wanted = needed(frozenset({"gate"}), (NAMESPACE, "tonnage"), leases_watts=True, heals=True)
+    wanted = needed(frozenset({"gate"}), (NAMESPACE, "tonnage"), ("power", "health"))
     assert {(each.group, each.resource, each.verb) for feature, each in wanted if feature == "health"} == more
     assert {("", "nodes", "patch"), ("tonnage.dev", "faultincidents", "create")} <= more
 
@@ -165,7 +165,7 @@ def test_where_tool_calls_are_isolated_it_may_see_sandbox_policies_and_write_the
         ("tonnage.dev", "sandboxpolicies", "watch"),
         ("tonnage.dev", "sandboxpolicies/status", "patch"),
     }
-    wanted = needed(frozenset({"gate"}), (NAMESPACE, "tonnage"), leases_watts=True, isolates=True)
+    wanted = needed(frozenset({"gate"}), (NAMESPACE, "tonnage"), ("power", "isolation"))
     asked = {(each.group, each.resource, each.verb) for feature, each in wanted if feature == "isolation"}
     assert asked == more
     file = tmp_path / "settings.yaml"
@@ -212,7 +212,7 @@ def test_sources_and_endpoints_of_demand_have_the_rights_that_they_need() -> Non
         ("authentication.k8s.io", "tokenreviews", "create"),
         ("authorization.k8s.io", "subjectaccessreviews", "create"),
     }
-    wanted = needed(frozenset({"gate"}), (NAMESPACE, "tonnage"), demand=DEMAND)
+    wanted = needed(frozenset({"gate"}), (NAMESPACE, "tonnage"), tuple(DEMAND))
     assert {(each.group, each.resource, each.verb) for feature, each in wanted if feature in DEMAND} == more
 
 

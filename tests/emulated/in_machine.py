@@ -10,7 +10,7 @@ from typing import Any
 
 from isolation.cgroupfs import CgroupFs, host_facts
 from isolation.ledger import MIB
-from isolation.tree import Limits, SandboxTree, capability_of
+from isolation.tree import SandboxTree, capability_of
 from tests.rigs.launcher import run_in
 
 ROOT = Path("/sys/fs/cgroup")
@@ -51,7 +51,7 @@ def stopped_on_two_cpus() -> dict[str, float]:
     """Of a call that computes on both CPUs: seconds from freeze to frozen, CPU seconds that it took in the half second
     after that, seconds from kill to empty."""
     with _tree() as (files, tree):
-        group = tree.add_call("s", "a", 64 * MIB, Limits(max_bytes=64 * MIB))
+        group = tree.add_call("s", "a", 64 * MIB, max_bytes=64 * MIB)
         for _ in range(2):
             run_in(files.folder(group), _spin)
         while _usage_s(files, group) < 0.3:

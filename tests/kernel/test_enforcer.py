@@ -77,38 +77,6 @@ def test_where_nothing_fits_only_tool_calls_go(guest: Guest) -> None:
     assert sum(agent["killed_calls"] + agent["refused_calls"] for agent in result["agents"]) > 0
 
 
-def test_a_frozen_call_that_feeds_a_running_one_is_noticed(guest: Guest) -> None:
-    assert guest.call(f"{__name__}:freeze_a_writer") == ["frozen-writer"]
-
-
-def freeze_a_writer() -> list[str]:
-    """Runs in the guest: two calls share a pipe, a third has none; the writer is frozen."""
-    files = CgroupFs(Path("/sys/fs/cgroup"))
-    files.make("tied")
-    files.write("tied", "cgroup.subtree_control", "+cpu +io +memory +pids")
-    below = CgroupFs(Path("/sys/fs/cgroup/tied"))
-    enforcer = Enforcer(below, 512 * MIB, Settings(agent_slack_bytes=0), time.monotonic, tick_s=0.0)
-    enforcer.tree.prepare()
-    enforcer.add_sandbox(Sandbox("s", 512 * MIB))
-    read, write = os.pipe()
-    for call, keeps in (("frozen-writer", write), ("reader", read), ("other", -1)):
-        enforcer.ask(CallDemand(call, "s", time.monotonic(), 32 * MIB))
-        run_in(below.folder(enforcer.tree.call_group("s", call)), functools.partial(_sleep, {read, write} - {keeps}))
-    os.close(read)
-    os.close(write)
-    calls = enforcer.state.calls
-    frozen = replace(
-        calls["frozen-writer"], frozen="WAITS_FOR_MEMORY", frozen_since_s=time.monotonic(), wants_more=True
-    )
-    enforcer.tree.freeze("s", "frozen-writer")
-    enforcer.state = enforcer.state.with_call(frozen)
-    give_up_s = time.monotonic() + 60
-    while not (found := enforcer.tied_calls()) and time.monotonic() < give_up_s:  # until the children let go of theirs
-        time.sleep(0.01)
-    files.write("tied", "cgroup.kill", "1")
-    return sorted(found)
-
-
 @pytest.mark.parametrize("adopted", [False, True])
 def test_the_end_of_a_frozen_call_is_not_taken_for_the_end_of_its_sandbox(guest: Guest, adopted: bool) -> None:
     assert guest.call(f"{__name__}:end_a_frozen_call", adopted) == [True, ["c"]]

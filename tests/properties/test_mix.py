@@ -88,17 +88,6 @@ def test_no_instance_is_overfull_where_slices_stay_whole(asked: MixQuestion) -> 
                 assert math.isclose(dealt, float(mix.share[:, g].sum()), abs_tol=1e-4)
 
 
-@MANY
-@given(questions())
-def test_a_refusal_of_the_solver_is_never_answered_by_the_other_solver(asked: MixQuestion) -> None:
-    first = answer_mix(asked, ample())
-
-    if isinstance(first, Reason) and first.code == "InventoryShort" and not asked.per_instance:
-        second = answer_mix(asked, ample(), solver="CBC")
-        assert isinstance(second, Reason)
-        assert second.code == first.code
-
-
 @settings(MANY, max_examples=40)
 @given(questions(needs=1))
 def test_the_counted_model_costs_what_the_textbook_costs(asked: MixQuestion) -> None:

@@ -8,7 +8,6 @@ from placement.mix.columns import ColumnPool, choose, column_prices, generate
 from placement.mix.feasibility import is_feasible
 from placement.mix.optimizer import answer_mix
 from placement.mix.problem import MixAnswer, MixQuestion
-from placement.mix.pulp_solver import Terms
 from tests.builders.mix import ample
 from tests.properties.test_mix import MANY, questions
 
@@ -16,12 +15,12 @@ from tests.properties.test_mix import MANY, questions
 @settings(MANY, max_examples=25)
 @given(questions(needs=3))
 def test_columns_chosen_together_are_feasible_and_no_solution_is_below_their_bound(asked: MixQuestion) -> None:
-    pool, terms = ColumnPool(asked), Terms()
+    pool = ColumnPool(asked)
     for _ in range(2):
-        prices = column_prices(pool, ample(), terms)
+        prices = column_prices(pool, ample())
         if prices is not None:
-            generate(pool, prices, ample(), terms)
-    chosen = choose(pool, ample(), terms)
+            generate(pool, prices, ample())
+    chosen = choose(pool, ample(), 0.0)
     answer = answer_mix(asked, ample())
 
     mixes = tuple(column.mix for column in chosen if column is not None)

@@ -1,12 +1,12 @@
 """Out of band: whatever a BMC does with an order, and when, a device never counts as limited lower than it is."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from random import Random
 
 from hypothesis import given, settings, strategies as st
 
-from nodeagent.out_of_band import BmcPacing, OutOfBand
+from nodeagent.out_of_band import OutOfBand
+from nodeagent.settings import RedfishSettings
 from power.devices.backend import SILENT, DeviceError, DeviceFacts, DeviceReading
 
 SETTLES_S = 40.0
@@ -70,7 +70,7 @@ def test_a_device_never_counts_as_limited_lower_than_it_is(
 ) -> None:
     clock = [0.0]
     device = Slow(delays_s, lost, clock)
-    pacing = replace(BmcPacing(), look_s=1000.0, settles_s=SETTLES_S)
+    pacing = RedfishSettings(host="bmc", look_s=1000.0, settles_s=SETTLES_S)
     band = OutOfBand(device, lambda: clock[0], Random(seed), pacing)  # noqa: S311 - spreads requests
     band.discover()
 

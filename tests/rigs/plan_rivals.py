@@ -69,8 +69,15 @@ def direct_model(batch: Batch, solver: str, limit_s: float) -> Outcome:
                 if (c, n) in pods and batch.ask[c, r]
             )
             model += used <= float(room[n, r]) * run
-    solved = solve(model, limit_s=limit_s, gap=1e-4, solver=solver)
-    return Outcome(float(pulp.value(model.objective)) if solved.has_answer else None, solved.status)
+    if solver == "HiGHS":
+        solved = solve(model, limit_s=limit_s, gap=1e-4)
+        return Outcome(float(pulp.value(model.objective)) if solved.has_answer else None, solved.status)
+    model.solve(pulp.COIN_CMD(pulp.PULP_CBC_CMD.pulp_cbc_path, msg=False, threads=1, gapRel=1e-4, timeLimit=limit_s))
+    # CBC reports "optimal" even when it stopped at the time limit; sol_status distinguishes the two.
+    if model.sol_status not in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
+        return Outcome(None, "unknown")
+    proven = model.sol_status == pulp.LpSolutionOptimal
+    return Outcome(float(pulp.value(model.objective)), "optimal" if proven else "feasible")
 
 
 def _room(batch: Batch) -> FloatArray:

@@ -23,7 +23,7 @@ import numpy as np
 from cluster.arrays import FloatArray
 from cluster.demand import LengthGrid, Slo
 from cluster.errors import ConfigError, Mistake
-from placement.mix.problem_builder import HISTOGRAM_TOLERANCE
+from controller.api.model_service import HISTOGRAM_TOLERANCE
 
 GIVEN = "given"
 """Name of the only workload and SLO in a file of the short form."""

@@ -7,7 +7,6 @@ import numpy as np
 import pulp
 
 from placement.mix.problem import MixQuestion
-from placement.mix.pulp_solver import cbc
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ def solve_textbook(question: MixQuestion, *, limit_s: float, clock: Callable[[],
         model += load <= (1 - (need.headroom_share or 0.0)) * y[g]
         if offer.gpu_type in question.stock:
             model += y[g] <= question.stock[offer.gpu_type].holds(offer.footprint)
-    model.solve(cbc(msg=False, timeLimit=limit_s))
+    model.solve(pulp.COIN_CMD(path=pulp.PULP_CBC_CMD.pulp_cbc_path, msg=False, timeLimit=limit_s))
     seconds = clock() - began
     # CBC reports "optimal" even when it stopped at the time limit; sol_status distinguishes the two.
     found = model.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible)

@@ -1,17 +1,14 @@
-"""A fleet below a tree of switches, and gangs that come and go on it."""
+"""A fleet below a tree of switches, and gangs that wait for it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from cluster.arrays import FloatArray, IntArray, Names
+from cluster.arrays import Names
 from cluster.nodes import NodeTable
 from cluster.snapshot import PENDING, PodTable, Snapshot
 from cluster.workloads import WHOLE_GPU_MILLI, Gang, GpuType, PodShape
-from placement.engine.packer import Packer
-from placement.packing.planner import pack
-from placement.policies.published import BestFit
 
 SPINE, LEAF = "network.topology.nvidia.com/spine", "network.topology.nvidia.com/leaf"
 LEAVES, NODES_PER_LEAF, GPUS = 16, 16, 8
@@ -72,55 +69,3 @@ def fleet_of(rng: np.random.Generator, gangs: int, near: float, held: float) -> 
     types = (GpuType("h100", 80 * GIB, 1.0),)
     snapshot = Snapshot(at_s=0.0, gpu_types=types, nodes=nodes, pods=pods, gangs=tuple(made))
     return Fleet(snapshot, {name: f"leaf-{leaf}" for name, leaf in zip(names, leaves.tolist(), strict=True)}, widths)
-
-
-CHURNED_SIZES = (1, 2, 4, 8, 12, 20, 24, 40)
-"""Members of a gang. A leaf has 16 nodes, so three sizes in eight cannot but span leaves."""
-
-
-@dataclass(frozen=True, slots=True)
-class Arrivals:
-    """Gangs in the order in which they come; times in mean stays. Each of shape (gangs,)."""
-
-    at: FloatArray
-    stay: FloatArray
-    size: IntArray
-    gpus: IntArray
-    """GPUs of a member."""
-
-
-def arrivals_of(rng: np.random.Generator, gangs: int, load: float, gpus: Sequence[int]) -> Arrivals:
-    """Poisson arrivals at an offered load, with exponential stays."""
-    size, width = rng.choice(CHURNED_SIZES, gangs), rng.choice(gpus, gangs)
-    stay = rng.exponential(1.0, gangs)
-    gap = float(np.mean(size * width)) / (load * LEAVES * NODES_PER_LEAF * GPUS)
-    return Arrivals(np.cumsum(rng.exponential(gap, gangs)), stay, size, width)
-
-
-def started(
-    fleet: Snapshot,
-    coming: Arrivals,
-    running: dict[int, tuple[IntArray, IntArray]],
-    waiting: Sequence[int],
-) -> dict[int, tuple[IntArray, IntArray]]:
-    """The waiting gangs that a plan starts, with nodes and devices of their members."""
-    gangs = [*running, *waiting]
-    sizes = coming.size[gangs]
-    idle = [(np.full(coming.size[gang], PENDING), np.zeros(coming.size[gang], dtype=np.int64)) for gang in waiting]
-    nodes, devices = zip(*running.values(), *idle, strict=True)
-    pods = PodTable(
-        names=Names(f"gang-{gang}-{rank}" for gang in gangs for rank in range(coming.size[gang])),
-        shape=np.repeat(coming.gpus[gangs] - 1, sizes),
-        shapes=fleet.pods.shapes,
-        node=np.concatenate(nodes),
-        devices=np.concatenate(devices),
-        priority=np.zeros(sizes.sum(), dtype=np.int64),
-        gang=np.repeat(np.arange(len(gangs)), sizes),
-        owner=("",) * int(sizes.sum()),
-        movable=np.zeros(sizes.sum(), dtype=np.bool_),
-    )
-    wanted = tuple(Gang(f"gang-{gang}", int(coming.size[gang]), prefer_within=LEAF) for gang in gangs)
-    seen = Snapshot(0.0, fleet.gpu_types, fleet.nodes, pods, wanted)
-    after = seen.after(pack(seen, Packer(seen, BestFit())).actions).pods
-    members = {gang: pods.gang == number for number, gang in enumerate(gangs) if gang not in running}
-    return {gang: (after.node[own], after.devices[own]) for gang, own in members.items() if after.node[own][0] >= 0}

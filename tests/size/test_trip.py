@@ -2,8 +2,8 @@
 
 from tests.size.trip import entered_by_one_pod
 
-FILES = 66
-FUNCTIONS = 380
+FILES = 54
+FUNCTIONS = 350
 
 
 def test_a_pods_trip_through_the_operator_is_short() -> None:

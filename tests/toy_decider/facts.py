@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from cluster.snapshot import Snapshot
-from controller.snapshot.scalers import OwnReads
-from tests.toy_decider.kind import KIND
+from controller.objects.read import Read
+from tests.toy_decider.kind import GPUReserve
 
 
-def with_reserves(snapshot: Snapshot, own: OwnReads) -> Snapshot:
-    wanted = {read.name: float(read.object.spec.gpus) for read in own(KIND)}
-    return replace(snapshot, facts={**snapshot.facts, "reserve": wanted}) if wanted else snapshot
+def with_reserves(snapshot: Snapshot, reads: tuple[Read[GPUReserve], ...]) -> Snapshot:
+    wanted = {read.name: float(read.object.spec.gpus) for read in reads}
+    return replace(snapshot, facts={**snapshot.facts, "reserve": wanted})

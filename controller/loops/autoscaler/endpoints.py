@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Iterable, Mapping
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
 
 import msgspec
 import numpy as np
@@ -144,16 +143,13 @@ BURST = 10.0
 """Requests of one policy that are accepted at once; then one a second."""
 PER_S = 1.0
 
-Status = Literal[202, 400, 401, 403, 404, 429, 503]
 
-
-@dataclass(frozen=True, slots=True)
-class Reply:
+def _reply(status: int, words: str, retry_after_s: int | None = None) -> Response:
     """Response to a push."""
-
-    status: Status
-    words: str
-    retry_after_s: int | None = None
+    wait = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
+    # Behind a Service, only a new connection may reach the other replica.
+    again = {"Connection": "close"} if status == 503 else {}
+    return Response(status, json.dumps({"message": words}).encode(), {**wait, **again})
 
 
 class PushEndpoint:
@@ -173,41 +169,43 @@ class PushEndpoint:
         self._budgets: dict[str, tuple[float, float]] = {}
         """Requests that each policy has left, and the instant of that."""
 
-    async def take(self, authorization: str, body: bytes) -> Reply:
-        """Response to a request with this Authorization header."""
+    async def respond(self, request: Request) -> Response:
+        """Response to a request."""
+        if request.path != PATH or request.method != "POST":
+            return _reply(404 if request.path != PATH else 405, f"POST {PATH}")
         if not self._leader.may_write():
-            return Reply(503, "this replica does not lead; ask again, the other one does", 1)
-        scheme, _, token = authorization.partition(" ")
+            return _reply(503, "this replica does not lead; ask again, the other one does", 1)
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
-            return Reply(401, "a bearer token is needed")
+            return _reply(401, "a bearer token is needed")
         try:
-            push = pushed(body, self._clocks.wall())
+            push = pushed(request.body, self._clocks.wall())
             access = Access("update", GROUP, "scalingpolicies/demand", push.namespace, push.name)
             if not await self._reviews.allows_token(token.strip(), access):
-                return Reply(403, f"the token may not update scalingpolicies/demand {push.name} in {push.namespace}")
+                return _reply(403, f"the token may not update scalingpolicies/demand {push.name} in {push.namespace}")
         except BadPushError as error:
-            return Reply(400, str(error)[:300])
+            return _reply(400, str(error)[:300])
         except TooBusyError as error:
-            return Reply(503, str(error)[:300], 1)
+            return _reply(503, str(error)[:300], 1)
         # Only a sender that may push learns whether the policy exists, and uses up its budget.
         result, reply = self._taken(push)
         self._meter.count("tonnage_demand_readings_total", "push", result)
         return reply
 
-    def _taken(self, push: Pushed) -> tuple[str, Reply]:
+    def _taken(self, push: Pushed) -> tuple[str, Response]:
         """Result of an authorised push, for the metrics, and its response."""
         policy = f"{push.namespace}/{push.name}"
         allowed = self._policies.pushed_roles(policy)
         if allowed is None:
-            return "PolicyNotFound", Reply(404, f"there is no ScalingPolicy {policy}")
+            return "PolicyNotFound", _reply(404, f"there is no ScalingPolicy {policy}")
         if unwanted := push.values.keys() - set(allowed):
             words = f"the policy has no push source for {', '.join(sorted(unwanted))}"
-            return "RoleNotPushed", Reply(400, words)
+            return "RoleNotPushed", _reply(400, words)
         now_s = self._clocks.monotonic()
         left, at_s = self._budgets.get(policy, (BURST, now_s))
         left = min(BURST, left + (now_s - at_s) * PER_S)
         if left < 1:
-            return "TooManyRequests", Reply(429, "more than one request a second", 1)
+            return "TooManyRequests", _reply(429, "more than one request a second", 1)
         # Policies that exist are few; those that were deleted are forgotten with their full budgets.
         self._budgets = {name: each for name, each in self._budgets.items() if now_s - each[1] < BURST / PER_S}
         self._budgets[policy] = (left - 1, now_s)
@@ -215,7 +213,7 @@ class PushEndpoint:
             self._measured.put_sample(policy, role, push.at_s, value)
         if push.lengths is not None:
             self._measured.put_lengths(policy, push.lengths)
-        return "ok", Reply(202, "taken")
+        return "ok", _reply(202, "taken")
 
 
 log = structlog.get_logger(__name__)
@@ -262,14 +260,7 @@ class Endpoints:
         async def handle(request: Request) -> Response:
             if tls is not None:
                 tls.look()
-            if request.path != PATH or request.method != "POST":
-                status = 404 if request.path != PATH else 405
-                return Response(status, json.dumps({"message": f"POST {PATH}"}).encode())
-            reply = await endpoint.take(request.headers.get("authorization", ""), request.body)
-            wait = {} if reply.retry_after_s is None else {"Retry-After": str(reply.retry_after_s)}
-            # Behind a Service, only a new connection may reach the other replica.
-            again = {"Connection": "close"} if reply.status == 503 else {}
-            return Response(reply.status, json.dumps({"message": reply.words}).encode(), {**wait, **again})
+            return await endpoint.respond(request)
 
         return self._serve(handle, at, MOST_BYTES, tls)
 
@@ -331,7 +322,7 @@ def open_endpoints(
 async def _publish(context: LoopContext, policies: PolicyReader) -> None:
     """Keeps the gauge of desired replicas up to date, in the leader only."""
     desired = policies.desired(context.clocks.wall()) if context.leadership.may_write() else ()
-    context.meter.publish_scaling(samples_of(desired))
+    context.meter.publish("scaling", samples_of(desired))
 
 
 def samples_of(desired: Iterable[DesiredReplicas]) -> tuple[Sample, ...]:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -17,28 +17,24 @@ from autoscaler.demand.presets import Role, load_from, quantities
 from autoscaler.demand.promql import QUANTITY, Serving, Windows, combined, lengths_query, serving_query
 from cluster.clock import Clock
 from cluster.errors import UNREADABLE, ObservationError
-from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.api.notation import quantity
 from controller.api.scaling_policy import KIND, ScalingPolicy, Target
-from controller.brain.from_settings import fit_slots_of
-from controller.deciders.load_fits import ShardFits
 from controller.kube import api_server, cache, request
-from controller.kube.discovery import Discovered, discover
+from controller.kube.discovery import discover
 from controller.loops.autoscaler import readings
 from controller.loops.autoscaler.endpoints import open_endpoints
 from controller.loops.autoscaler.forecasting import Forecasts, LoadSeries
 from controller.loops.autoscaler.measured import LengthShares, Measured, Sample
 from controller.loops.autoscaler.policies import HPAS, PolicyReader, conflicts_of, with_measured
-from controller.loops.autoscaler.prometheus import MOST_POINTS, PrometheusAccess, PrometheusServers, Series, SourceError
+from controller.loops.autoscaler.prometheus import MOST_POINTS, PrometheusServers, Series, SourceError
 from controller.loops.autoscaler.readings import Allowed
-from controller.loops.autoscaler.targets import Discover, Targets
+from controller.loops.autoscaler.targets import KnownKinds, Targets
 from controller.loops.loop import ControlLoop, Leader, LoopContext, repeat
 from controller.metrics.registry import Meter
-from controller.settings import OperatorSettings
+from controller.settings import AutoscalerSettings, OperatorSettings
 
 PATH = "/apis/custom.metrics.k8s.io/v1beta2"
-DISCOVER_EVERY_S = 300.0
 
 
 class _Value(msgspec.Struct):
@@ -54,11 +50,9 @@ class _Values(msgspec.Struct):
 class CustomMetrics:
     """Reads metrics of objects, with the plural of each kind from API discovery."""
 
-    def __init__(self, connection: api_server.ApiServer, discover: Discover, clock: Clock) -> None:
+    def __init__(self, connection: api_server.ApiServer, kinds: KnownKinds, clock: Clock) -> None:
         """clock: seconds since the epoch."""
-        self._connection, self._discover, self._clock = connection, discover, clock
-        self._known: Discovered | None = None
-        self._known_at_s = 0.0
+        self._connection, self._kinds, self._clock = connection, kinds, clock
 
     async def read(self, namespace: str, reading: readings.CustomReading) -> Sample:
         """Newest value. Raises SourceError."""
@@ -73,13 +67,10 @@ class CustomMetrics:
 
     async def _object(self, target: Target) -> str:
         """Plural, group and name, as the API writes an object: `deployments.apps/chat`."""
-        if self._known is None or self._clock() - self._known_at_s > DISCOVER_EVERY_S:
-            try:
-                self._known, self._known_at_s = await self._discover(), self._clock()
-            except ObservationError as error:
-                if self._known is None:
-                    raise SourceError("CustomMetricsUnreachable", str(error)[:200]) from error
-        found = self._known.of_kind(target.api_version, target.kind)
+        try:
+            found = await self._kinds.of_kind(target)
+        except ObservationError as error:
+            raise SourceError("CustomMetricsUnreachable", str(error)[:200]) from error
         if found is None:
             raise SourceError("TargetUnknown", f"the server has no {target.kind} in {target.api_version}")
         return f"{found.full_name}/{target.name}"
@@ -107,16 +98,6 @@ LENGTHS_EVERY_S = 300.0
 """Seconds between two readings of request lengths, which are averaged over a longer window."""
 
 
-@dataclass(frozen=True, slots=True)
-class CollectorPace:
-    """Intervals of the readings, seconds."""
-
-    interval_s: float = 15.0
-    step_s: float = 60.0
-    """Step of the history."""
-    windows: Windows = field(default_factory=Windows)
-
-
 class Collector:
     """Reads the sources of policies. It begins with their histories, since another replica read before."""
 
@@ -126,13 +107,14 @@ class Collector:
         servers: PrometheusServers,
         custom: CustomMetrics,
         allowed: readings.Allowed,
-        pace: CollectorPace,
+        settings: AutoscalerSettings,
         clock: Clock,
         meter: Meter,
     ) -> None:
         """clock: seconds since the epoch."""
         self._measured, self._servers, self._custom = measured, servers, custom
-        self._allowed, self._pace, self._clock, self._meter = allowed, pace, clock, meter
+        self._allowed, self._settings, self._clock, self._meter = allowed, settings, clock, meter
+        self._windows = Windows(settings.prometheus.window_s, settings.prometheus.lengths_window_s)
         self._backfilled: dict[str, set[readings.Reading]] = {}
         """Readings by policy whose history was read."""
         self._lengths_at_s: dict[str, float] = {}
@@ -146,7 +128,7 @@ class Collector:
             await self.turn(policies.all() if leader.may_write() else {})
 
         try:
-            await repeat(turn, self._pace.interval_s, "a reading of the sources of demand failed")
+            await repeat(turn, self._settings.sync_s, "a reading of the sources of demand failed")
         finally:
             self._forget(())
 
@@ -182,7 +164,7 @@ class Collector:
                 sample = await self._custom.read(namespace, reading)
                 self._measured.put_sample(name, reading.role, sample.at_s, sample.value)
             else:
-                query, server = _query(reading, self._pace), self._servers.of(reading.server)
+                query, server = _query(reading, self._windows), self._servers.of(reading.server)
                 found = _by_role(reading, await server.now(query, namespace, at_s, reading.max_age_s))
                 for role in reading.roles:
                     samples = found.get(role, ())
@@ -216,7 +198,7 @@ class Collector:
         decided = policy.status.concurrency.time if policy.status.concurrency else None
         if at_s - max(decided or 0.0, self._serving_at_s.get(name, 0.0)) < reading.every_s:
             return
-        windows = replace(self._pace.windows, rate_s=reading.for_s)
+        windows = replace(self._windows, rate_s=reading.for_s)
         query = serving_query(reading.preset, reading.service, windows)
         try:
             server = self._servers.of(reading.server)
@@ -240,7 +222,7 @@ class Collector:
         server, histograms = self._servers.of(reading.server), []
         try:
             for which in ("input", "output"):
-                query = lengths_query(reading.preset, reading.service, which, self._pace.windows)
+                query = lengths_query(reading.preset, reading.service, which, self._windows)
                 series = await server.now(query, namespace, at_s, reading.max_age_s)
                 histograms.append(lengths_from(_newest(series, "le")))
         except (SourceError, BadLengthsError) as error:
@@ -264,9 +246,9 @@ class Collector:
         self, name: str, namespace: str, reading: readings.PresetReading | readings.QueryReading, for_s: float
     ) -> None:
         """Reads the history of a reading, oldest first; a failure is made good in a later turn."""
-        step_s, end_s = self._pace.step_s, self._clock()
+        step_s, end_s = self._settings.prometheus.step_s, self._clock()
         start_s, span_s = end_s - for_s, (MOST_POINTS - 1) * step_s
-        query, server = _query(reading, self._pace), self._servers.of(reading.server)
+        query, server = _query(reading, self._windows), self._servers.of(reading.server)
         try:
             while start_s <= end_s:
                 until_s = min(end_s, start_s + span_s)
@@ -290,10 +272,10 @@ class Collector:
                 task.cancel()
 
 
-def _query(reading: readings.PresetReading | readings.QueryReading, pace: CollectorPace) -> str:
+def _query(reading: readings.PresetReading | readings.QueryReading, windows: Windows) -> str:
     if isinstance(reading, readings.QueryReading):
         return reading.query
-    return combined(reading.preset, reading.service, quantities(reading.preset, reading.roles), pace.windows)
+    return combined(reading.preset, reading.service, quantities(reading.preset, reading.roles), windows)
 
 
 def _by_role(
@@ -326,7 +308,7 @@ def _newest(series: Sequence[Series], label: str) -> dict[str, float]:
 
 CLOSE_WITHIN_S = 1.0
 TAKE_EVERY_S = 1.0
-"""Seconds between two looks for fits from the brain."""
+"""Seconds between two looks for fits that came."""
 
 
 class AutoscalerLoop(ControlLoop):
@@ -337,7 +319,6 @@ class AutoscalerLoop(ControlLoop):
         self._namespace = settings.lease.namespace
         self._hpas = cache.Cache(HPAS)
         self._measured = Measured(time.time)
-        self._forecasts = Forecasts(self._measured, time.time, fit_slots_of(settings))
         self._running: tuple[PolicyReader, Targets] | None = None
         """None before the start."""
 
@@ -351,38 +332,23 @@ class AutoscalerLoop(ControlLoop):
             return snapshot
         policies, targets = self._running
         conflicts = conflicts_of(self._hpas.all().values())
-        seen = with_measured(snapshot, policies.all(), self._measured, targets.state, conflicts)
-        return replace(seen, load_histories=self._forecasts.offered)
-
-    def learn(self, plan: Plan) -> None:
-        """Hands the fits of background deciders to the forecasts."""
-        for shard in plan.fits:
-            if isinstance(shard, ShardFits):
-                self._forecasts.put_fits(shard.by_scaler())
+        return with_measured(snapshot, policies.all(), self._measured, targets.state, conflicts)
 
     def start(self, context: LoopContext) -> dict[str, int]:
         """Reads sources and targets while this replica leads, and opens the endpoints; returns their ports."""
-        asked, clocks, find = self._settings.prometheus, context.clocks, partial(discover, context.connection)
+        asked, clocks = self._settings.prometheus, context.clocks
+        kinds = KnownKinds(partial(discover, context.connection), clocks.wall)
         policies = PolicyReader(context.caches.own[KIND])
-        targets = Targets(context.connection, find, clocks.wall)
+        targets = Targets(context.connection, kinds, clocks.wall)
         self._running = policies, targets
-        access = PrometheusAccess(
-            url=asked.url,
-            ca_file=asked.ca_file,
-            token_file=asked.token_file,
-            namespace_parameter=asked.namespace_parameter,
-            timeout_s=asked.timeout_s,
-            most_bytes=asked.most_bytes,
-            concurrency=asked.concurrency,
-        )
-        servers = PrometheusServers(access, clocks.monotonic)
+        servers = PrometheusServers(asked, clocks.monotonic)
         context.stack.callback(lambda: context.thread.run_within(servers.close(), CLOSE_WITHIN_S))
         collector = Collector(
             self._measured,
             servers,
-            CustomMetrics(context.connection, find, clocks.wall),
+            CustomMetrics(context.connection, kinds, clocks.wall),
             Allowed(asked.url, asked.other_urls, asked.allow_queries, self._settings.custom_metrics, self._namespace),
-            CollectorPace(self._settings.sync_s, asked.step_s, Windows(asked.window_s, asked.lengths_window_s)),
+            self._settings,
             clocks.wall,
             context.meter,
         )
@@ -392,7 +358,7 @@ class AutoscalerLoop(ControlLoop):
 
     async def _keep(self, context: LoopContext, policies: PolicyReader, targets: Targets) -> None:
         """Reads targets and renews forecasts for ever. An internal error is logged, and the next turn tries again."""
-        clock = context.clocks.monotonic
+        clock, forecasts = context.clocks.monotonic, Forecasts(self._measured, time.time, context.background)
         while True:
             try:
                 if context.leadership.may_write():
@@ -401,7 +367,7 @@ class AutoscalerLoop(ControlLoop):
                     await targets.turn(known)
                     series = {name: series_of(policy) for name, policy in known.items() if policy.spec.mode != "Off"}
                     # In a thread: two weeks of a new policy's history take a tenth of a second.
-                    await asyncio.to_thread(self._forecasts.turn, series)
+                    await asyncio.to_thread(forecasts.turn, series)
                     if series:
                         context.trigger.changed()
             except Exception:
@@ -409,8 +375,7 @@ class AutoscalerLoop(ControlLoop):
             until_s = clock() + self._settings.sync_s
             while (left_s := until_s - clock()) > 0:
                 await asyncio.sleep(min(left_s, TAKE_EVERY_S))
-                if self._forecasts.has_fits:  # taken at once, so that the brain has the next ones
-                    await asyncio.to_thread(self._forecasts.take_fits)
+                if await asyncio.to_thread(forecasts.take_fits):  # at once, so that the next ones are begun
                     context.trigger.changed()
 
 

@@ -6,7 +6,7 @@ import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import msgspec
 
 from cluster.clock import Clock
 from cluster.errors import UNREADABLE
+from controller.settings import PrometheusSettings
 
 REFUSALS = (400, 422)
 """HTTP status codes of refused queries, whose answers say why."""
@@ -152,29 +153,10 @@ TOKEN_FOR_S = 60.0
 """Time after which a token is read again from its file; the kubelet replaces one minutes before it expires."""
 
 
-@dataclass(frozen=True, slots=True)
-class PrometheusAccess:
-    """Where a server is, and how it is asked."""
-
-    url: str
-    """`https://prometheus.monitoring:9090`, with a path prefix where there is one."""
-    ca_file: str = ""
-    """PEM file of the CA certificates that the server's one is checked with; empty: those of the system."""
-    token_file: str = ""
-    """File with a bearer token; empty: none."""
-    namespace_parameter: str = ""
-    """URL parameter with the policy's namespace, as prom-label-proxy enforces it; empty: none."""
-    timeout_s: float = 10.0
-    most_bytes: int = 8 * 2**20
-    """Largest answer that is read."""
-    concurrency: int = 8
-    """Most queries at once."""
-
-
 class PrometheusClient:
     """Queries to one server. One instance per event loop; close it when done."""
 
-    def __init__(self, access: PrometheusAccess, clock: Callable[[], float]) -> None:
+    def __init__(self, access: PrometheusSettings, clock: Callable[[], float]) -> None:
         """clock: monotonic, seconds. Raises OSError and ssl.SSLError for a CA file that cannot be used."""
         self._access, self._clock = access, clock
         self._turns = FairTurns(access.concurrency)
@@ -253,7 +235,7 @@ def _duration(length_s: float) -> str:
 class PrometheusServers:
     """Clients by URL. They live in one event loop; close them there."""
 
-    def __init__(self, access: PrometheusAccess, clock: Clock) -> None:
+    def __init__(self, access: PrometheusSettings, clock: Clock) -> None:
         """access: of the operator's own server. clock: monotonic, seconds."""
         self._access, self._clock = access, clock
         self._clients: dict[str, PrometheusClient] = {}
@@ -261,8 +243,9 @@ class PrometheusServers:
     def of(self, url: str) -> PrometheusClient:
         """Client of a server; only the operator's own one is shown the token. Raises SourceError."""
         if url not in self._clients:
-            own = url == self._access.url
-            access = self._access if own else replace(self._access, url=url, token_file="", ca_file="")
+            access = self._access
+            if url != access.url:
+                access = access.model_copy(update={"url": url, "token_file": "", "ca_file": ""})
             try:
                 self._clients[url] = PrometheusClient(access, self._clock)
             except OSError as error:  # ssl.SSLError is one

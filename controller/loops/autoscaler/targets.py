@@ -126,6 +126,27 @@ Discover = Callable[[], Awaitable[discovery.Discovered]]
 """Reads which kinds the API server has. Raises ObservationError."""
 
 
+class KnownKinds:
+    """Resources of the API server by kind, discovered again for one that is not known, at most once a minute."""
+
+    def __init__(self, discover: Discover, clock: Clock) -> None:
+        """clock: seconds."""
+        self._discover, self._clock = discover, clock
+        self._resources: discovery.Discovered | None = None
+        self._discovered_at_s = -DISCOVER_EVERY_S
+
+    async def of_kind(self, target: scaling_policy.Target) -> discovery.ApiResource | None:
+        """Resource of a target's kind; None: the server has none. Raises ObservationError."""
+        found = self._resources.of_kind(target.api_version, target.kind) if self._resources else None
+        if found is None and self._clock() - self._discovered_at_s >= DISCOVER_EVERY_S:
+            self._discovered_at_s = self._clock()
+            self._resources = await self._discover()
+            found = self._resources.of_kind(target.api_version, target.kind)
+        if self._resources is None:  # the last discovery failed
+            raise ObservationError("the kinds of the API server cannot be read")
+        return found
+
+
 class _ScaleSpec(structs.Slim, frozen=True):
     replicas: int = 0
 
@@ -170,11 +191,9 @@ class _Known:
 class Targets:
     """States of all targets. It reads in the connection's event loop; any thread may ask for a state."""
 
-    def __init__(self, connection: api_server.ApiServer, discover: Discover, clock: Clock) -> None:
+    def __init__(self, connection: api_server.ApiServer, kinds: KnownKinds, clock: Clock) -> None:
         """clock: seconds since the epoch."""
-        self._connection, self._discover, self._clock = connection, discover, clock
-        self._resources: discovery.Discovered | None = None
-        self._discovered_at_s = 0.0
+        self._connection, self._kinds, self._clock = connection, kinds, clock
         self._turns = FairTurns(AT_ONCE)
         self._known: dict[str, _Known] = {}
         self._states: Mapping[str, TargetState] = {}
@@ -208,7 +227,9 @@ class Targets:
             wanted = sum(pod.counts for pod in pods)
             seen = known.starts.see(wanted, pods, at_s)
             return TargetState(seen, "", tuple(known.starts.took_s), known.starts.changed_at_s)
-        resource = await self._resource(policy)
+        resource = await self._kinds.of_kind(target)
+        if resource is None:
+            raise ObservationError(f"the API server has no {target.kind} in {target.api_version}")
         body = await self._connection.read(f"{resource.path(namespace, target.name)}/scale")
         scale = msgspec.json.decode(body, type=_Scale)
         if scale.spec.replicas > scaling_policy.MOST_REPLICAS:
@@ -233,18 +254,6 @@ class Targets:
         query = {"labelSelector": selector, "resourceVersion": "0"}
         body = await self._connection.read(f"/api/v1/namespaces/{namespace}/pods", query)
         return tuple(msgspec.json.decode(body, type=structs.ListPage[TargetPod]).items or ())
-
-    async def _resource(self, policy: scaling_policy.ScalingPolicy) -> discovery.ApiResource:
-        """Resource of the target's kind. Raises ObservationError."""
-        target, at_s = policy.spec.target, self._clock()
-        found = self._resources.of_kind(target.api_version, target.kind) if self._resources else None
-        if found is None and at_s - self._discovered_at_s >= DISCOVER_EVERY_S:
-            self._discovered_at_s = at_s
-            self._resources = await self._discover()
-            found = self._resources.of_kind(target.api_version, target.kind)
-        if found is None:
-            raise ObservationError(f"the API server has no {target.kind} in {target.api_version}")
-        return found
 
     def _unread(self, name: str, policy: scaling_policy.ScalingPolicy, error: Exception) -> TargetState:
         status = error.refusal.status if isinstance(error, request.KubeReadError) else 0

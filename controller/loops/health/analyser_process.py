@@ -7,8 +7,6 @@ frames and requests for verdicts, and answers these; it ends with its socket.
 
 import mmap
 import os
-import socket
-import struct
 import subprocess
 import sys
 import threading
@@ -19,8 +17,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
@@ -50,31 +49,6 @@ ANSWER_S = 30.0
 """Longest time for one request: the longest turn of 10,000 ranks takes a third of a second on a free core."""
 
 
-class Analysis(Protocol):
-    """Analysis of one run of one job, in whatever process."""
-
-    layout: Layout
-
-    @property
-    def lost(self) -> int:
-        """Batches of frames that were given up unread, since it cannot keep up."""
-        ...
-
-    @property
-    def held_bytes(self) -> int:
-        """Memory that it takes."""
-        ...
-
-    def take(self, frames: bytes, now_s: float) -> None: ...
-
-    def judge(self, now_s: float, facts: Sequence[Fact] = ()) -> tuple[JobVerdict, ...]: ...
-
-    def ended(self, now_s: float) -> tuple[JobVerdict, ...]: ...
-
-
-AnalysisOf = Callable[[Layout], Analysis]
-
-
 class AnalyserError(TonnageError):
     """The process of a job's analysis ended: the job is left out for a while."""
 
@@ -86,7 +60,7 @@ class AnalyserProcess:
         """Raises OSError where no process can be started."""
         self.layout = layout
         self._most_bytes = PROCESS_BYTES + bytes_for(layout) + most_pending_bytes(layout.ranks)
-        mine, theirs = socket.socketpair()
+        mine, theirs = Pipe()
         shared = os.memfd_create("frames")
         os.ftruncate(shared, MOST_BYTES)
         try:
@@ -113,6 +87,7 @@ class AnalyserProcess:
 
     @property
     def lost(self) -> int:
+        """Batches of frames that were given up unread, since it cannot keep up."""
         return self._child.lost
 
     @property
@@ -143,6 +118,11 @@ class AnalyserProcess:
         return ended
 
 
+Analysis = Analyser | AnalyserProcess
+"""Analysis of one run of one job, in this process or in another."""
+AnalysisOf = Callable[[Layout], Analysis]
+
+
 class BySize:
     """Analysis in this process, or in one of its own where the job is large and there are few of those."""
 
@@ -171,9 +151,8 @@ class MessageKind(IntEnum):
     FAILED = 6
 
 
-_HEAD = struct.Struct("<BQd")
-"""Kind, bytes that follow, the analyser's clock."""
 _Message = tuple[MessageKind, bytes, float]
+"""Kind, body, the analyser's clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,40 +175,27 @@ def encoded(value: Judged | tuple[Fact, ...]) -> bytes:
     return msgspec.msgpack.encode(value, enc_hook=number)
 
 
-def send(stream: socket.socket, kind: MessageKind, body: bytes, now_s: float = 0.0) -> None:
+def send(connection: Connection, kind: MessageKind, body: bytes, now_s: float = 0.0) -> None:
     """Sends one message. Raises OSError."""
-    stream.sendall(_HEAD.pack(kind, len(body), now_s))
-    stream.sendall(body)
+    connection.send_bytes(msgspec.msgpack.encode((kind, body, now_s)))
 
 
-def receive(stream: socket.socket) -> _Message | None:
+def receive(connection: Connection) -> _Message | None:
     """The next message; None at the end of the stream. Raises OSError."""
-    head = _read(stream, _HEAD.size)
-    if head is None:
+    try:
+        message: _Message = msgspec.msgpack.decode(connection.recv_bytes(), type=_Message)
+    except EOFError:
         return None
-    kind, length, now_s = _HEAD.unpack(head)
-    body = _read(stream, length)
-    return None if body is None else (MessageKind(kind), body, now_s)
-
-
-def _read(stream: socket.socket, length: int) -> bytes | None:
-    made = bytearray(length)
-    view, at = memoryview(made), 0
-    while at < length:
-        count = stream.recv_into(view[at:])
-        if not count:
-            return None
-        at += count
-    return bytes(made)
+    return message
 
 
 class _Child:
     """What waits for the process, and its answers; a thread carries both."""
 
-    def __init__(self, stream: socket.socket, memory: mmap.mmap) -> None:
+    def __init__(self, connection: Connection, memory: mmap.mmap) -> None:
         """memory: frames on their way: through the socket they went in small pieces, and each waited for the
         interpreter."""
-        self._stream, self._memory = stream, memory
+        self._connection, self._memory = connection, memory
         self.lost = 0
         """Batches of frames that were given up, the oldest first."""
         self.asked = 0
@@ -270,24 +236,23 @@ class _Child:
         with self._changed:
             self._is_closed = True
             self._changed.notify()
-        with suppress(OSError):
-            self._stream.shutdown(socket.SHUT_RDWR)
         process.kill()
         process.wait()
 
     def run(self) -> None:
         """Sends what waits and takes the answers, until the end."""
-        self._stream.settimeout(ANSWER_S)
         try:
             while (message := self._next()) is not None:
                 kind, body, now_s = message
                 if kind is MessageKind.FRAMES:
                     self._memory[: len(body)] = body
                     body = len(body).to_bytes(8, "little")
-                send(self._stream, kind, body, now_s)
+                send(self._connection, kind, body, now_s)
                 if kind is MessageKind.LAYOUT:
                     continue
-                received = receive(self._stream)
+                if not self._connection.poll(ANSWER_S):
+                    raise AnalyserError(f"its process has not answered for {ANSWER_S:.0f} s")
+                received = receive(self._connection)
                 if received is None:
                     raise AnalyserError("its process ended")
                 kind, body, _ = received
@@ -301,7 +266,7 @@ class _Child:
             with self._changed:
                 self._failure = str(error) or type(error).__name__
         finally:
-            self._stream.close()
+            self._connection.close()
             self._memory.close()
 
     def _next(self) -> _Message | None:
@@ -330,29 +295,29 @@ class _Child:
         return bool(self._waiting) and self._waiting[0][0] is MessageKind.FRAMES
 
 
-def serve(stream: socket.socket, memory: mmap.mmap) -> None:
+def serve(connection: Connection, memory: mmap.mmap) -> None:
     """Analyses until the other end closes. An error in what a job wrote ends it with its kind and place, no values."""
     analyser: Analyser | None = None
     try:
-        while (received := receive(stream)) is not None:
+        while (received := receive(connection)) is not None:
             kind, body, now_s = received
             if kind is MessageKind.LAYOUT:
                 analyser = Analyser(unframed(Layout, body))
             elif analyser is not None and kind is MessageKind.FRAMES:
                 analyser.take(memoryview(memory)[: int.from_bytes(body, "little")], now_s)
-                send(stream, MessageKind.TAKEN, b"")
+                send(connection, MessageKind.TAKEN, b"")
             elif analyser is not None and kind is MessageKind.JUDGE:
                 facts = msgspec.msgpack.decode(body, type=tuple[Fact, ...])
                 answer = Judged(analyser.judge(now_s, facts), analyser.ended(now_s))
-                send(stream, MessageKind.VERDICTS, encoded(answer))
+                send(connection, MessageKind.VERDICTS, encoded(answer))
     except OSError:
         return
     except Exception as error:  # noqa: BLE001 - records are written by the job, which may write anything
         place = traceback.extract_tb(error.__traceback__)[-1]
         words = f"{type(error).__name__} in {Path(place.filename).name}, line {place.lineno}"
         with suppress(OSError):
-            send(stream, MessageKind.FAILED, words.encode())
+            send(connection, MessageKind.FAILED, words.encode())
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])), mmap.mmap(int(sys.argv[2]), 0, access=mmap.ACCESS_READ))
+    serve(Connection(int(sys.argv[1])), mmap.mmap(int(sys.argv[2]), 0, access=mmap.ACCESS_READ))

@@ -17,16 +17,9 @@ from controller.api.health_policy import KIND as POLICY, HealthPolicySpec
 from controller.api.structs import Node, OwnObject
 from controller.deciders.remediation import HealthFacts, HealthOutcome, HealthRules
 from controller.kube.cache import Cache
-from controller.kube.request import KubeReadError
 from controller.loops.health import situation as health_situation
 from controller.loops.health.analyser_process import BySize
-from controller.loops.health.members import (
-    EVERY_S as BUDGETS_EVERY_S,
-    Members,
-    allowed_disruptions,
-    gangs_of_others,
-    members_from,
-)
+from controller.loops.health.members import Members, gangs_of_others, members_from
 from controller.loops.health.reporter import HealthReporter, Reported, incident_in, samples_of
 from controller.loops.health.stream import HealthStream
 from controller.loops.loop import ControlLoop, LoopContext, repeat, specs_in
@@ -172,7 +165,8 @@ class HealthAnalysis:
         self._context, self._records = context, records
         self.queue = ReportQueue()
         self._stream, self._lock = HealthStream(BySize()), threading.Lock()
-        self._histories: dict[str, health_situation.JobHistory] = {}
+        self._restarted_s: dict[str, tuple[float, ...]] = {}
+        """Instants of each job's restarts in the last day."""
         self._runs: dict[str, str] = {}
         """Last run of each job."""
         self._gang_of: Mapping[str, str] = {}
@@ -204,7 +198,7 @@ class HealthAnalysis:
             stream = self._stream
             if snapshot.power is not None:
                 stream.limits = health_situation.own_limits(snapshot.power, stream.limits, now_s)
-            situation = health_situation.situation_of(snapshot, nodes, specs, rules, stream, self._histories, now_s)
+            situation = health_situation.situation_of(snapshot, nodes, specs, rules, stream, self._restarted_s, now_s)
             stream.governed = frozenset(node for rule in rules for node in rule.nodes)
             stream.severities = {
                 node: {each.code: Severity(each.severity) for each in chosen}
@@ -218,22 +212,6 @@ class HealthAnalysis:
             evidence = (*stream.verdicts, *stream.node_evidence(now_s))
             pods = {member.uid: member.name for member in stream.members.by_uid.values()}
         return situation, evidence, pods
-
-    async def read_budgets(self) -> None:
-        """Reads how many pods of each job may be disrupted, while this replica leads."""
-        if not self._context.leadership.may_write():
-            return
-        with self._lock:
-            members = self._stream.members
-        try:
-            allowed = await allowed_disruptions(self._context.connection, members)
-        except KubeReadError as error:
-            log.warning("disruption budgets cannot be read", why=str(error))
-            return
-        with self._lock:
-            for job in members.jobs:
-                history = self._histories.get(job, health_situation.JobHistory())
-                self._histories[job] = replace(history, disruptions_allowed=allowed.get(job))
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -250,7 +228,7 @@ class HealthAnalysis:
         if not context.leadership.may_write():
             with self._lock:
                 self._stream = HealthStream(BySize())
-                self._histories, self._runs = {}, {}
+                self._restarted_s, self._runs = {}, {}
             self._records.clear()
             queue.take()
             return
@@ -281,7 +259,7 @@ class HealthAnalysis:
                 probe=each.probe,
                 why="; ".join(one for one in each.shown if not is_stack(one)),
             )
-        context.meter.publish_health(samples_of(self._records.reported, counted, refused, probed, queue.dropped))
+        context.meter.publish("health", samples_of(self._records.reported, counted, refused, probed, queue.dropped))
         if found or has_news or self._records.take_recorded():
             context.trigger.hurry()
 
@@ -289,9 +267,8 @@ class HealthAnalysis:
         for job in members.jobs:
             run, before = members.incarnation(job), self._runs.get(job)
             if before is not None and run != before:
-                history = self._histories.get(job, health_situation.JobHistory())
-                recent = (each for each in (*history.restarted_s, now_s) if now_s - each <= DAY_S)
-                self._histories[job] = replace(history, restarted_s=tuple(recent))
+                known_s = (*self._restarted_s.get(job, ()), now_s)
+                self._restarted_s[job] = tuple(each_s for each_s in known_s if now_s - each_s <= DAY_S)
             self._runs[job] = run
 
 
@@ -318,7 +295,6 @@ class HealthLoop(ControlLoop):
         caches = (self._objects, self._policies, context.caches.nodes)
         reporter = HealthReporter(*caches, context.reports_applier, context.clocks.wall)
         context.keep(repeat(partial(self._report, context, reporter), REPORT_S, "reporting health failed"))
-        context.keep(repeat(analysis.read_budgets, BUDGETS_EVERY_S, "reading disruption budgets failed"))
         return {}
 
     async def _report(self, context: LoopContext, reporter: HealthReporter) -> None:

@@ -1,18 +1,17 @@
 """Members of jobs: which pods a training job consists of, on which nodes, as the API server has them."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-import msgspec
 import numpy as np
 
 from cluster.snapshot import PENDING, Snapshot
 from controller.api.foreign_kinds import FOREIGN_GANG
 from controller.api.notation import instant
-from controller.api.structs import ListPage, Meta, Node, Pod, Slim
+from controller.api.structs import Node, Pod
 from controller.deciders.remediation import incarnation_of
-from controller.kube.api_server import ApiServer
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,74 +73,12 @@ def gangs_of_others(snapshot: Snapshot) -> dict[str, str]:
     return {pods.names[row]: snapshot.gangs[int(pods.gang[row])].name for row in rows.tolist()}
 
 
-EVERY_S = 5.0
-_METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-
-
-class _Requirement(Slim, frozen=True):
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
-
-
-class _Selector(Slim, frozen=True):
-    match_labels: dict[str, str] = msgspec.field(default_factory=dict)
-    match_expressions: tuple[_Requirement, ...] = ()
-
-
-class _Spec(Slim, frozen=True):
-    selector: _Selector | None = None
-
-
-class _Status(Slim, frozen=True):
-    disruptions_allowed: int = 0
-
-
-class ListedBudget(Slim, frozen=True):
-    """policy/v1 PodDisruptionBudget."""
-
-    metadata: Meta
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
-
-
-class _Named(Slim, frozen=True):
-    metadata: Meta
-
-
-async def allowed_disruptions(connection: ApiServer, members: Members) -> dict[str, int]:
-    """Pods of each job that its budgets allow to be evicted together; jobs without a budget are left out.
-
-    Raises KubeReadError.
-    """
+def allowed_disruptions(snapshot: Snapshot, members: Members) -> dict[str, int]:
+    """Pods of each job that its budgets allow to be evicted together; jobs without a budget are left out."""
+    job_of = {member.name: member.job for member in members.by_uid.values()}
     allowed: dict[str, int] = {}
-    for namespace in sorted({job.partition("/")[0] for job in members.jobs}):
-        body = await connection.read(f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets")
-        for budget in msgspec.json.decode(body, type=ListPage[ListedBudget]).items or []:
-            if (selector := budget.spec.selector) is None:
-                continue  # a missing selector selects none, an empty one all
-            query = {"labelSelector": selector_text(selector)}
-            body = await connection.read(f"/api/v1/namespaces/{namespace}/pods", query, accept=_METADATA)
-            covered = {each.metadata.uid for each in msgspec.json.decode(body, type=ListPage[_Named]).items or []}
-            for job, pods in members.jobs.items():
-                mine = sum(member.uid in covered for member in pods)
-                if mine:
-                    may = budget.status.disruptions_allowed + len(pods) - mine
-                    allowed[job] = min(allowed.get(job, len(pods)), may)
+    for budget in snapshot.budgets:
+        for job, mine in Counter(job_of[pod] for pod in budget.pods if pod in job_of).items():
+            pods = len(members.jobs[job])
+            allowed[job] = min(allowed.get(job, pods), budget.allowed + pods - mine)
     return allowed
-
-
-def selector_text(selector: _Selector) -> str:
-    """A selector as the API server reads it in a query."""
-    parts = [f"{key}={value}" for key, value in sorted(selector.match_labels.items())]
-    for each in selector.match_expressions:
-        values = f"({','.join(each.values)})"
-        parts.append(
-            {
-                "In": f"{each.key} in {values}",
-                "NotIn": f"{each.key} notin {values}",
-                "Exists": each.key,
-                "DoesNotExist": f"!{each.key}",
-            }[each.operator]
-        )
-    return ",".join(parts)

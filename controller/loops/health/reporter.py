@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-import structlog
-from pydantic import ValidationError
 
 from cluster.clock import Clock
 from cluster.errors import UNREADABLE, ActionError
+from cluster.plans import Reason
 from controller.api import labels, notation, structs
-from controller.api.conditions import ACCEPTED, READY, set_condition
+from controller.api.conditions import READY, Claim, conditions_after
 from controller.api.fault_incident import KIND as INCIDENT, AlternativeStatus, FaultIncidentStatus
 from controller.api.health_policy import KIND as POLICY, HealthPolicyStatus
 from controller.api.kind import Kind
@@ -22,9 +21,8 @@ from controller.deciders.remediation import HealthOutcome, HealthRules
 from controller.kube.cache import Cache
 from controller.kube.request import STRATEGIC_PATCH
 from controller.kube.sender import Applier, Write, WriteJob
-from controller.loops.loop import WrittenStatuses
 from controller.metrics.registry import Sample
-from controller.report.service_status import each_alone, status_write
+from controller.report.statuses import WrittenStatuses, accepted, each_alone, log_unwritten, status_job
 from health.probing import AnswerKind
 from health.remediation.facts import Situation
 from health.remediation.incidents import Incident, IncidentPhase, JobIntent
@@ -67,19 +65,14 @@ def status_after(
     intents: of remediation, for all incidents. jobs: that it has disturbed.
     generation: of the observed object. at_s: now, seconds since the epoch.
     """
-    try:
-        old = FaultIncidentStatus.model_validate(before)
-    except ValidationError:
-        old = FaultIncidentStatus()
-    conditions = old.conditions
+    old = FaultIncidentStatus.read(before)
     waits = incident.waits_for if incident.is_open else ""
-    claims = (
-        (ACTIVE, incident.is_open, str(incident.phase), incident.waits_for or "; ".join(incident.shown)[:1000]),
-        (WAITING, bool(waits), waiting_reason(waits), waits or "nothing keeps it from acting"),
+    stands = Reason(str(incident.phase), incident.waits_for or "; ".join(incident.shown)[:1000])
+    awaited = Reason(waiting_reason(waits), waits or "nothing keeps it from acting")
+    claims: tuple[Claim, ...] = (
+        (ACTIVE, "True" if incident.is_open else "False", stands),
+        (WAITING, "True" if waits else "False", awaited),
     )
-    for kind, holds, reason, words in claims:
-        status = "True" if holds else "False"
-        conditions = set_condition(conditions, kind, status, reason, words, generation=generation, at_s=at_s)  # type: ignore[arg-type]
     prices = next((each.alternatives for each in intents if each.incident == incident.id), ())
     alternatives = tuple(
         AlternativeStatus(
@@ -91,7 +84,7 @@ def status_after(
     )
     return FaultIncidentStatus(
         observed_generation=generation,
-        conditions=conditions,
+        conditions=conditions_after(old.conditions, claims, generation=generation, at_s=at_s),
         phase=str(incident.phase),  # type: ignore[arg-type]
         generation=incident.generation,
         syndrome=str(incident.syndrome),
@@ -119,9 +112,6 @@ def waiting_reason(waits: str) -> str:
 
 def _instant(at_s: float) -> float | None:
     return float(int(at_s)) if 0 < at_s < math.inf else None
-
-
-log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +152,7 @@ class HealthReporter:
         ]
         for job, answer in zip(jobs, await self._applier.send(jobs), strict=True):
             if isinstance(answer, ActionError):
-                log.warning("a report on health was not written", about=job.about, why=str(answer))
+                log_unwritten(job.about, answer)
                 self._written.forget(job.about)
                 self._conditions.pop(job.about.removeprefix("Node/"), None)
 
@@ -215,11 +205,11 @@ class HealthReporter:
     ) -> Iterator[WriteJob]:
         if after != before:
             self._written.put(f"{kind.name}/{name}", obj, after)
-            yield WriteJob(f"{kind.name}/{name}", status_write(kind, name, obj.metadata.uid, after))
+            yield status_job(kind, name, obj, after)
 
     def _of_nodes(self, reported: Reported, at_s: float) -> Iterator[WriteJob]:
         """The condition of nodes that policies in mode Act govern: False while an incident suspects one."""
-        governed = {node for rules in reported.rules if rules.acts for node in rules.nodes}
+        governed = {node for rules in reported.rules if rules.policy.remediate for node in rules.nodes}
         suspected: dict[str, Incident] = {}
         for incident in reported.outcome.incidents:
             if incident.is_open and incident.phase is not IncidentPhase.PAGED:
@@ -258,22 +248,16 @@ def node_condition_write(name: str, uid: str, incident: Incident | None, at_s: f
 def _policy_status(
     before: Mapping[str, Any], rules: HealthRules | None, reported: Reported, generation: int, at_s: float
 ) -> dict[str, Any]:
-    old = HealthPolicyStatus.model_validate(before)
     nodes = rules.nodes if rules is not None else frozenset[str]()
-    heard = reported.situation.heard_share
-    is_heard = rules is not None and heard >= rules.policy.heard_share
-    ready, reason, words = "True", "Watching", "agents under jobs are heard"
+    ready: Claim = (READY, "True", Reason("Watching", "agents under jobs are heard"))
     if rules is None:
-        ready, reason, words = "False", "Off", "its mode is Off"
-    elif not is_heard:
-        ready, reason, words = "False", "Blind", "too few agents are heard: nothing new is begun"
-    conditions = set_condition(
-        old.conditions, ACCEPTED, "True", "Valid", "its fields are valid", generation=generation, at_s=at_s
-    )
-    conditions = set_condition(conditions, READY, ready, reason, words, generation=generation, at_s=at_s)  # type: ignore[arg-type]
+        ready = (READY, "False", Reason("Off", "its mode is Off"))
+    elif reported.situation.heard_share < rules.policy.heard_share:
+        ready = (READY, "False", Reason("Blind", "too few agents are heard: nothing new is begun"))
+    known = HealthPolicyStatus.read(before).conditions
     return HealthPolicyStatus(
         observed_generation=generation,
-        conditions=conditions,
+        conditions=conditions_after(known, (accepted(()), ready), generation=generation, at_s=at_s),
         nodes=len(nodes),
         quarantined=sum(name in nodes and node.taint is not None for name, node in reported.situation.nodes.items()),
         incidents=sum(

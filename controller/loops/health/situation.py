@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
@@ -15,11 +14,11 @@ from controller.api.notation import instant
 from controller.api.structs import Node, NodeTaint
 from controller.deciders.remediation import HealthRules
 from controller.dra.objects import ResourceSlice
+from controller.loops.health.members import allowed_disruptions
 from controller.loops.health.stream import HealthStream, OwnLimit
 from health.remediation import facts
 from health.remediation.incidents import Incident
-from health.verdicts.verdict import Part, Syndrome
-from power.control.admission import speed_of
+from power.control.admission import speed_at
 
 OWNERS = (
     RemediationOwner(name="nvsentinel", label="dgxc.nvidia.com/nvsentinel-state"),
@@ -65,27 +64,8 @@ def evidence_of(
         if says is None or says not in conditions | taints | devices.keys():
             continue
         on = f" on {', '.join(sorted(devices[says])[:4])}" if says in devices else ""
-        yield facts.FaultEvidence(
-            job="",
-            incarnation="",
-            syndrome=Syndrome.NONE,
-            part=Part.NODE,
-            nodes=(facts.NodeKey(node.metadata.name, node.metadata.uid),),
-            pods=(),
-            since_s=now_s,
-            at_s=now_s,
-            confidence=0.8,
-            source=facts.Origin.NEIGHBOUR,
-            shown=(f"{detector.name}: {says}{on}",),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class JobHistory:
-    """What this leader has seen of a job over its runs."""
-
-    restarted_s: tuple[float, ...] = ()
-    disruptions_allowed: int | None = None
+        key = facts.NodeKey(node.metadata.name, node.metadata.uid)
+        yield facts.node_fault(key, facts.Origin.NEIGHBOUR, 0.8, now_s, now_s, f"{detector.name}: {says}{on}")
 
 
 def rules_from(specs: Mapping[str, HealthPolicySpec], nodes: Mapping[str, Node]) -> tuple[HealthRules, ...]:
@@ -120,7 +100,7 @@ def rules_from(specs: Mapping[str, HealthPolicySpec], nodes: Mapping[str, Node])
             probation_s=spec.probation.lasts,
             remediate=spec.mode == "Act",
         )
-        made.append(HealthRules(name, policy, governed, acts=spec.mode == "Act"))
+        made.append(HealthRules(name, policy, governed))
     return tuple(made)
 
 
@@ -130,10 +110,11 @@ def situation_of(
     specs: Mapping[str, HealthPolicySpec],
     rules: Iterable[HealthRules],
     stream: HealthStream,
-    histories: Mapping[str, JobHistory],
+    restarted_s: Mapping[str, tuple[float, ...]],
     now_s: float,
 ) -> facts.Situation:
-    """The situation now. specs: by the policy's name; rules: made of them. histories: by job, where there is one."""
+    """The situation now. specs: by the policy's name; rules: made of them. restarted_s: instants of each job's restarts
+    in the last day, where there were any."""
     spec_of = {node: specs[each.name] for each in rules for node in each.nodes}
     pods, names = snapshot.pods, snapshot.nodes.names
     holds = np.array([shape.gpus > 0 or shape.gpu_milli > 0 for shape in pods.shapes], dtype=np.bool_)
@@ -148,10 +129,11 @@ def situation_of(
         for name, node in nodes.items()
     }
     min_members = {gang.name: gang.min_members for gang in snapshot.gangs}
+    allowed = allowed_disruptions(snapshot, stream.members)
     jobs = {}
     for job, members in stream.members.jobs.items():
         spec = next((spec_of[each.node] for each in members if each.node in spec_of), HealthPolicySpec())
-        jobs[job] = _job(job, stream, min_members.get(job, 1), spec, histories.get(job, JobHistory()))
+        jobs[job] = _job(job, stream, min_members.get(job, 1), spec, allowed.get(job), restarted_s.get(job, ()))
     # Nodes with GPUs on which nothing runs and that speak for themselves.
     spares = tuple(
         name
@@ -184,11 +166,17 @@ def _node(
 
 
 def _job(
-    job: str, stream: HealthStream, min_members: int, spec: HealthPolicySpec, history: JobHistory
+    job: str,
+    stream: HealthStream,
+    min_members: int,
+    spec: HealthPolicySpec,
+    allowed: int | None,
+    restarted_s: tuple[float, ...],
 ) -> facts.JobFacts:
+    """allowed: pods of it that its budgets allow to be evicted; None without a budget."""
     members, seen = stream.members.jobs[job], stream.jobs.get(job)
     # A restart in place evicts as well, so that what blocks one blocks the other.
-    is_blocked = history.disruptions_allowed is not None and history.disruptions_allowed < len(members)
+    is_blocked = allowed is not None and allowed < len(members)
     return facts.JobFacts(
         name=job,
         incarnation=stream.members.incarnation(job),
@@ -199,9 +187,9 @@ def _job(
         in_place_restart_s=math.inf if is_blocked else spec.jobs.restart_in_place,
         checkpoint_at_s=seen.checkpoint_s if seen is not None else -math.inf,
         checkpoint_interval_s=spec.jobs.checkpoint_interval,
-        restarted_s=history.restarted_s,
+        restarted_s=restarted_s,
         progressed_s=seen.progressed_s if seen is not None else -math.inf,
-        disruptions_allowed=history.disruptions_allowed,
+        disruptions_allowed=allowed,
     )
 
 
@@ -243,8 +231,8 @@ def own_limits(power: PowerTable, before: Mapping[str, OwnLimit], now_s: float) 
     devices, leases = power.devices, power.leases
     found: dict[str, float] = {}
     for row in np.flatnonzero(devices.managed & (leases.cap_w > 0) & (leases.cap_w < devices.max_w)).tolist():
-        curve = speed_of(power.speeds, power.gpu_types[int(devices.gpu_type[row])], int(power.readings.phase[row]))
-        share = float(np.interp(leases.cap_w[row] / devices.max_w[row], curve.cap_share, curve.speed))
+        product, phase = power.gpu_types[int(devices.gpu_type[row])], int(power.readings.phase[row])
+        share = speed_at(product, phase, float(leases.cap_w[row] / devices.max_w[row]))
         node = power.domains.names[int(devices.domain[row])]
         if share < 1.0:
             found[node] = min(found.get(node, 1.0), share)

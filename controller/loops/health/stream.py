@@ -18,15 +18,15 @@ import structlog
 from controller.loops.health.analyser_process import AnalyserError, Analysis, AnalysisOf
 from controller.loops.health.job_stream import JobStream, RankSeat, facts_on
 from controller.loops.health.members import Members
-from controller.loops.health.probing import AgentState, Probing, is_elsewhere
+from controller.loops.health.probing import Host, Probing, is_elsewhere
 from health.probing import question_of
 from health.records import frames as reports
 from health.records.frames import ProbeAddress
 from health.records.layout import Layout
-from health.remediation.facts import FaultEvidence, NodeKey, Origin
+from health.remediation.facts import FaultEvidence, NodeKey, Origin, node_fault
 from health.stream import Analyser, bytes_for
 from health.verdicts.findings import Severity, fact_kind_of, is_hardware, is_instant, is_plausible, severity_of
-from health.verdicts.verdict import SLOW, Fact, FactKind, JobVerdict, Part, Syndrome
+from health.verdicts.verdict import SLOW, Fact, FactKind, JobVerdict
 
 log = structlog.get_logger(__name__)
 SHARE = 0.5
@@ -51,20 +51,6 @@ def analysis_bytes(limit: Path = LIMIT) -> int:
     except OSError:
         found = "max"
     return int(SHARE * int(found)) if found.isdecimal() else WITHOUT_LIMIT_BYTES
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """What the agent of a node reports about it."""
-
-    heard_s: float
-    evidence: tuple[reports.Evidence, ...] = ()
-    at_s: float = 0.0
-    """When this evidence arrived."""
-    life: str = ""
-    """Session of the agent's newest report, and its number."""
-    sequence: int = -1
-    probes_at: ProbeAddress | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +94,6 @@ class HealthStream:
     """What operators have chosen for findings, by node and code."""
     most_bytes: int = field(default_factory=analysis_bytes)
     """Memory that the analysis of all jobs may take."""
-    _sessions: dict[str, tuple[str, int]] = field(default_factory=dict)
     _paused_s: dict[str, float] = field(default_factory=dict)
     _judged_s: float = -math.inf
     _weighed_s: float = -math.inf
@@ -132,13 +117,12 @@ class HealthStream:
         except msgspec.MsgspecError:
             self.refused["unreadable"] += 1
             return
-        life, newest = self._sessions.get(node, ("", -1))
-        if report.node != node or (report.life == life and report.sequence <= newest):
+        host = self.hosts.get(node, Host(now_s))
+        if report.node != node or (report.life == host.life and report.sequence <= host.sequence):
             self.refused["replayed"] += 1
             return
-        self._sessions[node] = (report.life, report.sequence)
         host = replace(
-            self.hosts.get(node, Host(now_s)),
+            host,
             heard_s=now_s,
             life=report.life,
             sequence=report.sequence,
@@ -189,15 +173,11 @@ class HealthStream:
                     evidence = self._evidence(stream, verdict, now_s)
                     found.append(replace(evidence, over=True, shown=("it is as fast as before",)))
         if not self.probing.is_idle:
-            agents = {
-                node: AgentState(host.life, host.sequence, host.heard_s, host.probes_at)
-                for node, host in self.hosts.items()
-            }
             under_jobs = self._nodes_under_jobs()
             clean = [node for node in sorted(self.controls) if self.is_clean(node, now_s)]
             # Agents under jobs report several times a second, so that their orders arrive at once.
             trusted = sorted(clean, key=lambda node: node not in under_jobs)
-            found += self.probing.turn(agents, trusted, self.node_uids, now_s)
+            found += self.probing.turn(self.hosts, trusted, self.node_uids, now_s)
         self.verdicts = tuple(each for each in (*self.verdicts, *found) if now_s - each.at_s <= KEPT_S)
         return tuple(found)
 
@@ -267,27 +247,19 @@ class HealthStream:
 
     def node_evidence(self, now_s: float) -> tuple[FaultEvidence, ...]:
         """Evidence of nodes themselves, whoever works on them."""
-        return tuple(
-            FaultEvidence(
-                job="",
-                incarnation="",
-                syndrome=Syndrome.NONE,
-                part=Part.NODE,
-                nodes=(NodeKey(node, self.node_uids[node]),),
-                pods=(),
-                since_s=host.at_s - found.age_s,
-                # What waits for a job's end counts for as long as its agent tells of it.
-                at_s=host.at_s - found.age_s if severity is Severity.NOW and is_instant(found) else host.at_s,
-                confidence=0.9,
-                source=Origin.NODE,
-                shown=(_words(found),),
-                after_job=severity is Severity.AFTER_JOB,
-            )
-            for node, host in sorted(self.hosts.items())
-            if now_s - host.heard_s <= KEPT_S and node in self.node_uids
-            for found in host.evidence
-            if (severity := self._severity(node, found)) in (Severity.AFTER_JOB, Severity.NOW)
-        )
+        found: list[FaultEvidence] = []
+        for node, host in sorted(self.hosts.items()):
+            if now_s - host.heard_s > KEPT_S or node not in self.node_uids:
+                continue
+            key = NodeKey(node, self.node_uids[node])
+            for each in host.evidence:
+                severity, since_s = self._severity(node, each), host.at_s - each.age_s
+                after_job = severity is Severity.AFTER_JOB
+                if severity is Severity.NOW or after_job:
+                    # What waits for a job's end counts for as long as its agent tells of it.
+                    at_s = since_s if not after_job and is_instant(each) else host.at_s
+                    found.append(node_fault(key, Origin.NODE, 0.9, since_s, at_s, _words(each), after_job=after_job))
+        return tuple(found)
 
     def _severity(self, node: str, found: reports.Evidence) -> Severity:
         return severity_of(found.code, self.severities.get(node))

@@ -9,40 +9,23 @@ from cluster.clock import Clock
 from cluster.errors import UNREADABLE
 from controller.api.labels import SANDBOX_LABEL
 from controller.api.sandbox_policy import SandboxClass, SandboxPolicySpec
-from controller.api.structs import Meta, Slim
+from controller.api.structs import ContainerStatus, Pod, PodStatus
 from controller.kube.cache import Resource
 from controller.loops.loop import Leader
 from isolation.orders import ORDERS, REPORT, IsolationReport, Orders, SandboxOrder
 
 
-class SandboxPodMeta(Meta, frozen=True):
-    labels: dict[str, str] = msgspec.field(default_factory=dict)
-
-
-class ContainerName(Slim, frozen=True):
-    name: str
-
-
-class SandboxPodSpec(Slim, frozen=True):
-    node_name: str = ""
-    containers: tuple[ContainerName, ...] = ()
-
-
-class SandboxContainerStatus(Slim, frozen=True):
-    name: str
+class SandboxContainerStatus(ContainerStatus, frozen=True):
     container_id: str = msgspec.field(default="", name="containerID")
 
 
-class SandboxPodStatus(Slim, frozen=True):
-    phase: str = "Pending"
+class SandboxPodStatus(PodStatus, frozen=True):
     container_statuses: tuple[SandboxContainerStatus, ...] = ()
 
 
-class SandboxPod(Slim, frozen=True):
-    """v1 Pod, as far as isolation reads it."""
+class SandboxPod(Pod, frozen=True):
+    """v1 Pod with the ids of its containers."""
 
-    metadata: SandboxPodMeta
-    spec: SandboxPodSpec = SandboxPodSpec()
     status: SandboxPodStatus = SandboxPodStatus()
 
     def container_id(self, name: str | None) -> str:

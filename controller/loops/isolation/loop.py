@@ -1,34 +1,26 @@
 """Loop of isolation: orders for the nodes, statuses of SandboxPolicies, Events about pods, and metrics."""
 
-from collections.abc import Mapping
 from itertools import product
 from typing import Any
 
-import structlog
-
-from cluster.errors import ActionError
 from controller.api.sandbox_policy import KIND
 from controller.api.structs import OwnObject
 from controller.kube.cache import Cache
-from controller.kube.sender import WriteJob
 from controller.loops.isolation import policy_status
 from controller.loops.isolation.coverage import SANDBOX_PODS, SandboxChannel, SandboxPod, coverage_of
-from controller.loops.loop import ControlLoop, LoopContext, WrittenStatuses, repeat, specs_in
+from controller.loops.loop import ControlLoop, LoopContext, repeat, specs_in
 from controller.objects.own_objects import own_resource
-from controller.report.service_status import status_write
+from controller.report.statuses import WrittenStatuses
 from controller.settings import OperatorSettings
 from isolation.state import Reason
 
-log = structlog.get_logger(__name__)
 EVERY_S = 1.0
 KILLS = ("ToolCallKilled", "AgentKilled")
 KILLED_FOR: tuple[Reason, ...] = (
     "OUTGREW_CLAIM",
     "HIGHER_PRIORITY_NEEDS_MEMORY",
     "AGENT_NEEDS_MEMORY",
-    "NODE_SHORT_OF_MEMORY",
     "FROZEN_TOO_LONG",
-    "RUNNER_WAITS_FOR_FROZEN_CALL",
 )
 """Reasons of kills. Their counters begin at 0 with the policy, so that alerts see the first kill."""
 
@@ -66,7 +58,7 @@ class SandboxReporter:
         meter = self._context.meter
         if not (self._context.leadership.may_write() and self._policies.is_synced and self._pods.is_synced):
             self.channel.set_orders(None)
-            meter.publish_sandboxes(())
+            meter.publish("sandboxes", ())
             self._seen = policy_status.Seen()
             return
         objects = self._policies.all()
@@ -81,8 +73,8 @@ class SandboxReporter:
         for each in found:
             meter.count("tonnage_sandbox_happenings_total", each.covered.policy, each.what, each.reason, by=each.count)
         facts = {name: policy_status.facts_of(name, coverage, reports) for name in objects}
-        meter.publish_sandboxes(policy_status.samples_of(facts, reports))
-        changed: dict[str, dict[str, Any]] = {}
+        meter.publish("sandboxes", policy_status.samples_of(facts, reports))
+        changed: dict[str, tuple[OwnObject, dict[str, Any]]] = {}
         for name, obj in objects.items():
             if not obj.metadata.deletion_timestamp:
                 before, at_s = self._written.before(name, obj), self._context.clocks.wall()
@@ -90,20 +82,8 @@ class SandboxReporter:
                     before, obj.metadata.generation, mistakes.get(name, ()), facts[name], at_s
                 )
                 if after != before:
-                    changed[name] = after
-        await self._write(objects, changed)
-
-    async def _write(self, objects: Mapping[str, OwnObject], changed: Mapping[str, dict[str, Any]]) -> None:
-        jobs = [
-            WriteJob(f"SandboxPolicy/{name}", status_write(KIND, name, objects[name].metadata.uid, after))
-            for name, after in changed.items()
-        ]
-        answers = await self._context.reports_applier.send(jobs)
-        for (name, after), answer in zip(changed.items(), answers, strict=True):
-            if isinstance(answer, ActionError):
-                log.warning("a SandboxPolicy's status was not written", policy=name, why=str(answer))
-            else:
-                self._written.put(name, objects[name], after)
+                    changed[name] = obj, after
+        await self._written.write(KIND, changed, self._context.reports_applier)
 
 
 def enabled(settings: OperatorSettings) -> IsolationLoop | None:

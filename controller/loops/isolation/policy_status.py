@@ -5,16 +5,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from pydantic import ValidationError
-
 from cluster.errors import Mistake
 from cluster.plans import Reason
-from controller.api.conditions import ACCEPTED, BAD_INPUT, READY, ConditionStatus, set_condition
+from controller.api.conditions import READY, Claim, conditions_after
 from controller.api.sandbox_policy import MOST_TROUBLES, SandboxPolicyStatus, SandboxTrouble
-from controller.api.validation import words_of
 from controller.loops.isolation.coverage import Coverage, Covered
 from controller.metrics.registry import Sample
 from controller.report.events import ReportedDecision
+from controller.report.statuses import accepted
 from isolation.orders import IsolationReport, SandboxReport
 from isolation.state import ADVICE, Reason as IsolationReason
 
@@ -22,13 +20,13 @@ WORDS: Mapping[str, str] = {
     "ToolCallKilled": "a tool call was killed",
     "AgentKilled": "the agent was killed, after all tool calls",
     "Frozen": "a tool call was frozen",
-    "Throttled": "a tool call got less CPU",
     "Refused": "a tool call was not admitted",
 }
 """What may happen, with its words in an Event."""
 REASONS = frozenset(get_args(IsolationReason))
 """Codes that a node may report; others are dropped, so that no node can invent series and texts."""
-REPORTED = ("ToolCallKilled", "AgentKilled", "Frozen", "Throttled")
+CALL_STATES = ("running", "queued", "frozen")
+REPORTED = ("ToolCallKilled", "AgentKilled", "Frozen")
 """Happenings with an Event. A refused call is its agent's own affair, and counts in the metrics."""
 
 
@@ -36,14 +34,17 @@ REPORTED = ("ToolCallKilled", "AgentKilled", "Frozen", "Throttled")
 class PolicyFacts:
     """State of one policy's pods."""
 
-    selected: int = 0
-    controlled: int = 0
-    running: int = 0
-    queued: int = 0
-    frozen: int = 0
-    agent_bytes: int = 0
-    calls_bytes: int = 0
+    reports: tuple[SandboxReport, ...] = ()
+    """Of those under control."""
     troubles: tuple[SandboxTrouble, ...] = ()
+    """The others, and why."""
+
+    @property
+    def selected(self) -> int:
+        return len(self.reports) + len(self.troubles)
+
+    def total(self, figure: str) -> int:
+        return sum(getattr(each, figure) for each in self.reports)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +77,7 @@ def facts_of(policy: str, coverage: Coverage, reports: Mapping[str, IsolationRep
             troubles.append(SandboxTrouble(pod=covered.pod, node=covered.node, message=report[:512]))
         else:
             under.append(report)
-    return PolicyFacts(
-        len(under) + len(troubles),
-        len(under),
-        sum(each.running for each in under),
-        sum(each.queued for each in under),
-        sum(each.frozen for each in under),
-        sum(each.agent_bytes for each in under),
-        sum(each.calls_bytes for each in under),
-        tuple(troubles),
-    )
+    return PolicyFacts(tuple(under), tuple(troubles))
 
 
 def report_of(covered: Covered, reports: Mapping[str, IsolationReport]) -> SandboxReport | str:
@@ -146,34 +138,27 @@ def status_after(
     before: Mapping[str, Any], generation: int, mistakes: Sequence[Mistake], facts: PolicyFacts, at_s: float
 ) -> dict[str, Any]:
     """The status as plain data; equal to `before` where nothing changed."""
-    try:
-        old = SandboxPolicyStatus.model_validate(before)
-    except ValidationError:
-        old = SandboxPolicyStatus()
-    accepted: tuple[ConditionStatus, str, str] = ("True", "Valid", "")
-    ready: tuple[ConditionStatus, str, str]
+    old = SandboxPolicyStatus.read(before)
+    ready: Claim
     if mistakes:
-        accepted = ready = ("False", BAD_INPUT, words_of(mistakes))
+        ready = (READY, *accepted(mistakes)[1:])
     elif not facts.selected:
-        ready = ("True", "NoPods", "no running pod is selected")
+        ready = (READY, "True", Reason("NoPods", "no running pod is selected"))
     elif facts.troubles:
         first = facts.troubles[0]
         words = f"{len(facts.troubles)} of {facts.selected} pods are not under control; {first.pod}: {first.message}"
-        ready = ("False", "NotControlled", words)
+        ready = (READY, "False", Reason("NotControlled", words))
     else:
-        ready = ("True", "Controlled", f"all {facts.selected} pods are under control")
-    conditions = old.conditions
-    for kind, (status, code, text) in ((ACCEPTED, accepted), (READY, ready)):
-        conditions = set_condition(conditions, kind, status, code, text, generation=generation, at_s=at_s)
+        ready = (READY, "True", Reason("Controlled", f"all {facts.selected} pods are under control"))
+    claims = (accepted(mistakes), ready)
+    conditions = conditions_after(old.conditions, claims, generation=generation, at_s=at_s)
     return old.model_copy(
         update={
             "observed_generation": generation,
             "conditions": conditions,
             "selected": facts.selected,
-            "controlled": facts.controlled,
-            "running": facts.running,
-            "queued": facts.queued,
-            "frozen": facts.frozen,
+            "controlled": len(facts.reports),
+            **{state: facts.total(state) for state in CALL_STATES},
             "troubles": facts.troubles[:MOST_TROUBLES],
         }
     ).plain()
@@ -182,12 +167,12 @@ def status_after(
 def samples_of(facts: Mapping[str, PolicyFacts], reports: Mapping[str, IsolationReport]) -> Iterator[Sample]:
     """Gauges by policy, and of the nodes."""
     for policy, each in facts.items():
-        yield Sample("tonnage_sandboxes", (policy, "controlled"), each.controlled)
-        yield Sample("tonnage_sandboxes", (policy, "uncontrolled"), each.selected - each.controlled)
-        for state, count in (("running", each.running), ("queued", each.queued), ("frozen", each.frozen)):
-            yield Sample("tonnage_sandbox_calls", (policy, state), count)
-        yield Sample("tonnage_sandbox_memory_bytes", (policy, "agents"), each.agent_bytes)
-        yield Sample("tonnage_sandbox_memory_bytes", (policy, "calls"), each.calls_bytes)
+        yield Sample("tonnage_sandboxes", (policy, "controlled"), len(each.reports))
+        yield Sample("tonnage_sandboxes", (policy, "uncontrolled"), len(each.troubles))
+        for state in CALL_STATES:
+            yield Sample("tonnage_sandbox_calls", (policy, state), each.total(state))
+        yield Sample("tonnage_sandbox_memory_bytes", (policy, "agents"), each.total("agent_bytes"))
+        yield Sample("tonnage_sandbox_memory_bytes", (policy, "calls"), each.total("calls_bytes"))
     levels = Counter(report.level for report in reports.values())
     for level in ("full", "observe", "none"):
         yield Sample("tonnage_sandbox_nodes", (level,), levels[level])

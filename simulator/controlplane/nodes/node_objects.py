@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from cluster.errors import ConfigError, Mistake
+from controller.objects.documents import read_documents
 from simulator.openb.generator import generate, node_name
 
 SIMULATED = "simulated.tonnage.dev/node"
@@ -50,31 +49,24 @@ def generated_nodes(count: int, seed: int, dra_driver: str = "") -> list[Node]:
 
 def nodes_in(manifests: Path) -> list[Node]:
     """Nodes in a file of manifests. Raises ConfigError."""
-    try:
-        documents = list(yaml.safe_load_all(manifests.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(Mistake(str(manifests), f"cannot be read: {' '.join(str(error).split())}")) from error
-    items: list[Any] = []
-    for document in documents:
-        is_list = isinstance(document, dict) and str(document.get("kind", "")).endswith("List")
-        items += (document.get("items") or ()) if is_list else [document]
-    found = [item for item in items if isinstance(item, dict) and item.get("kind") == "Node"]
-    if not found:
-        raise ConfigError(Mistake(str(manifests), "has no manifest of kind Node", "see examples/nodes.yaml"))
-    mistakes = [
-        Mistake(f"{manifests}, Node {number}", "has no metadata.name or no status.allocatable")
-        for number, node in enumerate(found, 1)
-        if not node.get("metadata", {}).get("name") or not node.get("status", {}).get("allocatable")
-    ]
+    read = read_documents([str(manifests)])
+    nodes, mistakes = [], list(read.mistakes)
+    for document in read.documents:
+        content = document.content if isinstance(document.content, dict) else {}
+        if content.get("kind") != "Node":
+            continue
+        metadata, found = content.get("metadata") or {}, (content.get("status") or {}).get("allocatable")
+        if not metadata.get("name") or not found:
+            mistakes.append(Mistake(document.place(), "has no metadata.name or no status.allocatable"))
+            continue
+        allocatable = {name: str(amount) for name, amount in found.items()}
+        labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+        spec = content.get("spec") or {}
+        nodes.append(node_object(metadata["name"], labels, allocatable, spec, annotations=annotations))
+    if not nodes and not mistakes:
+        mistakes = [Mistake(str(manifests), "has no manifest of kind Node", "see examples/nodes.yaml")]
     if mistakes:
         raise ConfigError(tuple(mistakes))
-    nodes = []
-    for node in found:
-        metadata = node["metadata"]
-        allocatable = {name: str(amount) for name, amount in node["status"]["allocatable"].items()}
-        labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-        spec = node.get("spec") or {}
-        nodes.append(node_object(metadata["name"], labels, allocatable, spec, annotations=annotations))
     return nodes
 
 

@@ -1,5 +1,6 @@
 """Lifecycle of a pod on a simulated kubelet: admission, and its status at each step."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -9,18 +10,20 @@ from typing import Any
 
 import msgspec
 
-from cluster.nodes import NODE_NAME_FIELD, meets
-from controller.api.structs import Container, ContainerPort, Meta, NodeTaint, Pod, PodMeta, PodSpec, PodStatus, Slim
+from cluster.neighbours import ANY_ADDRESS
+from cluster.nodes import NODE_NAME_FIELD, NodeTaint, meets, tolerates
+from cluster.workloads import HostPort
+from controller.api.structs import Container, Meta, Pod, PodMeta, PodSpec, PodStatus, Slim
 from controller.dra.objects import DeviceId, ResourceClaim
 from controller.dra.watched import Use, claim_uses
-from controller.snapshot.nodes import terms_of
+from controller.snapshot.nodes import terms_of, tolerations_of
+from controller.snapshot.pod_rules import host_ports
 from controller.snapshot.pods import requested
 from simulator.controlplane.nodes.client import InsistentClient
 
 PREFIX = "simulated.tonnage.dev/"
 
 ENDED = ("Succeeded", "Failed")
-ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - all addresses, as kubelet reads an empty hostIP
 
 
 class KubeletContainer(Container, frozen=True):
@@ -106,15 +109,8 @@ def demand(pod: KubeletPod) -> dict[str, Decimal]:
     return {"pods": Decimal(1)} | requested(Pod(PodMeta(pod.metadata.name), pod.spec))
 
 
-def host_ports(pod: KubeletPod) -> list[ContainerPort]:
-    """Ports that its containers and sidecars take on its node."""
-    spec = pod.spec
-    containers = (*spec.containers, *(each for each in spec.init_containers if each.is_sidecar))
-    return [port for container in containers for port in container.ports if port.host_port]
-
-
 def misfit(
-    pod: KubeletPod, labels: Mapping[str, str], taints: Iterable[NodeTaint], taken: Iterable[ContainerPort]
+    pod: KubeletPod, labels: Mapping[str, str], taints: Iterable[NodeTaint], taken: Iterable[HostPort]
 ) -> tuple[str, str] | None:
     """Reason and message with which a kubelet refuses a pod that its node does not suit; None where it does.
 
@@ -125,26 +121,16 @@ def misfit(
     own = {**labels, NODE_NAME_FIELD: pod.spec.node_name}
     if terms and not any(all(meets(own, each) for each in term) for term in terms):
         return "NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
-    held = [(port.host_port, port.protocol, port.host_ip or ANY_ADDRESS) for port in taken]
-    for port in host_ports(pod):
-        address = port.host_ip or ANY_ADDRESS
-        if any(
-            (number, protocol) == (port.host_port, port.protocol)
-            and (other == address or ANY_ADDRESS in (other, address))
-            for number, protocol, other in held
-        ):
+    addresses: defaultdict[tuple[int, str], set[str]] = defaultdict(set)
+    for port in taken:
+        addresses[port.port, port.protocol].add(port.address)
+    for port in host_ports(pod.spec):
+        there = addresses[port.port, port.protocol]
+        if port.address in there or ANY_ADDRESS in there or (there and port.address == ANY_ADDRESS):
             return "NodePorts", "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"
-    for taint in taints:
-        if taint.effect == "NoExecute" and not any(
-            each.effect in ("", taint.effect)
-            and (each.key == taint.key or (not each.key and each.operator == "Exists"))
-            and (each.operator == "Exists" or each.value == taint.value)
-            for each in pod.spec.tolerations
-        ):
-            return (
-                "TaintToleration",
-                "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate",
-            )
+    is_tolerated = tolerates(tolerations_of(pod.spec)[0])
+    if not all(is_tolerated(taint) for taint in taints if taint.effect == "NoExecute"):
+        return "TaintToleration", "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate"
     return None
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import ipaddress
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence, Set
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from decimal import Decimal
@@ -14,14 +14,16 @@ from random import Random
 import msgspec
 import structlog
 
+from cluster.nodes import NodeTaint
 from controller.api import structs
 from controller.api.notation import quantity
 from controller.dra.objects import API as RESOURCE_API
 from controller.kube.cache import Cache, Resource, WatchSurroundings, WatchTimes, reflect
 from controller.kube.request import MERGE_PATCH, STRATEGIC_PATCH, Body
+from controller.snapshot.pod_rules import host_ports
 from simulator.controlplane.nodes import node_objects, pod_lifecycle
 from simulator.controlplane.nodes.client import InsistentClient, connected
-from simulator.controlplane.nodes.node_objects import Node, as_registered
+from simulator.controlplane.nodes.node_objects import Node
 from simulator.controlplane.nodes.pod_lifecycle import AnnotationError, KubeletPod, Life, PreparedClaims, life_of, now
 
 FIRST_ADDRESS = int(ipaddress.ip_address("10.128.0.0"))
@@ -44,12 +46,13 @@ class Kubelets:
     real node.
     """
 
-    def __init__(self, client: InsistentClient, nodes: Sequence[Node]) -> None:
-        self._client = client
+    def __init__(self, client: InsistentClient, nodes: Sequence[Node], silent: Set[str]) -> None:
+        """silent: nodes that start no pod and remove none, as when their power is cut; it may change."""
+        self._client, self._silent = client, silent
         self._free: dict[str, dict[str, Decimal]] = {}
         self._nodes: dict[str, structs.Node] = {}
         """As they were seen last: at their registration, or when a pod did not suit one."""
-        for node in map(as_registered, nodes):
+        for node in nodes:
             name, allocatable = node["metadata"]["name"], node["status"]["allocatable"].items()
             self._free[name] = {resource: quantity(amount) for resource, amount in allocatable}
             self._nodes[name] = structs.object_from(node, structs.Node)
@@ -66,7 +69,6 @@ class Kubelets:
         self._leaving: set[str] = set()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         """Future steps of a pod, by uid."""
-        self._silent: set[str] = set()
         self._addresses = 0
 
     async def run(self) -> None:
@@ -82,15 +84,13 @@ class Kubelets:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def silence(self, node: str) -> None:
-        """The node starts no pod and removes none, as when its power is cut."""
-        self._silent.add(node)
+    def stop(self, node: str) -> None:
+        """Ends what its pods were about to do."""
         for uid in [uid for uid, pod in self._pods.items() if pod.spec.node_name == node]:
             self._drop(uid)
 
-    def revive(self, node: str) -> None:
+    def resume(self, node: str) -> None:
         """Resumes its pods in their present state."""
-        self._silent.discard(node)
         for pod in _running_first(pod for pod in self._pods.values() if pod.spec.node_name == node):
             self._on_change(pod)
 
@@ -131,20 +131,19 @@ class Kubelets:
         if steps := self._tasks.pop(uid, None):
             steps.cancel()
 
-    def _admit(self, pod: KubeletPod) -> Coroutine[None, None, None]:
-        """Charges the resources at once; the returned coroutine runs the pod's later steps."""
+    def _admit(self, pod: KubeletPod, *, looked: bool = False) -> Coroutine[None, None, None]:
+        """Charges the resources at once; the returned coroutine runs the pod's later steps.
+
+        looked: whether its node was looked at for it; one that does not suit it as it was registered is, once.
+        """
         uid, node = pod.metadata.uid, pod.spec.node_name
         wants, free = pod_lifecycle.demand(pod), self._free[node]
         try:
             life = life_of(pod.metadata.annotations)
         except AnnotationError as error:
             return self._refuse(pod, "BadAnnotation", str(error))
-        if pod.status.phase == "Pending":
-            if no := pod_lifecycle.refusal(wants, free):
-                unknown = [name for name in wants if name not in free]
-                return self._admit_later(pod, unknown) if unknown else self._refuse(pod, *no)
-            if self._misfit(pod):
-                return self._admit_where_it_suits(pod)
+        if pod.status.phase == "Pending" and (no := pod_lifecycle.refusal(wants, free) or self._misfit(pod)):
+            return self._refuse(pod, *no) if looked else self._look(pod)
         self._holds[uid] = node, wants
         for name, amount in wants.items():
             free[name] = free.get(name, Decimal(0)) - amount
@@ -153,27 +152,20 @@ class Kubelets:
     def _misfit(self, pod: KubeletPod) -> tuple[str, str] | None:
         node = self._nodes[pod.spec.node_name]
         there = (self._pods[uid] for uid, (name, _) in self._holds.items() if name == pod.spec.node_name)
-        taken = (port for other in there for port in pod_lifecycle.host_ports(other))
-        return pod_lifecycle.misfit(pod, node.metadata.labels, node.spec.taints, taken)
+        taken = (port for other in there for port in host_ports(other.spec))
+        taints = [NodeTaint(each.key, each.value, each.effect) for each in node.spec.taints]
+        return pod_lifecycle.misfit(pod, node.metadata.labels, taints, taken)
 
-    async def _admit_where_it_suits(self, pod: KubeletPod) -> None:
-        """Admits a pod if its node suits it as the node is now: labels may have come since it was registered."""
-        answer = await self._client.insist("GET", f"/api/v1/nodes/{pod.spec.node_name}")
+    async def _look(self, pod: KubeletPod) -> None:
+        """Admits a pod if its node suits it as the node is now: labels and resources may have come since."""
+        name = pod.spec.node_name
+        answer = await self._client.insist("GET", f"/api/v1/nodes/{name}")
         if answer.is_ok:
-            self._nodes[pod.spec.node_name] = msgspec.json.decode(answer.body, type=structs.Node)
-        if no := self._misfit(pod):
-            await self._refuse(pod, *no)
-        elif pod.metadata.uid in self._admitted:
-            await self._admit(pod)
-
-    async def _admit_later(self, pod: KubeletPod, unknown: Iterable[str]) -> None:
-        """Admits a pod that asks for resources which its node may have got since it was registered."""
-        answer = await self._client.insist("GET", f"/api/v1/nodes/{pod.spec.node_name}")
-        there = msgspec.json.decode(answer.body, type=structs.Node).status.allocatable if answer.is_ok else {}
-        for name in unknown:
-            self._free[pod.spec.node_name].setdefault(name, quantity(there.get(name, 0)))
+            self._nodes[name] = node = msgspec.json.decode(answer.body, type=structs.Node)
+            for resource, amount in node.status.allocatable.items():
+                self._free[name].setdefault(resource, quantity(amount))
         if pod.metadata.uid in self._admitted:
-            await self._admit(pod)
+            await self._admit(pod, looked=True)
 
     def _release(self, uid: str) -> None:
         self._claims.release(uid)
@@ -254,12 +246,14 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 class Heartbeats:
     """Registers nodes and renews their leases, as all their kubelets would."""
 
-    def __init__(self, client: InsistentClient, nodes: Sequence[node_objects.Node], *, lease_s: int = LEASE_S) -> None:
-        self._client = client
+    def __init__(
+        self, client: InsistentClient, nodes: Sequence[node_objects.Node], silent: Set[str], *, lease_s: int = LEASE_S
+    ) -> None:
+        """silent: nodes whose leases are not renewed; it may change."""
+        self._client, self._silent = client, silent
         self._nodes = {node["metadata"]["name"]: node for node in nodes}
         self._lease_s = lease_s
         self._uid: dict[str, str] = {}
-        self._silent: set[str] = set()
 
     async def register(self) -> None:
         """Creates the Node objects, and removes those of an earlier fleet."""
@@ -280,15 +274,7 @@ class Heartbeats:
             if time.monotonic() - began_s > self._lease_s:
                 # This process was frozen, or the server away, for longer than a lease: nodes may count as lost.
                 log.warning("leases expired; nodes report again", for_s=round(time.monotonic() - began_s, 1))
-                await asyncio.gather(*(self._report(name) for name in names if name not in self._silent))
-
-    def silence(self, node: str) -> None:
-        """Stops renewing the node's lease, as when its power is cut."""
-        self._silent.add(node)
-
-    async def revive(self, node: str) -> None:
-        self._silent.discard(node)
-        await self._report(node)
+                await asyncio.gather(*(self.report(name) for name in names if name not in self._silent))
 
     async def _register(self, name: str) -> None:
         node = self._nodes[name]
@@ -297,13 +283,13 @@ class Heartbeats:
         if answer.status == HTTPStatus.CONFLICT:  # exists since an earlier run
             labels = {"metadata": {"labels": node["metadata"]["labels"]}}
             answer = await self._client.insist("PATCH", f"/api/v1/nodes/{name}", labels, MERGE_PATCH)
-            await self._report(name)
+            await self.report(name)
         if not answer.is_ok:
             log.error("node refused", node=name, status=answer.status, answer=answer.body.decode())
             return
         self._uid[name] = msgspec.json.decode(answer.body)["metadata"]["uid"]
 
-    async def _report(self, name: str) -> None:
+    async def report(self, name: str) -> None:
         status = {"status": {**self._nodes[name]["status"], "conditions": node_objects.ready_conditions(now())}}
         await self._client.insist("PATCH", f"/api/v1/nodes/{name}/status", status, STRATEGIC_PATCH)
 
@@ -325,18 +311,20 @@ class SimulatedNodes:
 
     heartbeats: Heartbeats
     kubelets: Kubelets
+    silent: set[str]
     work: asyncio.Task[None]
     """Ends when it is cancelled, or with an internal error."""
 
     def silence(self, node: str) -> None:
         """Silences a node as when its power is cut: no lease renewed, no pod started, none removed."""
-        self.heartbeats.silence(node)
-        self.kubelets.silence(node)
+        self.silent.add(node)
+        self.kubelets.stop(node)
 
     async def revive(self, node: str) -> None:
         """Restores the node's power."""
-        await self.heartbeats.revive(node)
-        self.kubelets.revive(node)
+        self.silent.discard(node)
+        await self.heartbeats.report(node)
+        self.kubelets.resume(node)
 
 
 async def publish(client: InsistentClient, nodes: Sequence[node_objects.Node]) -> None:
@@ -368,8 +356,10 @@ async def simulated_nodes(
     """Simulated nodes that run while the context lasts; their objects stay."""
     # A connection for each, as real kubelets have: a thousand starting pods must not delay the heartbeats.
     async with connected(kubeconfig) as for_leases, connected(kubeconfig) as for_pods:
-        heartbeats = Heartbeats(for_leases, [node_objects.as_registered(node) for node in nodes], lease_s=lease_s)
-        kubelets = Kubelets(for_pods, nodes)
+        silent: set[str] = set()
+        registered = [node_objects.as_registered(node) for node in nodes]
+        heartbeats = Heartbeats(for_leases, registered, silent, lease_s=lease_s)
+        kubelets = Kubelets(for_pods, registered, silent)
         await heartbeats.register()
         await publish(for_leases, nodes)
 
@@ -380,7 +370,7 @@ async def simulated_nodes(
 
         work = asyncio.create_task(both())
         try:
-            yield SimulatedNodes(heartbeats, kubelets, work)
+            yield SimulatedNodes(heartbeats, kubelets, silent, work)
         finally:
             work.cancel()
             with suppress(asyncio.CancelledError):

@@ -15,9 +15,10 @@ from cluster.autoscaling import (
     Learned,
     Scaler,
 )
+from controller.api.conditions import ObservedStatus, conditions_after
 from controller.deciders import autoscaling
-from controller.report.own_statuses import accepted_after
 from controller.report.scaling_status import scaling_status_after
+from controller.report.statuses import accepted
 from tests.builders.fleet import node, world
 from tests.builders.scalers import NOW_S, scaler
 from tests.builders.turns import asked
@@ -34,9 +35,9 @@ def policy(name: str = "web", decided: Scaler | None = None, **spec: Any) -> dic
 def _status_of(decided: Scaler) -> dict[str, Any]:
     seen = replace(world([node("a")], at_s=NOW_S), scalers=(decided,))
     findings = asked(autoscaling.decide, seen).findings
-    accepted = accepted_after({}, (), generation=1, at_s=NOW_S)
     found = findings[0].reason if findings else None
-    return scaling_status_after(accepted, decided, found, generation=1, at_s=NOW_S)
+    conditions = conditions_after((), [accepted(())], generation=1, at_s=NOW_S)
+    return scaling_status_after(ObservedStatus(conditions=conditions).plain(), decided, found, generation=1, at_s=NOW_S)
 
 
 def explained(obj: dict[str, Any]) -> str:

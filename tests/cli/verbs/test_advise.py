@@ -68,7 +68,7 @@ def test_the_page_is_whole_and_needs_no_network(tmp_path: Path) -> None:
     assert html.startswith("<!DOCTYPE html>")
     assert html.rstrip().endswith("</html>")
     assert "http" not in html
-    assert "prefers-color-scheme:dark" in html
+    assert "prefers-color-scheme: dark" in html
     assert "@media print" in html
 
 

@@ -34,7 +34,7 @@ def test_a_dry_run_prints_the_command_lines_and_makes_nothing(assets: Path, tmp_
     programs = [line.split()[0] for line in done.stdout.splitlines()]
     assert programs[:2] == [str(assets / "etcd"), str(assets / "kube-apiserver")]
     assert "--authorization-mode=Node,RBAC" in done.stdout
-    assert "--nodes 5" in done.stdout
+    assert '"nodes":5' in done.stdout
     assert not (tmp_path / "server").exists()
 
 
@@ -51,7 +51,8 @@ def test_a_fleet_is_made_up_or_read_not_both(assets: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"), [("**bold**", "cannot be read"), ("kind: Pod", "has no manifest of kind Node")]
+    ("text", "problem"),
+    [("**bold**", ", document 1, line 1, column 2: is not YAML"), ("kind: Pod", ": has no manifest of kind Node")],
 )
 def test_a_wrong_file_of_nodes_is_told_before_anything_is_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, problem: str
@@ -63,7 +64,7 @@ def test_a_wrong_file_of_nodes_is_told_before_anything_is_built(
     done = controlplane("up", "--dir", str(tmp_path / "server"), "--nodes-from", str(file))
 
     assert done.exit_code == 2
-    assert f"nodes.yaml: {problem}" in done.stderr
+    assert f"nodes.yaml{problem}" in done.stderr
     assert not (tmp_path / "server").exists()
 
 

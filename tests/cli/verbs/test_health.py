@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from cli.inputs.recorded_job import compute_times, introductions_of, operations_of
+from cli.inputs.recorded_job import compute_times, operations_of
 from cli.main import tonnage
 from cli.printing.job_pictures import relative
 from cli.verbs.health import explanation, incident_rows, is_open, release_node
@@ -16,6 +16,7 @@ from controller.kube.request import KubeReadError
 from tests.cli.verbs.fake_cluster import FakeConnection
 from tests.rigs.health.cases import Case, case
 from tests.rigs.health.job import DisturbanceKind
+from tests.rigs.health.recorder_frames import introductions_of
 
 
 def run(*words: str) -> Result:

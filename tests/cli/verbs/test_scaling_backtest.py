@@ -1,11 +1,6 @@
 """`tonnage scaling backtest` and `tonnage simulate scaling`: figures on standard output, histories from two sources."""
 
-import io
 import json
-import urllib.error
-import urllib.parse
-from collections.abc import Callable
-from email.message import Message
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +8,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.main import tonnage
-from cli.verbs.scaling import MOST_POINTS, from_prometheus
+from cli.verbs.scaling import Ask, Spans, from_prometheus
 from cluster.errors import ConfigError
+from controller.loops.autoscaler.prometheus import MOST_POINTS, Series, SourceError, series_in
 from simulator.scaling.traces import generated_trace
 
 NOW_S = 1_760_000_000.0
@@ -38,13 +34,15 @@ class FakePrometheus:
     """Answers range queries with a load of 100 + hour of the day, and keeps what it was asked."""
 
     def __init__(self, series: int = 1, kind: str = "matrix", warnings: tuple[str, ...] = ()) -> None:
-        self.asked: list[dict[str, str]] = []
+        self.asked: list[tuple[float, float]] = []
         self._series, self._kind, self._warnings = series, kind, warnings
 
-    def __call__(self, url: str) -> bytes:
-        asked = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(url).query))
-        self.asked.append(asked)
-        at_s = np.arange(float(asked["start"]), float(asked["end"]) + 0.5, float(asked["step"]))
+    async def __call__(self, _: str, __: str, spans: Spans, step_s: float) -> list[tuple[Series, ...]]:
+        self.asked += spans
+        return [series_in(self._answer(first_s, last_s, step_s)) for first_s, last_s in spans]
+
+    def _answer(self, first_s: float, last_s: float, step_s: float) -> bytes:
+        at_s = np.arange(first_s, last_s + 0.5, step_s)
         values = [[instant, "NaN" if instant % 7200.0 == 0 else str(100 + instant // 3600 % 24)] for instant in at_s]
         result = [{"metric": {"n": str(number)}, "values": values} for number in range(self._series)]
         data = {"resultType": self._kind, "result": result}
@@ -106,42 +104,32 @@ def test_an_unknown_policy_is_refused_with_those_that_are_known(history: Path) -
 
 def test_prometheus_is_asked_in_parts_that_it_answers_and_gaps_stay_gaps() -> None:
     server = FakePrometheus()
-    load = from_prometheus("http://prom:9090/", "sum(up)", days=14, step_s=60.0, fetch=server, now_s=NOW_S)
+    load = from_prometheus("http://prom:9090/", "sum(up)", days=14, step_s=60.0, asks=server, now_s=NOW_S)
     assert len(load.values) == 14 * 1440
     assert len(server.asked) == 3  # 20,160 points
-    assert all((float(part["end"]) - float(part["start"])) / 60.0 + 1 <= MOST_POINTS for part in server.asked)
+    assert all((last_s - first_s) / 60.0 + 1 <= MOST_POINTS for first_s, last_s in server.asked)
     assert np.isnan(load.values).sum() == 14 * 12  # a NaN every two hours
     assert np.nanmin(load.values) >= 100.0
     assert load.at_s[-1] == NOW_S // 60.0 * 60.0
 
 
-def refused(code: int) -> Callable[[str], bytes]:
-    def get(url: str) -> bytes:
-        body = io.BytesIO(b'{"status": "error", "error": "parse error: unexpected end"}')
-        raise urllib.error.HTTPError(url, code, "Bad Request", Message(), body)
-
-    return get
-
-
-def unreachable(_url: str) -> bytes:
-    raise urllib.error.URLError("connection refused")
+async def unreachable(url: str, _: str, __: Spans, ___: float) -> list[tuple[Series, ...]]:
+    raise SourceError("PrometheusUnreachable", f"asking {url}: connection refused")
 
 
 @pytest.mark.parametrize(
-    ("fetch", "words"),
+    ("asks", "words"),
     [
         (FakePrometheus(series=2), "sum"),
         (FakePrometheus(series=0), "no samples"),
         (FakePrometheus(kind="string"), "string"),
         (FakePrometheus(warnings=("store 10.0.0.1 is down",)), "store 10.0.0.1 is down"),
-        (lambda _: b"<html>login</html>", "no answer of Prometheus"),
-        (refused(400), "parse error"),
         (unreachable, "connection refused"),
     ],
 )
-def test_an_answer_that_is_no_history_is_refused_in_words(fetch: Callable[[str], bytes], words: str) -> None:
+def test_an_answer_that_is_no_history_is_refused_in_words(asks: Ask, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        from_prometheus("http://prom:9090", "x", days=1, step_s=60.0, fetch=fetch, now_s=NOW_S)
+        from_prometheus("http://prom:9090", "x", days=1, step_s=60.0, asks=asks, now_s=NOW_S)
 
 
 def test_only_http_is_asked() -> None:

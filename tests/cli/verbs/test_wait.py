@@ -50,9 +50,7 @@ def test_a_condition_of_an_earlier_spec_does_not_count() -> None:
 
 
 def waited(connection: FakeConnection, condition: str) -> bool:
-    async def at_once(_: float) -> None: ...
-
-    return asyncio.run(wait_for_all(connection.cluster, ("pod/web",), wait_condition(condition), 0.0, at_once))
+    return asyncio.run(wait_for_all(connection.cluster, ("pod/web",), wait_condition(condition), 0.0))
 
 
 def test_an_object_that_meets_the_condition_ends_the_wait(capsys: pytest.CaptureFixture[str]) -> None:

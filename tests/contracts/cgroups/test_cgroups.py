@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from isolation.tree import Limits, SandboxTree
+from isolation.tree import SandboxTree
 from tests.contracts.cgroups.stage import MIB, Stage
 
 SLACK_BYTES = 4 * MIB
@@ -139,7 +139,7 @@ def test_a_larger_lease_lets_the_call_go_on(tree: SandboxTree, cgroups: Stage) -
 
 
 def test_the_wall_behind_the_brake_kills_the_whole_call_and_counts_it(tree: SandboxTree, cgroups: Stage) -> None:
-    group = tree.add_call("s", "a", 512 * MIB, Limits(max_bytes=32 * MIB))
+    group = tree.add_call("s", "a", 512 * MIB, max_bytes=32 * MIB)
     first, second = cgroups.start(group), cgroups.start(group)
 
     cgroups.allocate(first, 64 * MIB)
@@ -152,7 +152,7 @@ def test_the_wall_behind_the_brake_kills_the_whole_call_and_counts_it(tree: Sand
 
 def test_the_agent_lives_on_when_its_call_hits_the_wall(tree: SandboxTree, cgroups: Stage) -> None:
     agent = cgroups.start(tree.agent_group("s"))
-    call = cgroups.start(tree.add_call("s", "a", 512 * MIB, Limits(max_bytes=32 * MIB)))
+    call = cgroups.start(tree.add_call("s", "a", 512 * MIB, max_bytes=32 * MIB))
 
     cgroups.allocate(call, 64 * MIB)
 
@@ -205,7 +205,7 @@ def test_a_call_that_ended_can_be_removed(tree: SandboxTree, cgroups: Stage) -> 
 
 
 def test_a_call_starts_no_more_processes_than_its_limit(tree: SandboxTree, cgroups: Stage) -> None:
-    group = tree.add_call("s", "a", 512 * MIB, Limits(pids=2))
+    group = tree.add_call("s", "a", 512 * MIB, pids=2)
     cgroups.start(group)
     cgroups.start(group)
     with refuses(errno.EAGAIN):
@@ -226,7 +226,7 @@ def test_a_restart_finds_the_calls_and_thaws_them(tree: SandboxTree, cgroups: St
 
     restarted = SandboxTree(cgroups)
     found = {
-        call.call: (call.sandbox, call.lease_bytes, call.frozen, call.populated) for call in restarted.found_calls()
+        call.call: (call.sandbox, call.lease_bytes, call.frozen, call.populated) for call in restarted.calls_of("s")
     }
     assert found == {"a": ("s", 64 * MIB, False, True), "b": ("s", 64 * MIB, True, True)}
 
@@ -254,7 +254,7 @@ def test_a_released_container_has_no_limits_and_nothing_frozen(cgroups: Stage) -
     cgroups.make("container")
     tree = SandboxTree(cgroups)
     tree.adopt("uid", "container")
-    group = tree.add_call("uid", "a", 64 * MIB, Limits(max_bytes=128 * MIB))
+    group = tree.add_call("uid", "a", 64 * MIB, max_bytes=128 * MIB)
     cgroups.start(group)
     tree.freeze("uid", "a")
     tree.set_agent_lease("uid", 64 * MIB)

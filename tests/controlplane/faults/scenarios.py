@@ -1,5 +1,6 @@
 """Fault scenarios, one function each. After each of them every pod that was created must run."""
 
+import os
 import signal
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -8,10 +9,11 @@ from threading import Event, Thread
 from typing import Any
 
 from simulator.controlplane import processes
-from simulator.controlplane.server import process_of, up
+from simulator.controlplane.server import up
 from tests.controlplane.faults.stage import Actor, NotConvergedError, Play
 from tests.controlplane.faults.workload import RESERVED, TIGHT, Wave, placed, wave
 from tests.controlplane.plain_api import PlainApi
+from tests.controlplane.processes import process_of
 from tests.until import comes_true
 
 Scenario = Callable[[Play, int], None]
@@ -140,7 +142,7 @@ def server_restarted(play: Play, rounds: int) -> None:
     stage = play.stage
     for number in range(rounds):
         server = process_of(stage.plane.folder, "kube-apiserver")
-        dead = in_the_middle(play, play.leader(), lambda server=server: processes.send(server, signal.SIGKILL))  # type: ignore[misc]
+        dead = in_the_middle(play, play.leader(), lambda server=server: os.kill(server.pid, signal.SIGKILL))  # type: ignore[misc]
         made = a_wave(play, number)
         creating = Thread(target=_create_in_spite, args=(play, made))
         creating.start()

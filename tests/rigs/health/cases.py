@@ -21,9 +21,8 @@ from health.probing import (
 )
 from health.records.layout import Layout, layout_from
 from health.verdicts.verdict import Cause, Fact, FactKind, JobVerdict, Part, Syndrome
-from simulator.health.recorded import Transcript
 from tests.rigs.health.job import FAULTS, LIMITS, NO_FAULTS, STOPS, Disturbance, DisturbanceKind, TrainingJob
-from tests.rigs.health.recorder_frames import arriving_frames, clocks_of
+from tests.rigs.health.recorder_frames import Transcript, arriving_frames, clocks_of
 from tests.rigs.health.training_steps import Steps, Timeline, step_length_s
 
 SIZES = (8, 16, 32, 64, 128, 256, 512, 1024)

@@ -5,13 +5,36 @@ from enum import StrEnum
 
 import numpy as np
 
-from cluster.arrays import FloatArray, IntArray
-from health.records.frames import Records
-from simulator.health.recorded import introductions, members, places
+from cluster.arrays import Array, FloatArray, IntArray
+from health.records.frames import HEADER, RECORD, Records
 from tonnage import records
-from tonnage.records import Role
+from tonnage.records import Kind, Role
 
 NUMBERS = {int(Role.TENSOR): 0, int(Role.DATA): 1, int(Role.PIPELINE): 2, int(Role.WORLD): 3}
+
+
+def introductions(rank: IntArray, rows: Array) -> Records:
+    return Records(rows, rank, np.zeros(0, HEADER))
+
+
+def members(groups: list[tuple[int, int, IntArray]], number: dict[int, int]) -> tuple[IntArray, Array]:
+    """MEMBER records of groups (key, role, ranks); number: the ranks' own number of the groups of each role."""
+    ranks = np.concatenate([ranks for _, _, ranks in groups])
+    rows = np.zeros(len(ranks), RECORD)
+    sizes = [len(ranks) for _, _, ranks in groups]
+    rows["kind"] = Kind.MEMBER
+    rows["at_ns"] = np.repeat([key for key, _, _ in groups], sizes)
+    rows["op"] = np.repeat([role for _, role, _ in groups], sizes)
+    rows["group"] = np.repeat([number[role] for _, role, _ in groups], sizes)
+    rows["step"] = np.repeat(sizes, sizes)
+    rows["seq"] = np.concatenate([np.arange(size) for size in sizes])
+    return ranks.astype(np.int64), rows
+
+
+def places(stage: IntArray, replica: IntArray) -> tuple[IntArray, Array]:
+    rows = np.zeros(len(stage), RECORD)
+    rows["kind"], rows["seq"], rows["at_ns"], rows["step"] = Kind.PLACE, stage, replica, len(stage)
+    return np.arange(len(stage), dtype=np.int64), rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,88 @@
 """Frames that the recorders of a simulated job send, by clocks that are skewed, drift and step, in order of arrival."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from cluster.arrays import Array, FloatArray, IntArray
-from health.records.frames import RECORD
-from simulator.health.recorded import Sent, Transcript, transcript
+from health.records.frames import HEADER, RECORD, Records
+from simulator.health.recorded import TICK_S
 from tests.rigs.health.job import NUMBERS, Disturbance, DisturbanceKind, TrainingJob
 from tests.rigs.health.training_steps import Timeline
-from tonnage.records import NO_PEER, Failure, Kind, Role
+from tonnage import records
+from tonnage.records import MAGIC, NO_PEER, VERSION, Failure, Kind, Role
 
 BEAT_S = 0.25
 EPOCH_NS = 1_790_000_000_000_000_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sent:
+    """Records with the frame that each left in; shape (records,) each, in the order of leaving per rank."""
+
+    rows: Array
+    rank: IntArray
+    frame: IntArray
+    """Number of the frame, per rank."""
+    local_ns: IntArray
+    """Sender's clock when the frame left."""
+    arrival_s: FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Transcript:
+    """Frames as they arrive."""
+
+    introductions: Records
+    """PLACE and MEMBER records of all ranks."""
+    rows: Array
+    """Headers and records, dtype RECORD, in order of arrival."""
+    ends: IntArray
+    """Shape (ticks,): end of each tick in `rows`."""
+
+    def ticks(self) -> Iterator[tuple[float, bytes]]:
+        """Instant and frames of each tick."""
+        start = 0
+        for tick, end in enumerate(self.ends.tolist()):
+            yield (tick + 1) * TICK_S, self.rows[start:end].tobytes()
+            start = end
+
+    @property
+    def records(self) -> int:
+        return len(self.rows)
+
+
+def transcript(sent: Sent, wall_minus_ns: IntArray, introductions: Records, until_s: float) -> Transcript:
+    """wall_minus_ns: shape (ranks,), wall clock minus local clock. until_s: end of the transcript."""
+    kept = sent.arrival_s < until_s
+    rows, rank, frame = sent.rows[kept], sent.rank[kept], sent.frame[kept]
+    tick = (sent.arrival_s[kept] / TICK_S).astype(np.int64)
+    code = (tick << 40) | (rank << 24) | frame
+    order = np.argsort(code, kind="stable")
+    rows, code, rank, tick = rows[order], code[order], rank[order], tick[order]
+    first = np.flatnonzero(np.diff(code, prepend=-1))
+    count = np.diff(first, append=len(code))
+    headers = np.zeros(len(first), HEADER)
+    headers["magic"], headers["version"], headers["count"] = MAGIC, VERSION, count
+    headers["rank"], headers["at_ns"] = rank[first], sent.local_ns[kept][order][first]
+    headers["wall_minus_ns"] = wall_minus_ns[rank[first]]
+    both = np.empty(len(rows) + len(first), RECORD)
+    at = first + np.arange(len(first))
+    is_header = np.zeros(len(both), np.bool_)
+    is_header[at] = True
+    both[is_header], both[~is_header] = headers.view(RECORD), rows
+    ends = np.searchsorted(tick, np.arange(int(until_s / TICK_S)), side="right")
+    return Transcript(introductions, both, ends + np.searchsorted(first, ends))
+
+
+def introductions_of(found: Records) -> bytes:
+    """Frames that introduce all ranks."""
+    rows_of = {rank: found.rows[found.rank == rank] for rank in np.unique(found.rank).tolist()}
+    return b"".join(
+        records.header(len(rows), rank=rank, at_ns=0, wall_minus_ns=0, incarnation=0, dropped=0) + rows.tobytes()
+        for rank, rows in rows_of.items()
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -21,7 +21,8 @@ from health.remediation.facts import (
     RemedyPolicy,
     Situation,
 )
-from health.remediation.incidents import Incident, JobDo, JobIntent, NodeDo, NodeIntent, Page
+from health.remediation.incidents import Incident, IncidentPhase, JobDo, JobIntent, NodeDo, NodeIntent
+from health.remediation.lifecycle import is_open_question
 from health.verdicts.verdict import Part, Syndrome
 from tests.rigs.health.training_run import DAY_S, SLOW, NodeFault, NodeFaultKind, Setup, TrainingRun, faults
 
@@ -162,6 +163,15 @@ def _noticed_s(stop: NodeFault) -> float:
     return 1.0 if stop.kind in (NodeFaultKind.CRASH, NodeFaultKind.PROGRAM) else TIMEOUT_S
 
 
+def asks_a_person(incident: Incident) -> bool:
+    """Whether somebody who watches incidents comes: one is left to people, or waits and is no question for a probe."""
+    waits = incident.waits_for != ""
+    stuck = incident.phase is IncidentPhase.SUSPECTED and incident.stops and waits and not is_open_question(incident)
+    limited = incident.phase is IncidentPhase.ACTING and waits
+    is_of_domain = incident.domain != "" and incident.is_open
+    return incident.phase is IncidentPhase.PAGED or stuck or limited or is_of_domain
+
+
 def by_hand(run: TrainingRun, timeline: EventQueue, response: FaultResponse, stop: NodeFault) -> None:
     """A person takes out what is broken; without spares, the job waits for a repair."""
     if run.stopped is not stop:
@@ -195,21 +205,11 @@ PARTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Without:
-    """Mechanisms that are taken out, to see what each is good for."""
-
-    ski_rental: str = ""
-    """`never`: slow nodes are left alone; `at once`: they are moved away from as soon as they are seen."""
-    in_place: bool = False
-
-
 @dataclass(slots=True)
 class Remediated:
     """State of the controller, and what it has done to nodes."""
 
     policy: RemedyPolicy = field(default_factory=RemedyPolicy)
-    without: Without = field(default_factory=Without)
     incidents: tuple[Incident, ...] = ()
     nodes: dict[str, NodeFacts] = field(default_factory=dict)
     pods: tuple[PodFacts, ...] = ()
@@ -243,7 +243,7 @@ class Remediated:
         seen = {id(each): each for each in run.slow}
         ended = [self.seen_slow.pop(key)[1] for key in set(self.seen_slow) - set(seen)]
         if ended and run.stopped is None and run.down_until_s is None:
-            over = [replace(self._slow(run, fault), over=True) for fault in ended]
+            over = [replace(self._about(run, fault, [fault.node]), over=True) for fault in ended]
             self.incidents = decide(self._situation(run), self.incidents, over, self.policy).incidents
             self._decide(run, timeline)
         for key, fault in seen.items():
@@ -306,10 +306,6 @@ class Remediated:
             program_error=fault.kind is NodeFaultKind.PROGRAM,
         )
 
-    def _slow(self, run: TrainingRun, fault: NodeFault) -> FaultEvidence:
-        made = self._about(run, fault, [fault.node])
-        return replace(made, since_s=-inf if self.without.ski_rental == "at once" else made.since_s)
-
     def _situation(self, run: TrainingRun) -> Situation:
         setup = run.setup
         job = JobFacts(
@@ -319,7 +315,7 @@ class Remediated:
             pods=self.pods,
             min_available=setup.nodes,
             restart_s=setup.restart_s,
-            in_place_restart_s=1e6 if self.without.in_place else setup.in_place_s,
+            in_place_restart_s=setup.in_place_s,
             checkpoint_at_s=run.checkpoint_at_s,
             checkpoint_interval_s=setup.interval_s,
             checkpoint_save_s=setup.save_s,
@@ -349,36 +345,33 @@ class Remediated:
                     fault = run.broken_by.get(node)
                     if fault is not None and fault.visible and run.is_unsound(node):
                         found.append(self._about(run, fault, [node]))
-            if run.stopped is None and run.down_until_s is None and self.without.ski_rental != "never":
+            if run.stopped is None and run.down_until_s is None:
                 on = set(run.seats)
                 for seen_s, fault in self.seen_slow.values():
                     if seen_s <= run.now_s and fault.node in on and (fault.peer < 0 or fault.peer in on):
-                        found.append(self._slow(run, fault))
+                        found.append(self._about(run, fault, [fault.node]))
             decision = decide(self._situation(run), self.incidents, found, self.policy)
             is_settled = decision.incidents == self.incidents
             self.incidents = decision.incidents
-            for intent in decision.intents:
-                if isinstance(intent, NodeIntent):
-                    there = self.nodes[intent.node.name]
-                    if intent.do is NodeDo.TAINT:
-                        self._count(
-                            "quarantined" if run.is_unsound(int(there.key.name[1:])) else "quarantined by mistake"
-                        )
-                        there = replace(there, taint=OurTaint(intent.incident, intent.generation, run.now_s))
-                        timeline.at(run.now_s + 1.0, lambda: self._decide(run, timeline))
-                    elif intent.do is NodeDo.TEST:
-                        self._test(run, timeline, intent)
-                    elif intent.do is NodeDo.PROBATION and there.taint is not None:
-                        there = replace(there, taint=replace(there.taint, on_probation=True))
-                        timeline.at(run.now_s + self.policy.probation_s + 1.0, lambda: self._decide(run, timeline))
-                        self._work_on_probation(run, timeline, int(there.key.name[1:]))
-                    elif intent.do is NodeDo.UNTAINT:
-                        there = replace(there, taint=None)
-                    self.nodes[intent.node.name] = there
-                elif isinstance(intent, JobIntent):
-                    self._on_job(run, timeline, intent)
-                elif isinstance(intent, Page):
-                    self._call_a_person(run, timeline)
+            for intent in decision.nodes:
+                there = self.nodes[intent.node.name]
+                if intent.do is NodeDo.TAINT:
+                    self._count("quarantined" if run.is_unsound(int(there.key.name[1:])) else "quarantined by mistake")
+                    there = replace(there, taint=OurTaint(intent.incident, intent.generation, run.now_s))
+                    timeline.at(run.now_s + 1.0, lambda: self._decide(run, timeline))
+                elif intent.do is NodeDo.TEST:
+                    self._test(run, timeline, intent)
+                elif intent.do is NodeDo.PROBATION and there.taint is not None:
+                    there = replace(there, taint=replace(there.taint, on_probation=True))
+                    timeline.at(run.now_s + self.policy.probation_s + 1.0, lambda: self._decide(run, timeline))
+                    self._work_on_probation(run, timeline, int(there.key.name[1:]))
+                elif intent.do is NodeDo.UNTAINT:
+                    there = replace(there, taint=None)
+                self.nodes[intent.node.name] = there
+            for restart in decision.jobs:
+                self._on_job(run, timeline, restart)
+            if any(map(asks_a_person, decision.incidents)):
+                self._call_a_person(run, timeline)
             if is_settled:
                 break
         if self._is_busy(run):
@@ -386,7 +379,7 @@ class Remediated:
 
     def _is_busy(self, run: TrainingRun) -> bool:
         """Whether time alone may change the decision; one such wake-up stands at a time."""
-        going_on = run.stopped is not None or (run.slow_share > 0 and self.without.ski_rental != "never")
+        going_on = run.stopped is not None or run.slow_share > 0
         if not going_on or self.waking_s > run.now_s:
             return False
         self.waking_s = run.now_s + AGAIN_S

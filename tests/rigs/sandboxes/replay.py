@@ -376,7 +376,7 @@ class SandboxReplay:
             agent.refused,
         )
         if self.run.policy in OURS:
-            self.enforcer.end_sandbox(agent.name)
+            self.enforcer.forget(agent.name)
 
     def _summary(self, cpu_s: float) -> SandboxResult:
         for agent in self.agents.values():

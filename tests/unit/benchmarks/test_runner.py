@@ -50,7 +50,7 @@ def test_wrong_use_ends_with_status_2_and_writes_nothing(words: Sequence[str], t
 
 
 def test_every_case_and_every_input_of_a_case_is_listed() -> None:
-    assert "traffic-churn" in run("list").output
+    assert "packing-churn" in run("list").output
     assert "oversubscribed" in run("list", "traffic").output
 
 

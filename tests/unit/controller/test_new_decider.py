@@ -3,12 +3,15 @@
 from typing import Any
 
 from cluster.plans import Finding, Plan, Reason, ServicePlan
+from controller.api.model_service import KIND
+from controller.api.structs import Meta, OwnObject
 from controller.brain.frames import snapshot_frame, snapshot_from_frame
-from controller.brain.from_settings import brain_from
+from controller.brain.from_settings import decisions_from
+from controller.brain.inline import InlineBrain
 from controller.ports import Outcome
 from controller.process.registries import PRODUCT
-from controller.report.own_statuses import reports_on
-from controller.report.service_status import status_jobs
+from controller.report.own_statuses import ObjectFacts, StatusReports, status_jobs
+from controller.report.service_status import facts_of_services
 from controller.settings import OperatorSettings
 from placement.budget import stopped
 from tests.builders.fleet import node as node_row, world
@@ -16,7 +19,6 @@ from tests.builders.live_cluster import LiveCluster
 from tests.builders.manifests import node
 from tests.builders.mix import service
 from tests.toy_decider import REGISTRIES
-from tests.unit.controller.kube.fake_cluster_view import fake_view
 
 NOON_S = 1_772_366_400.0
 
@@ -36,14 +38,14 @@ def live(*objects: dict[str, Any]) -> LiveCluster:
 
 
 def plan_of(cluster: LiveCluster) -> Plan:
-    settings = OperatorSettings.model_validate({"brain": {"mode": "inline"}})
-    brain = brain_from(settings, clock=stopped, sections=REGISTRIES.sections)
+    brain = InlineBrain(decisions_from(OperatorSettings()), stopped, order=REGISTRIES.order)
     return brain.plan(cluster.observer.observe(), deadline_s=2.0)
 
 
 def conditions(cluster: LiveCluster, plan: Plan) -> dict[str, tuple[str, str]]:
     """Condition → (status, reason) that is written to the reserve."""
-    jobs = reports_on(cluster.observer, cluster.caches, lambda _: False)(cluster.observer.observe(), plan, NOON_S)
+    reports = StatusReports(cluster.observer, cluster.caches, lambda _: False)
+    jobs = reports.jobs(cluster.observer.observe(), plan, Outcome(), {}, NOON_S)
     (write,) = (job.write for job in jobs if job.about == "GPUReserve/spare")
     assert isinstance(write.body, dict)
     return {each["type"]: (each["status"], each["reason"]) for each in write.body["status"]["conditions"]}
@@ -85,7 +87,7 @@ def test_a_finding_that_is_gone_is_reported_as_gone() -> None:
     assert conditions(cluster, plan_of(cluster))["Found"] == ("False", "NothingFound")
 
 
-def test_its_facts_cross_to_the_brain_in_a_frame() -> None:
+def test_its_facts_are_recorded_in_a_frame() -> None:
     observed = live(node(gpus=8), reserve(10)).observer.observe()
 
     assert snapshot_from_frame(snapshot_frame(observed)).facts == {"reserve": {"spare": 10.0}}
@@ -95,9 +97,10 @@ def test_a_finding_about_a_service_is_written_beside_its_plan() -> None:
     snapshot = world([node_row("a", gpus=8)], services=[service("ns/chat", rate=0.0)])
     finding = Finding("ModelService/ns/chat", Reason("DemandRises", "twice the demand within ten minutes"))
     plan = Plan(services=(ServicePlan("ns/chat", {}, 0.0, None, None),), findings=(finding,))
-    view = fake_view(snapshot)
+    planned = facts_of_services(snapshot, plan, Outcome(), {"ns/chat": 1}, lambda _: False)["ns/chat"]
+    facts = ObjectFacts(finding=finding.reason, service=planned)
 
-    (job,) = status_jobs(view, snapshot, plan, Outcome(), view.generations(), NOON_S)
+    (job,) = status_jobs([(KIND, "ns/chat", OwnObject(Meta("chat", "ns", "u1")), facts)], NOON_S, {})
 
     assert isinstance(job.write.body, dict)
     written = {each["type"]: each["reason"] for each in job.write.body["status"]["conditions"]}

@@ -26,10 +26,11 @@ from controller.kube.cache import Cache
 from controller.kube_world.cached_view import DEPLOYMENTS, CachedView
 from controller.kube_world.observer import Observer, empty_caches
 from controller.objects.manifests import read_manifests
+from controller.objects.read import Read
+from controller.ports import Outcome
 from controller.report.events import EventSeries, ReportedDecision, event_write
-from controller.report.own_statuses import reports_on
+from controller.report.own_statuses import StatusReports
 from controller.snapshot.from_manifests import snapshot_from
-from controller.snapshot.scalers import OwnReads
 from tests.builders.live_cluster import LiveCluster
 from tests.builders.manifests import node, written
 from tests.builders.watch_events import listed
@@ -69,8 +70,8 @@ WITH_SQUADS = (*KINDS, SQUAD)
 
 
 # Third place: what it means for planning.
-def with_squads(snapshot: Snapshot, own: OwnReads) -> Snapshot:
-    squads = tuple(Gang(name=read.name, min_members=read.object.spec.size) for read in own(SQUAD))
+def with_squads(snapshot: Snapshot, reads: tuple[Read[Squad], ...]) -> Snapshot:
+    squads = tuple(Gang(name=read.name, min_members=read.object.spec.size) for read in reads)
     return replace(snapshot, gangs=(*snapshot.gangs, *squads))
 
 
@@ -88,13 +89,13 @@ def squad(name: str = "blue", size: int = 4) -> dict[str, Any]:
 
 
 def live(*objects: dict[str, Any]) -> LiveCluster:
-    return LiveCluster(objects, WITH_SQUADS, facts=(with_squads,))
+    return LiveCluster(objects, WITH_SQUADS, facts=((SQUAD, with_squads),))
 
 
 def statuses(cluster: LiveCluster) -> dict[str, Any]:
     """Path → what is written there after a plan."""
-    reports = reports_on(cluster.observer, cluster.caches, lambda _: False)
-    jobs = reports(cluster.observer.observe(), Plan(), NOON_S)
+    reports = StatusReports(cluster.observer, cluster.caches, lambda _: False)
+    jobs = reports.jobs(cluster.observer.observe(), Plan(), Outcome(), {}, NOON_S)
     return {job.write.path: job.write.body for job in jobs}
 
 
@@ -195,7 +196,7 @@ def test_it_becomes_a_part_of_the_snapshot_from_a_cluster_and_from_files_alike(t
     manifests = read_manifests([str(written(tmp_path, [node(), squad()]))], kinds=WITH_SQUADS)
 
     of_cluster = live(squad(), node()).observer.observe()
-    of_files = snapshot_from(manifests, facts=(with_squads,)).snapshot
+    of_files = snapshot_from(manifests, facts=((SQUAD, with_squads),)).snapshot
 
     assert of_cluster.gangs == of_files.gangs == (Gang(name="default/blue", min_members=4),)
 

@@ -2,15 +2,15 @@
 
 import numpy as np
 
-from health.stream import Analyser, Options
+from health.stream import Analyser
 from health.verdicts.verdict import Fact, JobVerdict
 from tests.rigs.health.cases import Case, case
 from tests.rigs.health.job import DisturbanceKind
 
 
-def judged(drawn: Case, options: Options | None = None, facts: tuple[Fact, ...] | None = None) -> list[JobVerdict]:
+def judged(drawn: Case, facts: tuple[Fact, ...] | None = None) -> list[JobVerdict]:
     """Verdicts on a case, tick by tick."""
-    analyser = Analyser(drawn.layout, options)
+    analyser = Analyser(drawn.layout)
     found: list[JobVerdict] = []
     for now_s, frames in drawn.transcript.ticks():
         analyser.take(frames, now_s)
@@ -19,8 +19,8 @@ def judged(drawn: Case, options: Options | None = None, facts: tuple[Fact, ...] 
     return found
 
 
-def blames(drawn: Case, options: Options | None = None, facts: tuple[Fact, ...] | None = None) -> list[JobVerdict]:
-    return [verdict for verdict in judged(drawn, options, facts) if verdict.blames]
+def blames(drawn: Case, facts: tuple[Fact, ...] | None = None) -> list[JobVerdict]:
+    return [verdict for verdict in judged(drawn, facts) if verdict.blames]
 
 
 def drawn(kind: DisturbanceKind, seed: int = 0, ranks: int = 16) -> Case:

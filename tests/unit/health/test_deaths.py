@@ -106,7 +106,7 @@ def test_a_rank_that_was_never_heard_is_named_once_it_would_have_been() -> None:
         beats = np.zeros(RANKS - 1, RECORD)
         beats["kind"] = Kind.BEAT
         rank, none = np.arange(RANKS - 1), np.full(RANKS - 1, -1)
-        pulse.beat(beats, rank, none, none, none, np.full(RANKS - 1, now_s), now_s)
+        pulse.beat(beats, rank, none, none, none, now_s)
 
     def found(now_s: float) -> tuple[int, ...] | None:
         dead = lost(errors, ring(1), pulse.silent_s(now_s), pulse.ended)

@@ -8,7 +8,6 @@ from cluster.arrays import FloatArray
 from health.analysis import waits
 from health.analysis.excess import TIERS, Pulse, baseline_from, noise_of, standing
 from health.analysis.matching import Finished, Matcher
-from health.clocks import started
 from health.records.frames import RECORD
 from health.records.layout import Layout, layout_from
 from health.verdicts.slow_ranks import slow_ranks
@@ -33,10 +32,9 @@ def finished(*rows: tuple[int, int, float, float]) -> Finished:
 
 def test_an_operation_counts_once_all_its_members_have_reported() -> None:
     matcher = Matcher(layout_of(PAIR))
-    clocks = started(np.zeros(2))
 
-    first = matcher.match(finished((0, 1, 0.0, 3.0), (0, 2, 4.0, 5.0)), clocks)
-    second = matcher.match(finished((1, 1, 2.0, 3.0)), clocks)
+    first = matcher.match(finished((0, 1, 0.0, 3.0), (0, 2, 4.0, 5.0)))
+    second = matcher.match(finished((1, 1, 2.0, 3.0)))
 
     assert first.transfer_s.tolist() == []
     assert second.transfer_s.tolist() == [1.0]  # the last to arrive waited for nobody: 3 - 2
@@ -47,11 +45,49 @@ def test_operations_match_in_any_order_of_arrival(order: list[int], cut: int) ->
     rows = [(rank, seq, float(seq), seq + 0.5 + rank) for seq in (1, 2, 3) for rank in (0, 1)]
     shuffled = [rows[at] for at in order]
     matcher = Matcher(layout_of(PAIR))
-    clocks = started(np.zeros(2))
 
-    found = [matcher.match(finished(*part), clocks) for part in (shuffled[:cut], shuffled[cut:]) if part]
+    found = [matcher.match(finished(*part)) for part in (shuffled[:cut], shuffled[cut:]) if part]
 
     assert sorted(np.concatenate([each.transfer_s for each in found]).tolist()) == [0.5, 0.5, 0.5]
+
+
+SENDS = TrainingJob(tensor=1, data=1, pipeline=2, gpus_per_node=1, world=False)
+
+
+def sent(matcher: Matcher, layout: Layout, seq: int, sender: int, took_s: float, ahead_s: float) -> float:
+    """Measured time of a send that took so long, after its receiver had waited for 2 s. ahead_s: clock of rank 1."""
+    path = layout.pair_paths(np.array([sender]), np.array([1 - sender])).repeat(2)
+    rank, index = np.array([sender, 1 - sender]), np.array([0, 1])
+    enter_s = np.array([10.0, 8.0]) + ahead_s * rank
+    exit_s = np.array([10.0, 10.0 + took_s]) + ahead_s * rank
+    number, none = np.array([seq, seq]), np.zeros(2, np.int64)
+    (transfer_s,) = matcher.match(Finished(path, number, index, rank, none, enter_s, exit_s)).transfer_s.tolist()
+    return float(transfer_s)
+
+
+@given(st.floats(-0.5, 0.5), st.floats(0.001, 0.2), st.floats(0.001, 0.2))
+def test_sends_both_ways_tell_the_clocks_of_a_pair_apart(ahead_s: float, on_s: float, back_s: float) -> None:
+    layout = layout_of(SENDS)
+    matcher = Matcher(layout)
+
+    before_s = [sent(matcher, layout, 1, sender, took, ahead_s) for sender, took in ((0, on_s), (1, back_s))]
+    matcher.align()
+    after_s = [sent(matcher, layout, 2, sender, took, ahead_s) for sender, took in ((0, on_s), (1, back_s))]
+
+    # A clock's lead is added to one way and taken from the other; aligned, both show their mean.
+    assert before_s == pytest.approx([on_s + ahead_s, back_s - ahead_s])
+    assert after_s == pytest.approx([(on_s + back_s) / 2] * 2)
+
+
+def test_sends_that_contradict_each_other_align_no_clocks() -> None:
+    layout = layout_of(SENDS)
+    matcher = Matcher(layout)
+
+    sent(matcher, layout, 1, 0, 0.1, ahead_s=0.0)
+    sent(matcher, layout, 1, 1, 0.1, ahead_s=0.4)  # stepped in between: it arrives 0.3 s before it was sent
+    matcher.align()
+
+    assert sent(matcher, layout, 2, 0, 0.1, ahead_s=0.0) == pytest.approx(0.1)
 
 
 def test_noise_alone_stands_out_in_no_window() -> None:
@@ -109,7 +145,7 @@ def test_a_rank_that_is_slower_than_its_uneven_replica_in_each_step_is_slow() ->
     assert slow_by(added_s) == [int(replica[3])]
 
 
-def waiting_for_rank_1(seq: int, for_s: float) -> waits.Absent | waits.Stuck | waits.Order | None:
+def waiting_for_rank_1(seq: int, for_s: float) -> waits.Absent | waits.Stuck | waits.Differs | None:
     """What is found when rank 0 of two waits in its group's operation and rank 1, whose heart beats, does not come."""
     layout = layout_of(PAIR)
     pulse = Pulse(layout)
@@ -117,7 +153,7 @@ def waiting_for_rank_1(seq: int, for_s: float) -> waits.Absent | waits.Stuck | w
     rows["kind"] = [Kind.BEAT, Kind.IN_FLIGHT, Kind.BEAT]
     rows["seq"][1], rows["for_ns"] = seq, for_s * 1e9
     rank, none = np.array([0, 0, 1]), np.zeros(3, np.int64)
-    pulse.beat(rows, rank, none, rank, np.array([0, seq, 0]), np.full(3, 500.0), 500.0)
+    pulse.beat(rows, rank, none, rank, np.array([0, seq, 0]), 500.0)
     return waits.stands_still(pulse, layout, 500.0)
 
 
@@ -130,17 +166,17 @@ def test_a_rank_that_is_late_to_a_groups_first_operations_hangs_no_job_yet() -> 
 
 
 @pytest.mark.parametrize(
-    ("mine", "theirs", "is_size"),
+    ("mine", "theirs", "what"),
     [
-        ((Op.ALL_REDUCE, 161), (Op.BROADCAST, 161), False),
-        ((Op.ALL_REDUCE, 161), (Op.ALL_REDUCE, 77), True),
+        ((Op.ALL_REDUCE, 161), (Op.BROADCAST, 161), "operation"),
+        ((Op.ALL_REDUCE, 161), (Op.ALL_REDUCE, 77), "size"),
         ((Op.ALL_REDUCE, 161), (Op.ALL_REDUCE, 161), None),
         ((Op.ALL_TO_ALL, 161), (Op.ALL_TO_ALL, 77), None),  # what each rank sends may differ
         ((Op.SEND, 161), (Op.RECEIVE, 161), None),  # two ends of one operation
     ],
 )
 def test_calls_that_differ_under_one_number_are_no_hang_of_their_group(
-    mine: tuple[Op, int], theirs: tuple[Op, int], *, is_size: bool | None
+    mine: tuple[Op, int], theirs: tuple[Op, int], *, what: str | None
 ) -> None:
     layout = layout_of(PAIR)
     pulse = Pulse(layout)
@@ -150,7 +186,7 @@ def test_calls_that_differ_under_one_number_are_no_hang_of_their_group(
     rows["for_ns"] = 20_000_000_000
     rank, none = np.array([0, 0, 1, 1]), np.zeros(4, np.int64)
     pulse.entered[:] = 1000
-    pulse.beat(rows, rank, none, rank, np.full(4, 1001), np.full(4, 500.0), 480.0)
+    pulse.beat(rows, rank, none, rank, np.full(4, 1001), 480.0)
     found = waits.stands_still(pulse, layout, 480.5)
 
-    assert (found.is_size if isinstance(found, waits.Differs) else None) is is_size
+    assert (found.what if isinstance(found, waits.Differs) else None) == what

@@ -7,7 +7,6 @@ import pytest
 
 from health.analysis import matching
 from health.analysis.matching import Finished, Matcher, most_pending
-from health.clocks import started
 from health.records.layout import layout_from
 from health.stream import Analyser
 from tests.rigs.health.cases import case
@@ -41,7 +40,7 @@ def test_records_whose_operations_never_end_are_dropped_beyond_a_bound(monkeypat
     nothing, seq = np.zeros(count, np.int64), np.arange(count)
     alone = Finished(nothing, seq, nothing, nothing, seq, np.zeros(count), np.ones(count))
 
-    matcher.match(alone, started(np.zeros(2)))
+    matcher.match(alone)
 
     assert matcher.dropped == 50
     assert matcher.pending_bytes == 100 * 100

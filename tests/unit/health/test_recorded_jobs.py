@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from health.records.frames import decoded
 from health.records.layout import layout_from
 from health.stream import Analyser
 from health.verdicts.verdict import Part, Syndrome
@@ -22,10 +23,10 @@ RIGHT = {
 @pytest.mark.parametrize("name", RIGHT)
 def test_the_faulty_rank_or_nic_of_a_recorded_job_is_named_within_five_seconds(public_data: Path, name: str) -> None:
     job = recording(public_data / "health" / name)
-    layout = layout_from(job.transcript.introductions, node=np.arange(job.ranks), nic=np.arange(job.ranks))
+    layout = layout_from(decoded(job.introductions), node=np.arange(job.ranks), nic=np.arange(job.ranks))
     analyser = Analyser(layout)
     blamed = []
-    for now_s, frames in job.transcript.ticks():
+    for now_s, frames in job.ticks:
         analyser.take(frames, now_s)
         blamed += [verdict for verdict in analyser.judge(now_s) if verdict.blames]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from health.analysis.waits import Lost
-from health.stream import REPEAT_S, Analyser, Options
+from health.stream import REPEAT_S, Analyser
 from health.verdicts.stopped import on_death
 from health.verdicts.verdict import SLOW, Cause, Fact, FactKind, Part, Syndrome
 from tests.rigs.health.cases import Case, case
@@ -67,7 +67,7 @@ def test_a_rank_under_our_own_power_cap_is_blamed_only_where_the_cap_is_unknown(
     capped = drawn(DisturbanceKind.POWER_CAP, 9, ranks=32)
 
     assert blames(capped) == []
-    assert blames(capped, Options(limits=False)) != []
+    assert blames(capped, facts=()) != []
 
 
 def test_what_a_cap_does_not_explain_is_still_a_fault() -> None:

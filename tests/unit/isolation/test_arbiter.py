@@ -13,7 +13,6 @@ from isolation.state import (
     Asked,
     AskToShrink,
     Ended,
-    FeedsRunner,
     Freeze,
     Kill,
     KillAgent,
@@ -23,7 +22,6 @@ from isolation.state import (
     Refuse,
     SandboxEnded,
     SandboxStarted,
-    SetCpuWeight,
     SetLease,
     Thaw,
     Used,
@@ -190,9 +188,11 @@ def later(state: ArbiterState, *, from_s: float, until_s: float, settings: Setti
     return actions
 
 
-def test_the_ladder_goes_from_slowing_to_freezing_to_asking_to_killing_the_call() -> None:
-    assert later(shortage(), from_s=2.1, until_s=10.0) == [
-        Freeze("l", "HIGHER_PRIORITY_NEEDS_MEMORY"),
+def test_the_ladder_goes_from_freezing_to_asking_to_killing_the_call() -> None:
+    state = shortage()
+    assert state.calls["l"].frozen == "HIGHER_PRIORITY_NEEDS_MEMORY"
+
+    assert later(state, from_s=2.1, until_s=10.0) == [
         AskToShrink("low", "HIGHER_PRIORITY_NEEDS_MEMORY"),
         Kill("l", "HIGHER_PRIORITY_NEEDS_MEMORY"),
     ]
@@ -201,7 +201,7 @@ def test_the_ladder_goes_from_slowing_to_freezing_to_asking_to_killing_the_call(
 def test_frozen_memory_is_reclaimed_where_there_is_swap() -> None:
     actions = later(shortage(), from_s=2.1, until_s=10.0, settings=replace(WHOLE, swap=True))
 
-    assert [type(action) for action in actions] == [Freeze, Reclaim, AskToShrink, Kill]
+    assert [type(action) for action in actions] == [Reclaim, AskToShrink, Kill]
 
 
 def test_the_outranked_call_goes_on_when_the_shortage_passes() -> None:
@@ -213,7 +213,6 @@ def test_the_outranked_call_goes_on_when_the_shortage_passes() -> None:
     state, actions = step(state, [Withdrawn("h")], 2.3, WHOLE)
 
     assert Thaw("l", "FITS") in actions
-    assert SetCpuWeight("l", 100, "FITS") in actions
 
 
 def test_what_a_call_does_not_use_is_taken_first() -> None:
@@ -257,14 +256,6 @@ def test_a_call_frozen_for_too_long_is_killed() -> None:
     _, actions = step(state, [], 61.0, SETTINGS)
 
     assert Kill("b", "FROZEN_TOO_LONG") in actions
-
-
-def test_a_frozen_call_that_holds_a_pipe_of_a_running_one_waits_for_seconds_only() -> None:
-    state, _ = step(braked(), [FeedsRunner("b", feeds=True)], 1.1, SETTINGS)
-
-    _, actions = step(state, [], 3.0, SETTINGS)
-
-    assert Kill("b", "RUNNER_WAITS_FOR_FROZEN_CALL") in actions
 
 
 def test_a_growing_agent_outranks_tool_calls_of_every_priority() -> None:

@@ -14,7 +14,6 @@ FULL = HostFacts(
     controllers=("cpu", "io", "memory", "pids"),
     is_writable=True,
     kernel="Linux version 6.12.107",
-    has_pressure=True,
     has_kill=True,
 )
 
@@ -23,7 +22,6 @@ FULL = HostFacts(
     ("facts", "level", "why"),
     [
         (FULL, "full", "cgroup v2"),
-        (replace(FULL, has_pressure=False), "full", "no pressure information"),
         (replace(FULL, is_writable=False), "observe", "read-only"),
         (replace(FULL, controllers=("memory",)), "observe", "pids, cpu"),
         (replace(FULL, has_kill=False), "observe", "5.14"),

@@ -1,21 +1,20 @@
 """Device process: a driver that hangs never blocks the agent; every call ends in time, and later ones work."""
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
 from nodeagent.device_process import REST_S, DeviceProcess
 from power.devices.backend import BROKEN, LOST, REFUSED, SILENT, DeviceError, DeviceReading
 from tests.clock import HandClock
+from tests.unit.nodeagent.fake_device_process import AGE_S, FaultyDevices
 
 
 @contextmanager
 def node(how: str = "", clock: HandClock | None = None) -> Iterator[DeviceProcess]:
-    process = DeviceProcess(
-        (sys.executable, "-m", "tests.unit.nodeagent.fake_device_process", how), clock or HandClock(50.0), call_s=0.3
-    )
+    process = DeviceProcess(partial(FaultyDevices, how), clock or HandClock(50.0), call_s=0.3)
     try:
         yield process
     finally:
@@ -39,7 +38,8 @@ def test_calls_and_errors_cross_the_border_whole() -> None:
     assert enforced_w == 350.0
     reading, lost = found["g"], found["lost"]
     assert isinstance(reading, DeviceReading)
-    assert (reading.limit_w, reading.at_s) == (350.0, 47.0)  # heard at 50 s, 3 s old
+    assert reading.limit_w == 350.0
+    assert reading.at_s == pytest.approx(50.0 - AGE_S, abs=0.2)  # heard at 50 s, 3 s old
     assert isinstance(lost, DeviceError)
     assert lost.code == LOST
     assert refusal == REFUSED
@@ -69,8 +69,7 @@ def test_whatever_a_library_raises_is_an_answer() -> None:
 def test_a_process_whose_readings_keep_failing_is_replaced_ever_more_rarely() -> None:
     """A library knows only the devices and the driver of its start: after a reset both are new."""
     clock = HandClock(0.0)
-    command = (sys.executable, "-m", "tests.unit.nodeagent.fake_device_process")
-    process = DeviceProcess(command, clock, renews=True)
+    process = DeviceProcess(FaultyDevices, clock, renews=True)
     try:
         replaced = []
         for now_s in range(0, 400, 20):

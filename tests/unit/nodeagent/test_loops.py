@@ -12,7 +12,8 @@ from structlog.testing import capture_logs
 from nodeagent.bmc import MeterReading, NodeMeter
 from nodeagent.health.feed import HealthFeed
 from nodeagent.loops import FAILED, Turns, kept_up
-from nodeagent.out_of_band import BmcPacing, OutOfBand
+from nodeagent.out_of_band import OutOfBand
+from nodeagent.settings import RedfishSettings
 from power.devices.backend import DeviceReading
 from tests.clock import HandClock
 from tests.until import comes_true
@@ -102,18 +103,18 @@ def test_the_reader_of_the_meter_outlives_an_answer_that_breaks_its_decoder() ->
             return super().wait(0.001)
 
     meter = NodeMeter(read_w, HandClock(), Random(1), look_s=0.0)  # noqa: S311
-    meter._stop = AtOnce()
+    meter.loop._stop = AtOnce()
     with capture_logs():
-        meter.start()
+        meter.loop.start()
         assert comes_true(lambda: isinstance(meter.reading, MeterReading), within_s=10)
-    meter.close()
+    meter.loop.close()
 
     assert FAILED["meter"] == 2
 
 
 def test_the_reader_of_a_bmc_outlives_any_error_of_its_back_end() -> None:
     behind = Scripted(fails=3)
-    devices = OutOfBand(behind, HandClock(), Random(1), BmcPacing(look_s=0.001))  # noqa: S311
+    devices = OutOfBand(behind, HandClock(), Random(1), RedfishSettings(host="bmc", look_s=0.001))  # noqa: S311
     with capture_logs():
         devices.start()
         assert behind.worked.wait(10)
@@ -125,7 +126,7 @@ def test_the_reader_of_a_bmc_outlives_any_error_of_its_back_end() -> None:
 def test_an_odd_answer_to_a_limit_is_the_devices_error_and_the_limit_may_be_in_force() -> None:
     behind = Scripted(fails=0)
     clock = HandClock()
-    devices = OutOfBand(behind, clock, Random(1), BmcPacing())  # noqa: S311
+    devices = OutOfBand(behind, clock, Random(1), RedfishSettings(host="bmc"))  # noqa: S311
     devices.poll()
     devices.set_limit("u", 500.0)
     behind.left = 1

@@ -4,22 +4,29 @@ from random import Random
 
 import pytest
 
-from nodeagent.out_of_band import BmcPacing, OutOfBand
+from nodeagent.out_of_band import OutOfBand
+from nodeagent.settings import RedfishSettings
 from power.devices.backend import REFUSED, SILENT, DeviceError, DeviceReading
 from power.devices.redfish import Redfish
 from tests.clock import HandClock
 from tests.unit.power.devices.fake_bmc import FakeBmc
 
-EXACT = BmcPacing(look_s=5.0, rest_s=10.0, settles_s=40.0, jitter_share=0.0)
+BMC = RedfishSettings(host="bmc", look_s=5.0, rest_s=10.0, settles_s=40.0)
+
+
+class Exact(Random):
+    """No pause is longer than it need be."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return a
 
 
 class Far:
     """Devices behind a BMC whose threads are the test's own steps."""
 
-    def __init__(self, pacing: BmcPacing = EXACT) -> None:
+    def __init__(self, pacing: RedfishSettings = BMC) -> None:
         self.bmc, self.clock = FakeBmc(), HandClock(100.0)
-        chance = Random(1)  # noqa: S311 - spreads requests
-        self.band = OutOfBand(Redfish(self.bmc, self.clock), self.clock, chance, pacing)
+        self.band = OutOfBand(Redfish(self.bmc, self.clock), self.clock, Exact(), pacing)
         self.band.discover()
 
     def limit_w(self, uuid: str = "uuid-GPU_0") -> float | None:
@@ -77,7 +84,7 @@ def test_a_higher_limit_counts_from_the_moment_it_is_on_its_way() -> None:
 
 def test_a_limit_that_was_refused_may_be_at_work_all_the_same() -> None:
     """The answer was lost, or the BMC took it and failed afterwards."""
-    far = Far(BmcPacing(look_s=60.0, jitter_share=0.0))
+    far = Far(RedfishSettings(host="bmc", look_s=60.0))
     far.bmc.limits_w["GPU_0"] = 300.0
     far.passes(5.0)
     far.passes(50.0)
@@ -168,7 +175,7 @@ def test_two_nodes_do_not_knock_at_the_same_moment() -> None:
     rests = []
     for seed in (1, 2):
         clock, bmc = HandClock(100.0), FakeBmc()
-        band = OutOfBand(Redfish(bmc, clock), clock, Random(seed), BmcPacing())  # noqa: S311 - spreads requests
+        band = OutOfBand(Redfish(bmc, clock), clock, Random(seed), BMC)  # noqa: S311 - spreads requests
         band.discover()
         band.set_limit("uuid-GPU_0", 400.0)
         band.send_due()

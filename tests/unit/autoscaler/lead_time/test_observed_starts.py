@@ -1,19 +1,19 @@
 import numpy as np
 import pytest
 
-from autoscaler.lead_time import LeadTimeModel, ObservedStarts, lead_time_of
+from autoscaler.lead_time import LeadTimeModel, lead_time_of
 
 UNASSUMING = LeadTimeModel(assumed_s=(100.0,), assumed_weight=1e-9)
 
 
 def test_without_starts_it_is_the_assumption() -> None:
-    lead = ObservedStarts().lead_time()
+    lead = lead_time_of((), ())
     assert lead.samples == 0
     assert np.mean(lead.points_s) == pytest.approx(np.mean(LeadTimeModel().assumed_s))
 
 
 def test_many_starts_outweigh_the_assumption() -> None:
-    lead = ObservedStarts().plus([600.0] * 100).lead_time()
+    lead = lead_time_of([600.0] * 100, ())
     assert lead.samples == 100
     assert np.quantile(lead.points_s, 0.1) == pytest.approx(600.0)
 
@@ -45,12 +45,6 @@ def test_pending_starts_are_spread_over_what_longer_ones_took() -> None:
     assert np.mean(points_s == 500.0) == pytest.approx(0.375, abs=0.05)
 
 
-def test_gpu_types_are_learned_apart() -> None:
-    starts = ObservedStarts().plus([60.0] * 50, "L4").plus([900.0] * 50, "H100")
-    assert np.median(starts.lead_time(gpu_type="L4").points_s) == 60.0
-    assert np.median(starts.lead_time(gpu_type="H100").points_s) == 900.0
-
-
-def test_old_starts_are_forgotten_and_impossible_ones_never_counted() -> None:
-    starts = ObservedStarts().plus([float("nan"), -5.0, float("inf")]).plus([10.0] * 500).plus([50.0] * 200)
-    assert starts.by_type[""].took_s == (50.0,) * 200
+def test_old_starts_are_forgotten() -> None:
+    starts = [10.0] * 500 + [50.0] * 200
+    assert lead_time_of(starts, (), UNASSUMING) == lead_time_of([50.0] * 200, (), UNASSUMING)

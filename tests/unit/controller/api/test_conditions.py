@@ -1,6 +1,7 @@
 """Conditions: status, reason and transition time, as `kubectl wait` reads them."""
 
-from controller.api.conditions import LONGEST_MESSAGE, READY, Condition, condition_of, holds, set_condition
+from cluster.plans import Reason
+from controller.api.conditions import LONGEST_MESSAGE, READY, Claim, Condition, condition_of, conditions_after
 
 NOON_S = 1_772_366_400.0  # 2026-03-01T12:00:00Z
 
@@ -8,7 +9,8 @@ NOON_S = 1_772_366_400.0  # 2026-03-01T12:00:00Z
 def ready(status: str = "True", *, at_s: float = NOON_S, since: tuple[Condition, ...] = ()) -> tuple[Condition, ...]:
     match status:
         case "True" | "False" | "Unknown":
-            return set_condition(since, READY, status, "Because", "so it is", generation=3, at_s=at_s)
+            claim: Claim = (READY, status, Reason("Because", "so it is"))
+            return conditions_after(since, [claim], generation=3, at_s=at_s)
     raise AssertionError(status)
 
 
@@ -38,13 +40,13 @@ def test_a_condition_that_turns_moves_its_time() -> None:
 
 
 def test_another_reason_for_the_same_status_does_not_move_the_time() -> None:
-    (said,) = set_condition(ready(), READY, "True", "Other", generation=4, at_s=NOON_S + 60)
+    (said,) = conditions_after(ready(), [(READY, "True", Reason("Other", ""))], generation=4, at_s=NOON_S + 60)
 
     assert (said.reason, said.observed_generation, said.last_transition_time) == ("Other", 4, NOON_S)
 
 
 def test_the_other_conditions_stay_as_they_are_and_in_their_order() -> None:
-    both = set_condition(ready(), "Planned", "True", "Because", generation=3, at_s=NOON_S)
+    both = conditions_after(ready(), [("Planned", "True", Reason("Because", ""))], generation=3, at_s=NOON_S)
 
     turned = ready("False", at_s=NOON_S + 60, since=both)
 
@@ -52,15 +54,8 @@ def test_the_other_conditions_stay_as_they_are_and_in_their_order() -> None:
     assert condition_of(turned, "Planned") == condition_of(both, "Planned")
 
 
-def test_what_was_said_of_an_older_generation_does_not_hold_of_this_one() -> None:
-    assert holds(ready(), READY, generation=3)
-    assert not holds(ready(), READY, generation=4)
-    assert not holds(ready("Unknown"), READY, generation=3)
-    assert not holds((), READY, generation=0)
-
-
 def test_a_message_too_long_for_the_api_server_is_cut() -> None:
-    (said,) = set_condition((), READY, "True", "Because", "x" * 40_000, generation=1, at_s=NOON_S)
+    (said,) = conditions_after((), [(READY, "True", Reason("Because", "x" * 40_000))], generation=1, at_s=NOON_S)
 
     assert len(said.message) == LONGEST_MESSAGE
     assert said.message.endswith("x…")

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
+from cluster.actions import Bind
 from cluster.errors import ActionError
 from controller.api.structs import GeneratedClaim, Node, Pod, PodStatus
 from controller.dra.objects import MAX_RESERVATIONS, ResourceClaim
@@ -267,7 +268,7 @@ def test_a_claim_gets_exactly_the_chosen_devices_under_preconditions() -> None:
     known = book(node("a"), slice_on("a", devices(12)), wants, pod("p", "c"))
     known.settle()
 
-    mark, allocate = known.writes(seen("p"), "a", (10, 2), STAMP)
+    mark, allocate = known.allocate(seen("p"), Bind("ns/p", "a", (10, 2)), STAMP)
 
     assert mark.body is not None
     assert allocate.body is not None
@@ -287,7 +288,7 @@ def test_a_pod_that_joins_a_shared_claim_is_added_to_its_reservations() -> None:
     known = book(node("a"), slice_on("a", devices(8)), held, pod("p", "c", on="a"), pod("q", "c"))
     known.settle()
 
-    mark, reserve = known.writes(seen("q"), "a", (), STAMP)
+    mark, reserve = known.allocate(seen("q"), Bind("ns/q", "a", ()), STAMP)
 
     assert mark.body is not None
     assert reserve.body is not None
@@ -304,7 +305,7 @@ def test_devices_that_are_held_or_not_there_or_too_few_or_too_many_are_not_alloc
     known.settle()
 
     with pytest.raises(ActionError):
-        known.writes(seen("p"), "a", numbers, STAMP)
+        known.allocate(seen("p"), Bind("ns/p", "a", numbers), STAMP)
 
 
 def test_a_pod_of_the_same_name_made_since_is_not_allocated_for() -> None:
@@ -312,7 +313,7 @@ def test_a_pod_of_the_same_name_made_since_is_not_allocated_for() -> None:
     known.settle()
 
     with pytest.raises(ActionError):
-        known.writes(SeenPod("ns/p", "another", "9", has_claims=True), "a", (0,), STAMP)
+        known.allocate(SeenPod("ns/p", "another", "9", has_claims=True), Bind("ns/p", "a", (0,)), STAMP)
 
 
 def test_nodes_of_other_pools_stay_as_they_are() -> None:
@@ -363,14 +364,14 @@ def test_a_claim_that_is_allocated_on_another_node_is_not_allocated_again() -> N
     known.settle()
 
     with pytest.raises(ActionError, match="is allocated on b"):
-        known.writes(seen("p"), "a", (), STAMP)
+        known.allocate(seen("p"), Bind("ns/p", "a", ()), STAMP)
 
 
 def test_devices_of_a_pods_first_claim_are_not_given_to_its_second() -> None:
     known = book(node("a"), slice_on("a", devices(8)), claim("c"), claim("d"), pod("p", "c", "d"))
     known.settle()
 
-    writes = known.writes(seen("p"), "a", (2, 5), STAMP)
+    writes = known.allocate(seen("p"), Bind("ns/p", "a", (2, 5)), STAMP)
     given = [
         each["device"]
         for write in writes
@@ -380,7 +381,7 @@ def test_devices_of_a_pods_first_claim_are_not_given_to_its_second() -> None:
 
     assert given == ["gpu-2", "gpu-5"]
     with pytest.raises(ActionError, match="holds it already"):
-        known.writes(seen("p"), "a", (3, 3), STAMP)
+        known.allocate(seen("p"), Bind("ns/p", "a", (3, 3)), STAMP)
 
 
 def test_a_pod_waits_while_its_claim_is_being_deleted() -> None:
@@ -398,7 +399,7 @@ def test_a_withheld_device_is_not_allocated_even_when_a_plan_chose_it() -> None:
     known.settle()
 
     with pytest.raises(ActionError, match="tainted"):
-        known.writes(seen("p"), "a", (1,), STAMP)
+        known.allocate(seen("p"), Bind("ns/p", "a", (1,)), STAMP)
 
 
 @pytest.mark.parametrize("more", [0, 1])
@@ -410,9 +411,9 @@ def test_a_claim_serves_as_many_pods_as_kubernetes_allows_and_no_more(more: int)
 
     if more:
         with pytest.raises(ActionError, match="the maximum"):
-            known.writes(seen("late"), "a", (), STAMP)
+            known.allocate(seen("late"), Bind("ns/late", "a", ()), STAMP)
     else:
-        _, reserve = known.writes(seen("late"), "a", (), STAMP)
+        _, reserve = known.allocate(seen("late"), Bind("ns/late", "a", ()), STAMP)
         assert reserve.body is not None
         assert len(reserve.body["status"]["reservedFor"]) == MAX_RESERVATIONS == 256
 
@@ -424,8 +425,8 @@ def test_a_device_that_does_not_satisfy_its_request_is_not_allocated() -> None:
     known.settle()
 
     with pytest.raises(ActionError, match="does not satisfy"):
-        known.writes(seen("p"), "a", (1,), STAMP)
-    assert known.writes(seen("p"), "a", (0,), STAMP)
+        known.allocate(seen("p"), Bind("ns/p", "a", (1,)), STAMP)
+    assert known.allocate(seen("p"), Bind("ns/p", "a", (0,)), STAMP)
 
 
 @pytest.mark.parametrize("memory", ["8Ei", "-1"])

@@ -51,7 +51,7 @@ def test_a_group_whose_object_nests_too_deep_is_read_as_far_as_anything_is_read(
         "metadata": {"name": "train"},
         "spec": {"replicatedJobs": [job]},
     }
-    sets = next(cache for kind, cache in live.caches.groups.items() if kind.called == "JobSet")
+    sets = next(cache for cache in live.caches.groups if cache.resource.part == "JobSet")
 
     sets.take_page(with_levels(listed([as_stored(written)]), levels), live.clock.now_s, is_first=True)
     member = pod("train-a-0")

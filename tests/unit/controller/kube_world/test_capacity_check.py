@@ -4,23 +4,27 @@ import pytest
 
 from cluster.actions import Action, Bind, Evict, Scale
 from cluster.errors import ActionError
-from controller.kube_world.world import HANDLERS, CapacityAccount
+from cluster.occupancy import Occupancy
+from controller.kube_world.world import HANDLERS
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import of_types
 
 
-def account() -> CapacityAccount:
-    return CapacityAccount(
+def check(seats: Occupancy, action: Action) -> None:
+    HANDLERS[type(action)].check(seats, action)
+
+
+def seats() -> Occupancy:
+    return Occupancy(
         world(
             [node("a", gpus=2, cpu_milli=8000), node("closed", gpus=8, schedulable=False)],
             [pod("runs", gpus=1, on="a", devices=(0,)), pod("waits", gpus=1), pod("also", gpus=1), pod("wide", gpus=2)],
-        ),
-        HANDLERS,
+        )
     )
 
 
 def test_a_bind_that_fits_is_let_through() -> None:
-    account().check(Bind("waits", "a", (1,)))
+    check(seats(), Bind("waits", "a", (1,)))
 
 
 @pytest.mark.parametrize(
@@ -42,21 +46,21 @@ def test_a_bind_that_fits_is_let_through() -> None:
 )
 def test_what_cannot_be_is_refused_in_words(action: Action, why: str) -> None:
     with pytest.raises(ActionError, match=why):
-        account().check(action)
+        check(seats(), action)
 
 
 def test_what_was_charged_in_this_batch_counts() -> None:
-    books = account()
-    books.charge(Bind("waits", "a", (1,)))
+    taken = seats()
+    taken.place("waits", "a", (1,))
 
     with pytest.raises(ActionError, match="device 1 is still held"):
-        books.check(Bind("also", "a", (1,)))
+        check(taken, Bind("also", "a", (1,)))
 
 
 def test_cpu_is_counted_too() -> None:
     seen = world([node("a", cpu_milli=1500)], [pod("first", cpu_milli=1000), pod("second", cpu_milli=1000)])
-    books = CapacityAccount(seen, HANDLERS)
-    books.charge(Bind("first", "a"))
+    taken = Occupancy(seen)
+    taken.place("first", "a", ())
 
     with pytest.raises(ActionError, match="CPU or memory"):
-        books.check(Bind("second", "a"))
+        check(taken, Bind("second", "a"))

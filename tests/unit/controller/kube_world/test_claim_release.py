@@ -54,7 +54,7 @@ def test_another_claim_of_the_same_name_has_the_whole_time() -> None:
 def test_a_release_is_written_under_preconditions() -> None:
     known = dra.book(dra.claim("c", on=("a", ("gpu-0",)), reserved_for=["p"], epoch="4"), dra.pod("p", "c"))
 
-    mark, status = known.release_writes("ns/c", 5)
+    mark, status = known.deallocate("ns/c", 5)
 
     assert mark.body == {
         "metadata": {"uid": "uid-c", "resourceVersion": "7", "annotations": {"tonnage.dev/epoch": "5"}}
@@ -66,7 +66,7 @@ def test_a_release_is_written_under_preconditions() -> None:
 
 def test_a_claim_that_is_not_half_made_any_more_is_not_released() -> None:
     with pytest.raises(ActionError, match="it is gone"):
-        dra.book().release_writes("ns/c", 5)
+        dra.book().deallocate("ns/c", 5)
 
 
 def test_the_world_refuses_a_release_whose_claim_is_not_idle() -> None:

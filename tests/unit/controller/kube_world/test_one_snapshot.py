@@ -3,13 +3,13 @@
 from cluster.actions import Bind
 from cluster.plans import Phase, Plan, Reason, Step
 from cluster.snapshot import Snapshot
+from controller.api.gpu_type import KIND as GPU_TYPE
 from controller.api.labels import PLACED_AT_ANNOTATION
 from controller.api.notation import rfc3339
 from controller.cycle import run_cycle
 from controller.guard import Limits
 from controller.kube.cache import Cache
 from controller.kube_world.cached_view import DEPLOYMENTS, CachedView
-from controller.snapshot.scalers import OwnReads
 from tests.builders.live_cluster import LiveCluster
 from tests.builders.manifests import gpu_type, node, pod
 from tests.unit.controller.kube.fake_cluster_view import kubernetes
@@ -21,11 +21,13 @@ class Counted:
 
     def __init__(self) -> None:
         self.built = 0
-        self.live = LiveCluster([gpu_type(), node(), pod("waits", 1, schedulerName="tonnage")], facts=(self.count,))
+        self.live = LiveCluster(
+            [gpu_type(), node(), pod("waits", 1, schedulerName="tonnage")], facts=((GPU_TYPE, self.count),)
+        )
         self.writer = FakeWriter()
         self.world = kubernetes(CachedView(self.live.observer, Cache(DEPLOYMENTS)), self.writer, self.live.clock)
 
-    def count(self, snapshot: Snapshot, _: OwnReads) -> Snapshot:
+    def count(self, snapshot: Snapshot, _: object) -> Snapshot:
         self.built += 1
         return snapshot
 

@@ -57,7 +57,7 @@ def test_a_metrics_name_says_its_unit_and_its_kind(metric: Metric) -> None:
 
 def test_the_endpoint_answers_with_the_metrics_while_it_is_open() -> None:
     meter = Meter()
-    meter.publish([Sample("tonnage_gpus", ("A100", "free"), 1.0)])
+    meter.publish("cycle", [Sample("tonnage_gpus", ("A100", "free"), 1.0)])
 
     with metrics_endpoint(meter, "127.0.0.1", 0) as port, urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
         text = answer.read().decode()

@@ -1,7 +1,6 @@
 """Statuses of our own objects: an error in an object is in its status, and an unchanged status costs no write."""
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -11,7 +10,10 @@ from cluster.errors import Mistake
 from cluster.plans import Plan
 from controller.api.kinds import OWN_KINDS
 from controller.api.structs import OwnObject
-from controller.report.own_statuses import GangFacts, Settled, own_status_jobs, reports_on
+from controller.kube.sender import WriteJob
+from controller.objects.own_objects import by_object
+from controller.ports import Outcome
+from controller.report.own_statuses import GangFacts, ObjectFacts, Settled, StatusReports, status_jobs
 from tests.builders.crd_cases import FULL, having
 from tests.builders.live_cluster import LiveCluster
 from tests.builders.manifests import gang, gpu_type, node, pod, profile
@@ -28,9 +30,9 @@ def stored(kind: str, **status: object) -> OwnObject:
     return msgspec.json.decode(json.dumps(obj), type=OwnObject)
 
 
-def told(kind: str, name: str, obj: OwnObject, *mistakes: Mistake, gangs: Any = None) -> list[Any]:
-    jobs = own_status_jobs([(BY_NAME[kind], {name: obj})], mistakes, gangs or {}, NOON_S)
-    return [job.write for job in jobs]
+def told(kind: str, name: str, obj: OwnObject, *mistakes: Mistake, gang: GangFacts | None = None) -> list[Any]:
+    facts = ObjectFacts(by_object(mistakes).get(f"{kind}/{name}", ()), gang=gang)
+    return [job.write for job in status_jobs([(BY_NAME[kind], name, obj, facts)], NOON_S, {})]
 
 
 def conditions(write: Any) -> dict[str, tuple[str, str]]:
@@ -74,7 +76,7 @@ def test_a_service_is_told_of_its_mistakes_and_keeps_the_rest_of_its_status() ->
 
 
 def test_a_gang_says_how_it_stands() -> None:
-    (write,) = told("Gang", "ns/full", stored("Gang"), gangs={"ns/full": GangFacts(2, 2, placed=2, running=2)})
+    (write,) = told("Gang", "ns/full", stored("Gang"), gang=GangFacts(2, 2, placed=2, running=2))
 
     assert {kind: said for kind, (said, _) in conditions(write).items()} == {
         "Accepted": "True",
@@ -87,7 +89,7 @@ def test_a_gang_says_how_it_stands() -> None:
 
 def test_a_gang_that_changed_since_it_was_counted_is_told_of_in_the_next_cycle() -> None:
     """The full gang asks for 2 members; these facts are of the time when it asked for 5."""
-    (write,) = told("Gang", "ns/full", stored("Gang"), gangs={"ns/full": GangFacts(5)})
+    (write,) = told("Gang", "ns/full", stored("Gang"), gang=GangFacts(5))
 
     assert set(conditions(write)) == {"Accepted"}
 
@@ -112,9 +114,12 @@ def test_a_cluster_is_told_once_what_is_wrong_in_it_and_how_its_gangs_stand() ->
         pod("p1", 1, on="n1", labels=member),
     ]
     live = LiveCluster(objects)
-    reports = reports_on(live.observer, live.caches, lambda name: name == "default/p1")
+    reports = StatusReports(live.observer, live.caches, lambda name: name == "default/p1")
 
-    said = {job.about: job.write for job in reports(live.observer.observe(), Plan(), NOON_S)}
+    def jobs(at_s: float) -> list[WriteJob]:
+        return list(reports.jobs(live.observer.observe(), Plan(), Outcome(), {}, at_s))
+
+    said = {job.about: job.write for job in jobs(NOON_S)}
 
     assert {about: conditions(write)["Accepted"][0] for about, write in said.items()} == {
         "GPUType/a100": "True",
@@ -133,7 +138,7 @@ def test_a_cluster_is_told_once_what_is_wrong_in_it_and_how_its_gangs_stand() ->
         )
     )
 
-    assert list(reports(live.observer.observe(), Plan(), NOON_S + 60)) == []
+    assert jobs(NOON_S + 60) == []
 
 
 def _abouts(objects: list[Any]) -> list[str]:
@@ -144,20 +149,20 @@ def _abouts(objects: list[Any]) -> list[str]:
 def test_a_status_is_computed_again_only_when_something_changed() -> None:
     """One that cannot be computed is told of once, not in every cycle."""
     settled: Settled = {}
-    whole = {"ns/full": GangFacts(2, 2, placed=2, running=2)}
+    whole = GangFacts(2, 2, placed=2, running=2)
 
-    def cycle(obj: OwnObject, gangs: Mapping[str, GangFacts]) -> tuple[int, int]:
+    def cycle(obj: OwnObject, gang: GangFacts) -> tuple[int, int]:
         """(writes, statuses that could not be computed)."""
         with capture_logs() as lines:
-            jobs = own_status_jobs([(BY_NAME["Gang"], {"ns/full": obj})], (), gangs, NOON_S, settled=settled)
+            jobs = status_jobs([(BY_NAME["Gang"], "ns/full", obj, ObjectFacts(gang=gang))], NOON_S, settled)
             return len(list(jobs)), len(lines)
 
-    (write,) = told("Gang", "ns/full", stored("Gang"), gangs=whole)
+    (write,) = told("Gang", "ns/full", stored("Gang"), gang=whole)
     right, broken = stored("Gang", **write.body["status"]), msgspec.structs.replace(stored("Gang"), status=RAW_TEXT)
 
     assert [cycle(right, whole), cycle(right, whole)] == [(0, 0), (0, 0)]
-    assert cycle(right, {"ns/full": GangFacts(2, 2, placed=1, running=1)}) == (1, 0)
+    assert cycle(right, GangFacts(2, 2, placed=1, running=1)) == (1, 0)
     assert [cycle(broken, whole), cycle(broken, whole)] == [(0, 1), (0, 0)]
     assert cycle(right, whole) == (0, 0)
-    assert list(own_status_jobs([(BY_NAME["Gang"], {})], (), {}, NOON_S, settled=settled)) == []
+    assert list(status_jobs([], NOON_S, settled)) == []
     assert settled == {}

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from cluster.plans import Certificate, Reason, ServicePlan
-from controller.api.model_service import KIND, status_from
-from controller.ports import PLANNED_LOCALLY
-from controller.report.service_status import ServiceFacts, status_after
+from controller.api.model_service import KIND, ModelServiceStatus
+from controller.report.service_status import ServiceFacts, service_status_after
 from tests.builders.mix import of_types
 
 PLAN = ServicePlan("ns/chat", of_types({"a100": 2}), 6.0, None, Certificate(6.0, 5.0, "HiGHS", 0.1))
@@ -21,8 +20,8 @@ REFUSED = replace(PLAN, instances={}, refusal=Reason("NoProfile", "nobody measur
 
 def said(
     plan: ServicePlan = PLAN, facts: ServiceFacts = FACTS, before: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    return status_after(before or {}, plan, facts, 1_000_000.0)
+) -> Mapping[str, Any]:
+    return service_status_after(before or {}, plan, facts, 1_000_000.0)
 
 
 def condition(status: Mapping[str, Any], kind: str) -> tuple[str, str]:
@@ -60,7 +59,7 @@ def test_a_service_that_is_only_planned_tells_its_mix_and_not_whether_it_runs() 
     assert "replicas" not in status
     (shown,) = (each.path for each in KIND.columns if each.name == "Mix")
     assert shown == ".status.mix"
-    assert status_after(status, PLAN, facts, 2_000_000.0) == status
+    assert service_status_after(status, PLAN, facts, 2_000_000.0) == status
     assert said(REFUSED, facts, status)["mix"] == {"a100": 2}
 
 
@@ -77,7 +76,7 @@ def test_a_service_that_was_refused_keeps_its_cost_and_is_degraded_while_instanc
 
 
 def test_what_was_said_is_said_in_the_same_words() -> None:
-    assert status_after(said(), PLAN, FACTS, 2_000_000.0) == said()
+    assert service_status_after(said(), PLAN, FACTS, 2_000_000.0) == said()
 
 
 def test_a_proof_is_not_given_up_for_a_weaker_one() -> None:
@@ -97,17 +96,13 @@ def test_a_search_that_goes_on_writes_no_status_for_each_small_step_of_its_proof
 
 def test_the_time_of_scaling_moves_only_with_the_replicas() -> None:
     first = said()
-    same = status_after(first, PLAN, replace(FACTS, running={}), 2_000_000.0)
-    other = status_after(first, PLAN, replace(FACTS, asked=of_types({"a100": 3})), 2_000_000.0)
+    same = service_status_after(first, PLAN, replace(FACTS, running={}), 2_000_000.0)
+    other = service_status_after(first, PLAN, replace(FACTS, asked=of_types({"a100": 3})), 2_000_000.0)
 
-    assert (status_from(same).last_scale_time, status_from(other).last_scale_time) == (1_000_000.0, 2_000_000.0)
-
-
-def test_a_mix_that_was_found_without_the_brain_says_so() -> None:
-    note = Reason(PLANNED_LOCALLY, "planned by the local heuristic")
-    status = said(replace(PLAN, notes=(note,)))
-
-    assert condition(status, "Planned") == ("True", "MixFoundLocally")
+    assert (ModelServiceStatus.read(same).last_scale_time, ModelServiceStatus.read(other).last_scale_time) == (
+        1_000_000.0,
+        2_000_000.0,
+    )
 
 
 def test_a_service_scaled_to_zero_leaves_its_maps_out() -> None:
@@ -117,8 +112,8 @@ def test_a_service_scaled_to_zero_leaves_its_maps_out() -> None:
     assert not {"replicas", "running"} & set(none)
     assert (none["wantedInstances"], none["runningInstances"]) == (0, 0)
     assert (
-        status_from(
-            status_after(none, replace(PLAN, instances={}), replace(FACTS, asked={}, running={}), 2e6)
+        ModelServiceStatus.read(
+            service_status_after(none, replace(PLAN, instances={}), replace(FACTS, asked={}, running={}), 2e6)
         ).last_scale_time
         == 1e6
     )

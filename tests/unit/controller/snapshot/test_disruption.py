@@ -35,7 +35,7 @@ def test_a_budget_covers_the_running_pods_of_its_namespace_that_its_selector_sel
         pod("web-0", app="web"), pod("web-1", app="web"), pod("waits", node="", app="web"),
         pod("db-0", app="db"), pod("web-0", namespace="other", app="web"),
     ):  # fmt: skip
-        builder.put_pod(each)
+        builder.put_pod(each.name, each)
     builder.put_budget("ns/web", budget(selector={"matchLabels": {"app": "web"}}, disruptionsAllowed=1, **SEEN))
     known = builder.build(0.0).snapshot.budgets
 
@@ -47,14 +47,14 @@ def test_pods_that_come_and_go_and_change_their_labels_are_followed() -> None:
     selector = {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["db"]}]}
     builder.put_budget("ns/web", budget(selector=selector, disruptionsAllowed=0, **SEEN))
     for each in (pod("a", app="web"), pod("b", app="db"), pod("c")):
-        builder.put_pod(each)
+        builder.put_pod(each.name, each)
     assert builder.build(0.0).snapshot.budgets[0].pods == ("ns/a", "ns/c")
 
-    builder.put_pod(pod("b", app="web"))
-    builder.remove_pod("ns/a")
+    builder.put_pod("ns/b", pod("b", app="web"))
+    builder.put_pod("ns/a", None)
     assert builder.build(0.0).snapshot.budgets[0].pods == ("ns/b", "ns/c")
 
-    builder.remove_budget("ns/web")
+    builder.put_budget("ns/web", None)
     assert builder.build(0.0).snapshot.budgets == ()
 
 
@@ -83,7 +83,7 @@ def test_a_budget_that_was_changed_since_its_controller_saw_it_allows_none() -> 
 
 def test_a_budget_without_a_selector_covers_no_pod_and_an_empty_selector_all() -> None:
     builder = SnapshotBuilder()
-    builder.put_pod(pod("a"))
+    builder.put_pod("ns/a", pod("a"))
     builder.put_budget("ns/none", budget("none", disruptionsAllowed=0, **SEEN))
     builder.put_budget("ns/all", budget("all", selector=ALL, disruptionsAllowed=0, **SEEN))
 

@@ -130,7 +130,7 @@ def test_pods_wait_for_the_object_that_says_how_many_they_are() -> None:
 
 def test_pods_of_a_kind_that_is_not_served_are_placed_one_by_one_and_told_of() -> None:
     cluster = live(*(owned(n) for n in range(4)))
-    jobs = next(cache for kind, cache in cluster.caches.groups.items() if kind.name == "Job")
+    jobs = next(cache for cache in cluster.caches.groups if cache.resource.part == "Job")
     jobs.leave_out(Refusal(403, "Forbidden", "no"))
 
     seen = cluster.observer.observe()

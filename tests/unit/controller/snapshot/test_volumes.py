@@ -226,7 +226,7 @@ def test_a_claim_being_made_for_a_node_stays_with_it() -> None:
 def test_a_pod_that_tonnage_binds_waits_until_its_claims_are_bound() -> None:
     index = index_of(waiting(), storage_class(), local("a", "x"))
     assert code(needs(index, binds=True)) == "ClaimNotBound"
-    index.put_claim(bound(on="a"))
+    index.put_claim("default/data", bound(on="a"))
     assert needs(index, binds=True).problem is None
 
 
@@ -245,10 +245,10 @@ def test_an_ephemeral_volume_has_a_claim_of_the_pods_own() -> None:
     owner = {"kind": "Pod", "name": "pod", "uid": "1", "controller": True}
     index = VolumeIndex()
     assert code(index.needs("default", "pod", volumes)) == "ClaimMissing"
-    index.put_claim(bound("pod-scratch"))
-    index.put_volume(volume(nodes={ZONE: ["a"]}, phase="Bound"))
+    index.put_claim("default/pod-scratch", bound("pod-scratch"))
+    index.put_volume("pv", volume(nodes={ZONE: ["a"]}, phase="Bound"))
     assert code(index.needs("default", "pod", volumes)) == "ClaimNotOwned"
-    index.put_claim(bound("pod-scratch", metadata={"ownerReferences": [owner]}))
+    index.put_claim("default/pod-scratch", bound("pod-scratch", metadata={"ownerReferences": [owner]}))
     assert allows(index.needs("default", "pod", volumes, uid="1"), zone="a")
     assert code(index.needs("default", "pod", volumes, uid="2")) == "ClaimNotOwned"
 
@@ -265,7 +265,7 @@ def test_one_volume_that_several_claims_wait_for_is_for_one_of_them() -> None:
     index = index_of(waiting("one"), waiting("two"), storage_class(), local("a", "x"))
     (turn,) = needs(index, "one").claims
     assert needs(index, "two").claims == (turn,)
-    index.put_volume(local("b", "x"))
+    index.put_volume("b", local("b", "x"))
     assert needs(index, "one").claims == ()
 
 
@@ -340,12 +340,12 @@ def test_two_claims_of_one_pod_need_two_volumes() -> None:
 def test_a_drivers_volumes_count_where_it_has_a_limit_somewhere() -> None:
     index = index_of(bound(), volume(phase="Bound", csi=CSI))
     assert needs(index).volumes == ()
-    index.put_csi_node(csi_node("n1", ebs=25))
-    index.put_csi_node(csi_node("n2", ebs=None))
+    index.put_csi_node("n1", csi_node("n1", ebs=25))
+    index.put_csi_node("n2", csi_node("n2", ebs=None))
     assert needs(index).volumes == (("ebs.csi.aws.com", OWN_VOLUME),)
     limits = index.limits(("n1", "n2", "n3"), ({}, {}, {}))
     assert limits["ebs.csi.aws.com"].tolist() == [25, NO_LIMIT, NO_LIMIT]
-    index.remove_csi_node("n1")
+    index.put_csi_node("n1", None)
     assert needs(index).volumes == ()
     assert index.limits(("n1",), ({},)) == {}
 
@@ -406,18 +406,18 @@ def test_each_change_is_seen_and_raises_the_version() -> None:
     def note() -> None:
         seen.append((index.version, code(needs(index))))
 
-    index.put_claim(waiting())
+    index.put_claim("default/data", waiting())
     note()
-    index.put_storage_class(storage_class())
+    index.put_storage_class("local", storage_class())
     note()
-    index.put_volume(local("a", "x"))
+    index.put_volume("a", local("a", "x"))
     note()
-    index.put_volume(local("a", "x", claimRef={"namespace": "default", "name": "other"}))
+    index.put_volume("a", local("a", "x", claimRef={"namespace": "default", "name": "other"}))
     note()
-    index.remove_volume("a")
-    index.remove_storage_class("local")
+    index.put_volume("a", None)
+    index.put_storage_class("local", None)
     note()
-    index.remove_claim("default/data")
+    index.put_claim("default/data", None)
     note()
     codes = ["StorageClassMissing", "NoVolumeFits", None, "NoVolumeFits", "StorageClassMissing", "ClaimMissing"]
     assert [each for _, each in seen] == codes

@@ -8,9 +8,8 @@ from placement.budget import Budget
 from placement.mix.admission import answer_shared
 from placement.mix.memory import SearchMemory
 from placement.mix.optimizer import work_of
-from placement.mix.planner import MixSettings, _question, _valid_needs, plan_mix
+from placement.mix.planner import MixSettings, _needs_of, _question, plan_mix
 from placement.mix.problem import MixQuestion, Need
-from placement.mix.pulp_solver import Terms
 from tests.builders.many_services import tight_manifests
 from tests.mix_exact.comparison import compare, observed
 from tests.mix_exact.fleets import Switches
@@ -47,14 +46,14 @@ def test_services_that_are_many_cost_nothing_once_the_work_is_used_up() -> None:
     """To ask for one more looks at all services: 400 of one namespace took 90 s of a plan of two, and no pod of others
     was placed meanwhile."""
     snapshot = observed(tight_manifests(4, services=30, slack=0.3))
-    _, needs = _valid_needs(snapshot)
+    _, needs = _needs_of(snapshot)
     asked: list[int] = []
 
     def ask(some: Sequence[Need]) -> MixQuestion:
         asked.append(len(some))
         return _question(snapshot, some, MixSettings())
 
-    _, refusals = answer_shared(ask, needs, {}, Budget(0.0), Terms(0.0), SearchMemory())
+    _, refusals = answer_shared(ask, needs, {}, Budget(0.0), 0.0, SearchMemory())
 
     assert len(refusals) > 10
     assert {reason.code for reason in refusals.values()} == {"WorkUsedUp"}

@@ -145,29 +145,6 @@ def test_a_bucket_takes_the_throughput_of_the_next_larger_one_in_the_profile() -
     assert only(planned(snapshot)).instances == of_types({"A100": 2})
 
 
-def test_bad_input_refuses_the_service_and_leaves_its_neighbours_alone() -> None:
-    bad = service("ns/bad", demand=demand(float("nan")))
-    snapshot = fleet([bad, service("ns/good")], [profile("A100", ((1,),))])
-
-    first, second = planned(snapshot).services
-
-    assert first.refusal is not None
-    assert first.refusal.code == "BadInput"
-    assert "request rate nan" in first.refusal.words
-    assert second.instances == of_types({"A100": 1})
-
-
-def test_a_bad_profile_refuses_the_services_of_its_model_alone() -> None:
-    profiles = [profile("A100", ((-1,),)), profile("A100", ((1,),), model="n"), profile("B300", ((1,),), model="n")]
-    snapshot = fleet([service(), service("ns/n", model="n")], profiles, prices={"A100": 1.0})
-
-    first, second = planned(replace(snapshot, gpu_types=snapshot.gpu_types[:1])).services
-
-    assert first.refusal is not None
-    assert "throughput at input ≤ 100, output ≤ 50 tokens is -1.0" in first.refusal.words
-    assert second.instances == of_types({"A100": 1})
-
-
 def test_without_work_for_the_solver_every_service_is_still_planned_within_the_stock() -> None:
     snapshot = fleet(
         [service(f"ns/{n}", rate=2.0, headroom_share=None) for n in range(5)],
@@ -181,15 +158,6 @@ def test_without_work_for_the_solver_every_service_is_still_planned_within_the_s
     assert all(s.refusal is None for s in plan.services)
     for name, count in {"A100": 12, "H100": 8}.items():
         assert sum(s.instances.get(InstanceType(name), 0) for s in plan.services) <= count
-
-
-def test_two_services_of_one_name_are_both_refused() -> None:
-    snapshot = fleet([service(), service()], [profile("A100", ((1,),))])
-
-    plan = planned(snapshot)
-
-    assert [s.refusal is not None for s in plan.services] == [True]
-    assert plan.actions == ()
 
 
 def test_spot_prices_count_only_for_services_that_take_them() -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from cluster.arrays import FloatArray
 from placement.mix.feasibility import violations
-from placement.mix.heuristics import price_bound
 from placement.mix.pool_split import Splitter, rounded
 from placement.mix.problem import MixQuestion, Need, burst_room
 from tests.builders.mix import answered, hard_need, need, question
@@ -54,12 +53,12 @@ def test_no_split_is_cheaper_than_the_one_that_is_found(seed: int, headroom: flo
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_split_proves_less_than_the_optimum_and_more_than_a_price_per_bucket(seed: int) -> None:
+def test_a_split_proves_less_than_the_optimum(seed: int) -> None:
     asked = hard_need(seed)
 
     bound = Splitter(asked).cheapest(prices_of(asked)).bound
 
-    assert price_bound(question(asked)) <= bound <= answered(question(asked)).certificate.objective
+    assert 0 < bound <= answered(question(asked)).certificate.objective
 
 
 @pytest.mark.parametrize("seed", range(3))

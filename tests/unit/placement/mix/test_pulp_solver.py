@@ -1,4 +1,4 @@
-"""The solver port: what each outcome means, with either solver."""
+"""The solver port: what each outcome means."""
 
 import math
 
@@ -7,8 +7,6 @@ import pulp
 import pytest
 
 from placement.mix.pulp_solver import Solved, solve
-
-SOLVERS = pytest.mark.parametrize("solver", ["HiGHS", "CBC"])
 
 
 def knapsack(*, at_least: float, at_most: int | None = None) -> tuple[pulp.LpProblem, pulp.LpVariable]:
@@ -20,34 +18,31 @@ def knapsack(*, at_least: float, at_most: int | None = None) -> tuple[pulp.LpPro
     return problem, x
 
 
-@SOLVERS
-def test_a_proven_optimum_has_its_objective_as_bound(solver: str) -> None:
+def test_a_proven_optimum_has_its_objective_as_bound() -> None:
     problem, x = knapsack(at_least=5)
 
-    solved = solve(problem, limit_s=10, solver=solver)
+    solved = solve(problem, limit_s=10)
 
     # x ≥ 2.5, so 3; the objective is 9.
     assert solved.status == "optimal"
     assert solved.bound == pytest.approx(9.0)
     assert x.value() == pytest.approx(3)
-    assert solved.solver == solver
+    assert solved.solver == "HiGHS"
 
 
-@SOLVERS
-def test_fractions_give_a_bound_only(solver: str) -> None:
+def test_fractions_give_a_bound_only() -> None:
     problem, x = knapsack(at_least=5)
 
-    solved = solve(problem, limit_s=10, solver=solver, fractions=True)
+    solved = solve(problem, limit_s=10, fractions=True)
 
     assert solved.bound == pytest.approx(7.5)
     assert x.value() == pytest.approx(2.5)
 
 
-@SOLVERS
-def test_what_cannot_be_is_proven_infeasible(solver: str) -> None:
+def test_what_cannot_be_is_proven_infeasible() -> None:
     problem, _ = knapsack(at_least=5, at_most=2)
 
-    solved = solve(problem, limit_s=10, solver=solver)
+    solved = solve(problem, limit_s=10)
 
     assert solved.status == "infeasible"
     assert solved.bound == math.inf
@@ -63,12 +58,6 @@ def test_without_time_nothing_is_known() -> None:
     assert solved.bound == -math.inf
 
 
-def test_highs_is_taken_where_it_is_there() -> None:
-    problem, _ = knapsack(at_least=5)
-
-    assert solve(problem, limit_s=10).solver == "HiGHS"
-
-
 def cover(seed: int) -> pulp.LpProblem:
     """Sixty choices of zero or one under ten limits: hundreds of nodes to the optimum."""
     chance = np.random.default_rng(seed)
@@ -81,35 +70,32 @@ def cover(seed: int) -> pulp.LpProblem:
     return problem
 
 
-@SOLVERS
-def test_a_search_stops_at_its_nodes_with_what_it_has_and_says_so(solver: str) -> None:
+def test_a_search_stops_at_its_nodes_with_what_it_has_and_says_so() -> None:
     problem = cover(1)
 
-    solved = solve(problem, most_nodes=5, solver=solver)
+    solved = solve(problem, most_nodes=5)
 
     assert solved.status == "feasible"
     assert solved.cut_short == "work"
     assert solved.bound <= -1595.0 <= pulp.value(problem.objective)  # -1595 is the optimum
 
 
-@SOLVERS
-def test_the_same_model_and_nodes_have_the_same_outcome(solver: str) -> None:
+def test_the_same_model_and_nodes_have_the_same_outcome() -> None:
     def outcome() -> tuple[Solved, list[float]]:
         problem = cover(1)
-        return solve(problem, most_nodes=20, solver=solver), [each.value() for each in problem.variables()]
+        return solve(problem, most_nodes=20), [each.value() for each in problem.variables()]
 
     assert outcome() == outcome()
 
 
 def test_no_node_at_all_is_no_answer() -> None:
-    solved = solve(cover(1), most_nodes=0, solver="HiGHS")
+    solved = solve(cover(1), most_nodes=0)
 
     assert (solved.status, solved.cut_short) == ("unknown", "work")
 
 
-@SOLVERS
-def test_time_that_ends_a_search_is_told_from_work(solver: str) -> None:
-    assert solve(cover(1), limit_s=0.005, solver=solver).cut_short == "time"
+def test_time_that_ends_a_search_is_told_from_work() -> None:
+    assert solve(cover(1), limit_s=0.005).cut_short == "time"
 
 
 def test_work_is_counted_and_grows_with_nodes() -> None:

@@ -7,7 +7,6 @@ from placement.mix.bounds import refine
 from placement.mix.columns import ColumnPool, MixProof
 from placement.mix.milp import no_prices
 from placement.mix.problem import Mix
-from placement.mix.pulp_solver import Terms
 from tests.builders.mix import ample, need, question
 
 
@@ -22,8 +21,8 @@ def test_the_bound_of_a_service_counts_its_slices_whole() -> None:
     pool.proofs.append(MixProof(no_prices(asked), (0.0,)))
     assert pool.add(0, Mix(np.array([2, 0]), np.array([[1.0, 0.0]])))
 
-    assert refine(pool, ample(), Terms())
+    assert refine(pool, ample(), 0.0)
 
     assert pool.bound([0]) == pytest.approx(1.8)
     assert min(column.objective for column in pool.columns[0]) == pytest.approx(1.8)
-    assert refine(pool, ample(), Terms()) is None, "there is nothing left to prove"
+    assert refine(pool, ample(), 0.0) is None, "there is nothing left to prove"

@@ -8,7 +8,6 @@ from cluster.plans import Reason
 from placement.budget import Budget
 from placement.mix.optimizer import FIRST_NODES, SearchState, answer_mix, begun, is_good, search
 from placement.mix.problem import MixAnswer, MixQuestion
-from placement.mix.pulp_solver import Terms
 from tests.builders.mix import ample, answered, hard_need, need, question
 from tests.clock import ticking
 
@@ -16,7 +15,7 @@ EASY = need({"A100": (3.0, ((2.0,),)), "L4": (1.0, ((0.5,),))}, 3.0, ((1.0,),), 
 
 
 def searched(questions: list[MixQuestion], budget: Budget) -> list[SearchState]:
-    found = search(questions, [begun(each) for each in questions], budget, Terms())
+    found = search(questions, [begun(each, budget=ample()) for each in questions], budget, 0.0)
     assert all(isinstance(each, SearchState) for each in found)
     return [each for each in found if isinstance(each, SearchState)]
 

@@ -44,7 +44,6 @@ def test_clients_do_not_trust_it_under_another_name(pki: Path) -> None:
 
 def test_keys_are_readable_by_their_owner_alone(pki: Path) -> None:
     assert {key.name: key.stat().st_mode & 0o777 for key in pki.glob("*.key")} == {
-        "ca.key": 0o600,
         "front-proxy-client.key": 0o600,
         "server.key": 0o600,
         "service-accounts.key": 0o600,
@@ -70,4 +69,4 @@ def test_certificates_near_their_end_are_renewed_and_tokens_stay_good(pki: Path)
 
     changed = {name for name, content in contents(pki).items() if content != before[name]}
     front = {"front-ca.crt", "front-proxy-client.crt", "front-proxy-client.key"}
-    assert changed == {"ca.crt", "ca.key", "server.crt", "server.key"} | front
+    assert changed == {"ca.crt", "server.crt", "server.key"} | front

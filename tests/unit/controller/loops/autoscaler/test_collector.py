@@ -9,11 +9,12 @@ import pytest
 
 from controller.api.notation import rfc3339
 from controller.api.scaling_policy import ScalingPolicy
-from controller.loops.autoscaler.loop import Collector, CollectorPace
+from controller.loops.autoscaler.loop import Collector
 from controller.loops.autoscaler.measured import Measured, Sample
 from controller.loops.autoscaler.prometheus import Series, SourceError
 from controller.loops.autoscaler.readings import Allowed, CustomReading
 from controller.metrics.registry import Meter
+from controller.settings import AutoscalerSettings
 from tests.clock import HandClock
 
 NAME = "team-a/chat"
@@ -105,7 +106,7 @@ class Stage:
     def collector(self) -> Collector:
         me: Any = self
         allowed = Allowed("http://prometheus", queries=True, custom_metrics=True, own_namespace=self.own_namespace)
-        return Collector(self.measured, me, me, allowed, CollectorPace(), self.clock, Meter())
+        return Collector(self.measured, me, me, allowed, AutoscalerSettings(), self.clock, Meter())
 
     def of(self, url: str) -> FakePrometheus:
         return self.prometheus

@@ -8,6 +8,7 @@ from controller.kube.request import KubeReadError, Query, Refusal
 from controller.loops.autoscaler.loop import CustomMetrics, sample_in
 from controller.loops.autoscaler.prometheus import SourceError
 from controller.loops.autoscaler.readings import CustomReading
+from controller.loops.autoscaler.targets import KnownKinds
 from tests.clock import HandClock
 
 NOW_S = 1_800_000_000.0
@@ -32,7 +33,7 @@ def _read(reader: FakeReader, kind: str = "Deployment") -> float:
 
     target = Target(apiVersion="apps/v1", kind=kind, name="chat")
     reading = CustomReading(target, "http/requests", (("tier", "gold"),), "load", 60.0)
-    metrics = CustomMetrics(reader, discover, HandClock(NOW_S))
+    metrics = CustomMetrics(reader, KnownKinds(discover, HandClock(NOW_S)), HandClock(NOW_S))
     return asyncio.run(metrics.read("team-a", reading)).value
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from controller.loops.autoscaler.prometheus import PrometheusAccess, PrometheusClient, SourceError
+from controller.loops.autoscaler.prometheus import PrometheusClient, SourceError
+from controller.settings import PrometheusSettings
 from tests.clock import HandClock
 
 EMPTY = b'{"status":"success","data":{"resultType":"vector","result":[]}}'
@@ -32,7 +33,9 @@ def _asked(respond: Respond, **access: Any) -> list[web.Request]:
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         port = runner.addresses[0][1]
-        client = PrometheusClient(PrometheusAccess(f"http://127.0.0.1:{port}", **access), HandClock())
+        client = PrometheusClient(
+            PrometheusSettings.model_construct(url=f"http://127.0.0.1:{port}", **access), HandClock()
+        )
         try:
             await client.now("up", "team-a", 1000.0, 60.0)
         finally:
@@ -108,7 +111,7 @@ def test_an_error_status_is_an_unreachable_server(status: int) -> None:
 
 def test_a_server_that_is_gone_is_unreachable() -> None:
     async def scenario() -> None:
-        client = PrometheusClient(PrometheusAccess("http://127.0.0.1:1"), HandClock())
+        client = PrometheusClient(PrometheusSettings(url="http://127.0.0.1:1"), HandClock())
         try:
             await client.now("up", "team-a", 1000.0, 60.0)
         finally:

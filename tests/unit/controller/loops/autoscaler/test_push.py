@@ -5,7 +5,8 @@ from typing import Any, cast
 
 import pytest
 
-from controller.loops.autoscaler.endpoints import BadPushError, PushEndpoint, Reply, pushed
+from controller.loops.autoscaler.endpoints import PATH, BadPushError, PushEndpoint, pushed
+from controller.loops.autoscaler.http_server import Request, Response
 from controller.loops.autoscaler.measured import Measured
 from controller.loops.loop import LoopClocks
 from controller.metrics.registry import Meter
@@ -36,9 +37,10 @@ class Stage:
     def pushed_roles(self, name: str) -> list[str] | None:
         return self.policies.get(name)
 
-    def push(self, authorization: str = "Bearer good", **body: Any) -> Reply:
+    def push(self, authorization: str = "Bearer good", **body: Any) -> Response:
         content = json.dumps({"policy": NAME, "requests": 12.5, **body}).encode()
-        return asyncio.run(self._endpoint.take(authorization, content))
+        asked = Request("POST", PATH, {}, {"authorization": authorization}, content)
+        return asyncio.run(self._endpoint.respond(asked))
 
 
 def test_a_pushed_sample_is_measured_at_its_instant() -> None:
@@ -97,7 +99,7 @@ def test_ten_pushes_at_once_and_then_one_a_second() -> None:
 def test_a_replica_that_does_not_lead_sends_the_sender_elsewhere() -> None:
     reply = Stage(leads=False).push()
 
-    assert (reply.status, reply.retry_after_s) == (503, 1)
+    assert (reply.status, reply.headers["Retry-After"]) == (503, "1")
 
 
 def test_a_push_is_not_taken_while_it_cannot_be_authorised() -> None:

@@ -15,7 +15,7 @@ from controller.api.structs import object_from
 from controller.kube.discovery import ApiResource, Discovered
 from controller.kube.request import KubeReadError, Refusal
 from controller.loops.autoscaler.policies import Hpa, conflict_of, conflicts_of
-from controller.loops.autoscaler.targets import UNREAD_AFTER_S, Starts, TargetPod, Targets, TargetState
+from controller.loops.autoscaler.targets import UNREAD_AFTER_S, KnownKinds, Starts, TargetPod, Targets, TargetState
 from tests.clock import HandClock
 
 BEGIN_S = 1_772_366_400.0
@@ -83,7 +83,7 @@ class Reading:
 
     def __init__(self) -> None:
         self.api, self.clock = FakeApi(), HandClock(BEGIN_S)
-        self.targets = Targets(self.api, self.api.discover, self.clock)
+        self.targets = Targets(self.api, KnownKinds(self.api.discover, self.clock), self.clock)
 
     def turn(self, read: ScalingPolicy | None = None, after_s: float = 15.0) -> TargetState:
         self.clock.now_s += after_s

@@ -6,15 +6,8 @@ from typing import Any
 import pytest
 
 from controller.api.sandbox_policy import PodSelector, SandboxClass, SandboxPolicySpec
-from controller.loops.isolation.coverage import (
-    ContainerName,
-    SandboxContainerStatus,
-    SandboxPod,
-    SandboxPodMeta,
-    SandboxPodSpec,
-    SandboxPodStatus,
-    coverage_of,
-)
+from controller.api.structs import Container, PodMeta, PodSpec
+from controller.loops.isolation.coverage import SandboxContainerStatus, SandboxPod, SandboxPodStatus, coverage_of
 
 CLASSES = (SandboxClass(name="batch"), SandboxClass(name="interactive", priority=100, budget=Decimal(4 << 30)))
 
@@ -25,10 +18,14 @@ def spec(**told: Any) -> SandboxPolicySpec:
 
 def pod(name: str, *, uid: str = "u", phase: str = "Running", deleted: str | None = None, **labels: str) -> SandboxPod:
     return SandboxPod(
-        SandboxPodMeta(name, "team-a", uid, deletion_timestamp=deleted, labels={"tonnage.dev/sandbox": "", **labels}),
-        SandboxPodSpec("n1", (ContainerName("agent"), ContainerName("sidecar"))),
+        PodMeta(name, "team-a", uid, deletion_timestamp=deleted, labels={"tonnage.dev/sandbox": "", **labels}),
+        PodSpec(node_name="n1", containers=(Container("agent"), Container("sidecar"))),
         SandboxPodStatus(
-            phase, (SandboxContainerStatus("sidecar", "cri-o://s"), SandboxContainerStatus("agent", "cri-o://a"))
+            phase,
+            container_statuses=(
+                SandboxContainerStatus("sidecar", container_id="cri-o://s"),
+                SandboxContainerStatus("agent", container_id="cri-o://a"),
+            ),
         ),
     )
 

@@ -6,14 +6,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.api.structs import NodeTaint
+from cluster.nodes import NodeTaint
+from controller.snapshot.pod_rules import host_ports
 from simulator.controlplane.nodes.pod_lifecycle import (
     AnnotationError,
     KubeletPod,
     Life,
     demand,
     ended,
-    host_ports,
     is_restarted,
     life_of,
     misfit,
@@ -124,7 +124,7 @@ GONE = NodeTaint("gone", effect="NoExecute")
     ],
 )
 def test_a_pod_that_its_node_does_not_suit_is_refused_as_by_a_kubelet(spec: dict[str, Any], reason: str) -> None:
-    there = host_ports(pod(**listening("10.0.0.1")))
+    there = list(host_ports(pod(**listening("10.0.0.1")).spec))
 
     no = misfit(pod(**spec), {"disk": "ssd"}, [GONE], there)
 
