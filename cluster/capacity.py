@@ -106,13 +106,14 @@ class Free:
         copies = np.full(len(gpu_milli), MOST_COPIES)
         for _, amount, left in self.asked(shape):
             copies = np.minimum(copies, left[rows] // amount)
-        if shape.gpus:
+        if shape.is_whole_gpu:
+            copies = np.minimum(copies, (gpu_milli >= shape.gpu_milli).sum(axis=1) // shape.gpus)
+        elif shape.gpus:
             # t pods that each take their fraction of `gpus` different devices fit under two conditions: no device gives
             # more than t fractions, and the given fractions suffice (McNaughton's wrap-around rule).
             shares = gpu_milli.clip(min=0) // shape.gpu_milli
             most = shares.sum(axis=1) // shape.gpus
-            is_wrapped = shape.gpus > 1 and not shape.is_whole_gpu
-            for count in range(int(most.max(initial=0)), 0, -1) if is_wrapped else ():
+            for count in range(int(most.max(initial=0)), 0, -1) if shape.gpus > 1 else ():
                 short = np.minimum(shares, count).sum(axis=1) < count * shape.gpus
                 most = np.where(short & (most == count), count - 1, most)
             copies = np.minimum(copies, most)
