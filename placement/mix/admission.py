@@ -203,6 +203,8 @@ def _with_columns(pool: columns.ColumnPool, prices: StockPrices | None, budget: 
     if pool.chosen:
         best = _better(best, _Admission(pool, pool.chosen))
     best = _chosen(best, budget, gap)
+    if columns.fill(pool, best.chosen):
+        best = _chosen(best, budget, gap)
     everything = range(len(pool.columns))
     for _ in range(MOST_ROUNDS):
         if best.missing({}) is None:

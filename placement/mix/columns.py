@@ -191,6 +191,17 @@ def generate(pool: ColumnPool, prices: milp.StockPrices, budget: Budget) -> int:
     return added
 
 
+def fill(pool: ColumnPool, chosen: Chosen) -> int:
+    """Adds mixes of every need from what the others leave, without a solver. Returns how many were added."""
+    added = 0
+    question, mixes = pool.question, [None if column is None else column.mix for column in chosen]
+    remaining = heuristics.stocks_without_others(question.stock, question.needs, mixes)
+    for k, (need, left) in enumerate(zip(question.needs, remaining, strict=True)):
+        options = (heuristics.greedy_mix(need, left), heuristics.best_single_type(need, left))
+        added += sum(pool.add(k, mix) for mix in options if mix is not None)
+    return added
+
+
 def column_prices(pool: ColumnPool, budget: Budget) -> milp.StockPrices | None:
     """Prices of the relaxation in which columns are taken in fractions."""
     found = milp.relaxed(pool.question, pool.choices, budget)
