@@ -35,9 +35,9 @@ $(READY): pyproject.toml $(PINS)
 install: $(READY) ## Make .venv with Tonnage and its developers' tools
 
 .PHONY: demo
-demo: $(READY) ## Plan the example fleet, then let the controller run it for a day, planned on Ray; writes out/day.html
+demo: $(READY) ## Plan the example fleet, then let the controller run it for a day; writes out/day.html
 	$(BIN)/tonnage plan -f examples/
-	$(BIN)/tonnage simulate day -f examples/ --brain embedded --seconds 50 --report out/day.html
+	$(BIN)/tonnage simulate day -f examples/ --seconds 50 --report out/day.html
 
 # Both tiers run, whatever the first one finds; the exit status is that of both.
 .PHONY: test
@@ -107,7 +107,7 @@ bench: $(READY) ## Run a published measurement: make bench CASE=NAME; without CA
 .PHONY: generated crds chart dashboards
 generated crds chart dashboards: $(READY) ## Make again what is made from code: CRDs, reference of manifests, dashboards, the chart's files
 	$(BIN)/python -m controller.api.crds
-	$(BIN)/python -m controller.api.reference > docs/manifests.md
+	$(BIN)/python -m controller.api.reference
 	$(BIN)/python -m deploy.dashboards.generate
 	$(BIN)/python -m deploy.chart_files
 

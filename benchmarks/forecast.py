@@ -81,12 +81,24 @@ def forecast(
 
 
 def forecast_rows(
-    trace: LoadTrace, first: int, end: int, leads: Sequence[int], refit_hours: float = 0.0
+    trace: LoadTrace,
+    first: int,
+    end: int,
+    leads: Sequence[int],
+    refit_hours: float = 0.0,
+    *,
+    judged_from: int = 0,
+    unit: float | None = None,
+    window: int = _WINDOW,
 ) -> Iterator[Row]:
-    """A row for each lead and model: points before `first` are fitted, those up to `end` forecast. leads: in steps."""
+    """A row for each lead and model: points before `first` are fitted, those up to `end` forecast.
+
+    leads: in steps. judged_from: first point that is judged. unit: of the losses; None: the trace's mean. window: last
+    errors of a peer.
+    """
     values, per_day = trace.values[:end], trace.points_per_day
-    unit = float(np.nanmean(values))
-    quantiles, came, cost = _rolled(trace, first, end, leads, refit_hours)
+    unit = float(np.nanmean(values)) if unit is None else unit
+    quantiles, came, cost = _rolled(trace, first, end, leads, refit_hours, judged_from)
     for lead in leads:
         by_model = {
             model: scores(grid.LEVELS, np.array(rows), np.array(came[model, at]), unit, per_day)
@@ -94,22 +106,17 @@ def forecast_rows(
             if at == lead
         }
         for name, weight in PEERS.items():
-            rows = peer_quantiles(values, weight, lead, _WINDOW, first + lead)
+            rows = peer_quantiles(values, weight, lead, window, max(first + lead, judged_from))
             known = ~np.isnan(values) & ~np.isnan(rows).any(-1)
             by_model[name] = scores(grid.LEVELS, rows[known], values[known], unit, per_day)
-        yield from (row | cost for row in _beside_peers(trace, lead, by_model))
-
-
-def _beside_peers(trace: LoadTrace, lead: int, by_model: Mapping[str, Mapping[str, float]]) -> Iterator[Row]:
-    """Scores of each model, with its losses over those of the better peer."""
-    best = {name: min(by_model[peer][name] for peer in PEERS) for name in ("crps", "pinball_99")}
-    for model, found in by_model.items():
-        row: Row = {"trace": trace.name, "lead_min": lead * trace.step_s / 60, "model": model, **found}
-        yield row | {"ratio": found["crps"] / best["crps"], "ratio_99": found["pinball_99"] / best["pinball_99"]}
+        best = {name: min(by_model[peer][name] for peer in PEERS) for name in ("crps", "pinball_99")}
+        for model, found in by_model.items():
+            row: Row = {"trace": trace.name, "lead_min": lead * trace.step_s / 60, "model": model, **found, **cost}
+            yield row | {"ratio": found["crps"] / best["crps"], "ratio_99": found["pinball_99"] / best["pinball_99"]}
 
 
 def _rolled(
-    trace: LoadTrace, first: int, end: int, leads: Sequence[int], refit_hours: float
+    trace: LoadTrace, first: int, end: int, leads: Sequence[int], refit_hours: float, judged_from: int
 ) -> tuple[dict[tuple[str, int], list[FloatArray]], dict[tuple[str, int], list[float]], Row]:
     """Quantiles of each model and what came, by lead, at each point from `first`, and the CPU time of fit and point."""
     quantiles: dict[tuple[str, int], list[FloatArray]] = {}
@@ -127,20 +134,15 @@ def _rolled(
             forecaster.adopt(fits.fit(forecaster.history.whole()))
         forecaster.observe(at_s, value)
         if not np.isnan(value):
-            for lead in leads:
-                for model, made in given.get(now - lead, {}).items():
-                    quantiles.setdefault((model, lead), []).append(made.at(lead * trace.step_s))
+            for lead in leads if now >= judged_from else ():
+                for model, stated in given.get(now - lead, {}).items():
+                    quantiles.setdefault((model, lead), []).append(stated.at(lead * trace.step_s))
                     came.setdefault((model, lead), []).append(value)
-            given[now] = _all_forecasts(forecaster, at_s)
+            made, trusted = forecaster.rivals(at_s), forecaster.forecast(at_s)
+            given[now] = made if trusted is None else {**made, TRUSTED: trusted}
         given.pop(now - max(leads) - 1, None)
     observe_cpu_ms = 1e3 * (time.process_time() - began_s) / max(1, end - first)
     return quantiles, came, {"fit_cpu_s": fit_cpu_s, "observe_cpu_ms": observe_cpu_ms}
-
-
-def _all_forecasts(forecaster: online.OnlineForecaster, now_s: float) -> Mapping[str, Forecast]:
-    """Of each model, and of the one that is trusted."""
-    made, trusted = forecaster.rivals(now_s), forecaster.forecast(now_s)
-    return made if trusted is None else {**made, TRUSTED: trusted}
 
 
 @case(
@@ -151,32 +153,8 @@ def _all_forecasts(forecaster: online.OnlineForecaster, now_s: float) -> Mapping
 )
 def forecast_fisher(*, trace: Path | None = DEMAND / "fisher_5containers_600s.csv") -> Iterator[Row]:
     """A row for each indicator and model; losses on values scaled to 0..1 over the training part."""
-    if trace is None:
-        yield from fisher_rows(generated_trace(1, 4, 600.0))
-        return
-    for name in value_columns(trace):
-        yield from fisher_rows(read_trace(trace, name))
-
-
-def fisher_rows(trace: LoadTrace) -> Iterator[Row]:
-    """A row for each model."""
-    trained, first = round(0.7 * len(trace.values)), round(0.8 * len(trace.values))
-    span = float(np.nanmax(trace.values[:trained]) - np.nanmin(trace.values[:trained])) or 1.0
-    made = {name: peer_quantiles(trace.values, weight, 1, 1000, first) for name, weight in PEERS.items()}
-    history = regular(trace.start_s, trace.step_s, trace.values[:trained])
-    forecaster = online.OnlineForecaster.of(history, fits.fit(history))
-    for row in range(trained, len(trace.values) - 1):
-        at_s = trace.start_s + row * trace.step_s
-        forecaster.observe(at_s, float(trace.values[row]))
-        for name, each in _all_forecasts(forecaster, at_s).items():
-            made.setdefault(name, np.full((len(trace.values), len(grid.LEVELS)), np.nan))[row + 1] = each.at(
-                trace.step_s
-            )
-    known = ~np.isnan(trace.values) & (np.arange(len(trace.values)) >= first)
-    for quantiles in made.values():
-        known &= ~np.isnan(quantiles).any(-1)
-    judged = {
-        name: scores(grid.LEVELS, rows[known], trace.values[known], span, trace.points_per_day)
-        for name, rows in made.items()
-    }
-    yield from _beside_peers(trace, 1, judged)
+    for each in [read_trace(trace, name) for name in value_columns(trace)] if trace else [generated_trace(1, 4, 600.0)]:
+        count = len(each.values)
+        trained = round(0.7 * count)
+        span = float(np.nanmax(each.values[:trained]) - np.nanmin(each.values[:trained])) or 1.0
+        yield from forecast_rows(each, trained, count, (1,), judged_from=round(0.8 * count), unit=span, window=1000)

@@ -218,20 +218,6 @@ def sandbox_costs(*, repetitions: int = 100, agents: int = 64, seconds: float = 
 
 
 @case(
-    "sandbox-signals",
-    "How much later than the brake's event a trigger on pressure (PSI) wakes.",
-    quick={"repetitions": 1},
-    needs=(EMULATED,),
-)
-def sandbox_signals(*, repetitions: int = 10) -> Iterator[Row]:
-    """A row for each stall within 500 ms that triggers. repetitions: calls that meet their brake."""
-    with booted(kernel="emulated") as guest:
-        for stall_us in (1_000, 50_000):
-            later_ms = guest.call(f"{COSTS}:signals", repetitions, stall_us)["later_ms"]
-            yield _percentiles(f"trigger on a stall of {stall_us / 1e3:g} ms, ms later", later_ms)
-
-
-@case(
     "sandbox-attacks",
     "Times of a pod's tool calls while another pod attacks the node agent.",
     quick={"rounds": 1, "calls": 2, "attacks": ("calm", "forged")},

@@ -1,25 +1,19 @@
-"""Servers of a row under its breaker: policies, the allocator's mechanisms, and placement by profiles. Simulated."""
+"""Servers of a row under its breaker: policies, and the allocator's mechanisms. Simulated."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from benchmarks.cases import DATA, Row, Rows, case, numbers, spread
 from benchmarks.tables import grouped
 from cli.printing.power_study_output import record_of
-from cluster.arrays import FloatArray
 from cluster.errors import ConfigError, Mistake
-from placement.policies.published import BestFit, Random
 from power.rules import PowerRules
 from simulator.power.agents import faults_from
-from simulator.power.machine import DGX_A100 as MACHINE
-from simulator.power.requests import CLASSES, RowLoad, made_up_rates, read_rates
+from simulator.power.requests import CLASSES
 from simulator.power.study import Study, check_study, label_of, play
 from simulator.sweep.runner import PolicyRun, runs_of
-from tests.rigs.row_fleet import draws_w, expected_course, fleet_of, place, zones
 
 LARGE = DATA / "power" / "servegen_rate_language_m-large.csv.gz"
 SMALL_LOAD = DATA / "power" / "servegen_rate_language_m-small.csv.gz"
@@ -189,71 +183,3 @@ def power_ablation(
         changed = replace(study, rules=tuple(MECHANISMS[name].items()))
         for run, compared in spread(runs, partial(play, study=changed), jobs):
             yield {"without": name, **record_of(run, compared)}
-
-
-PLACEMENTS = ("packed", "random", "even", "aware")
-"""Best fit in order of the services; any free server; each service spread evenly over the rows; best fit with the least
-expected peak."""
-
-
-def _placement_summary(rows: Sequence[Row]) -> Rows:
-    """Highest draw of any row, its lower bound, and how many more servers fit into the packed rows' draw."""
-    packed = {row["seed"]: row["peak_w"] for row in rows if row["placement"] == "packed" and not row["extra"]}
-    for (placement,), own in grouped(rows, "placement").items():
-        first = [row for row in own if not row["extra"]]
-        lower = [1 - row["peak_w"] / packed[row["seed"]] for row in first]
-        line: Row = {"placement": placement, "mean kW": float(np.mean([row["peak_w"] for row in first])) / 1000}
-        line |= {"worst kW": max(row["peak_w"] for row in first) / 1000}
-        line |= {"lower than packed": f"{np.mean(lower):.1%} ({min(lower):.1%} to {max(lower):.1%})"}
-        # The fleet's highest draw divided evenly: some row has at least that in every placement.
-        line |= {"least kW": float(np.mean([row["least_w"] for row in first])) / 1000}
-        for (extra,), more in grouped(own, "extra").items():
-            line[f"{extra:+d} servers"] = f"{max(row['peak_w'] / packed[row['seed']] for row in more):.1%}"
-        yield line
-
-
-@case(
-    "power-placement",
-    "Peaks of rows where placement knows the services' daily profiles (simulated).",
-    quick={"rate": None, "rows": 2, "servers": 4, "more": (), "learn_days": 1, "days": 2, "seeds": (1,)},
-    summary=_placement_summary,
-)
-def power_placement(
-    *,
-    rate: Path | None = LARGE,
-    services: int = 4,
-    rows: int = 4,
-    servers: int = 40,
-    more: Sequence[int] = (2, 4),
-    learn_days: int = 7,
-    days: int = 14,
-    seeds: Sequence[int] = numbers("1-3"),
-) -> Iterator[Row]:
-    """A row for each seed, number of more servers and placement; the same services get the same requests.
-
-    servers: of each row; all are used. more: additional ones a row. learn_days: for learning the profiles; the rest of
-    the days is evaluated.
-    """
-    curve, load = (read_rates(rate, days) if rate else made_up_rates(days)), RowLoad()
-    for seed in seeds:
-        for extra in (0, *more):
-            each = servers + extra
-            offered = zones(curve, services, rows * each)
-            for how in PLACEMENTS:
-                known: dict[str, FloatArray] = {}
-                if how == "aware":
-                    known = {one.name: expected_course(MACHINE, one.curve, load, learn_days) for one in offered}
-                # Power per server in the budget for placement, as in a row without oversubscription.
-                fleet = fleet_of(MACHINE, rows, each, each * MACHINE.highest_w, known)
-                policy = Random(seed) if how == "random" else BestFit()
-                placed = place(offered, rows, each, policy, fleet=fleet, spread=how == "even", settled_share=0.0)
-                draw_w = draws_w(MACHINE, offered, placed, load, learn_days, days - learn_days, seed)
-                yield {
-                    "placement": how,
-                    "seed": seed,
-                    "extra": extra,
-                    "peak_w": float(draw_w.max()),
-                    "peaks_w": draw_w.max(axis=1).tolist(),
-                    "least_w": float(draw_w.sum(axis=0).max() / rows),
-                    "placed": placed.tolist(),
-                }

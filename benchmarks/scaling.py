@@ -116,7 +116,6 @@ def scaling(
     *,
     traces: Sequence[Path] = TRACES,
     leads: Sequence[float] = (2.0, 5.0, 10.0),
-    lead_spread: float = 0.0,
     policies: Sequence[str] = study.NAMES,
     tuned: bool = True,
     train_days: int = 7,
@@ -125,18 +124,14 @@ def scaling(
     """A row for each trace, lead time and policy, minute by minute; without traces, of a generated one.
 
     The scale is 40 replicas at the 99.5th percentile of the training days. Replica-hours are billed from the order, and
-    their ratio is to an oracle that knows the load. J = ratio + 99 × shortfall. leads: minutes from order to ready, of
-    which lead_spread is the deviation of the logarithm. tuned: each policy with its best parameter in hindsight, too.
+    their ratio is to an oracle that knows the load. J = ratio + 99 × shortfall. leads: minutes from order to ready.
+    tuned: each policy with its best parameter in hindsight, too.
     """
     study.check_policies(tuple(policies))
     for scenario in scenarios(traces, train_days, days):
         outlook = study.outlook_of(study.forecasts_of(scenario))
         for minutes in leads:
-            drawn = (
-                scaling_replay.Leads.lognormal(60.0 * minutes, lead_spread)
-                if lead_spread
-                else scaling_replay.Leads((60.0 * minutes,))
-            )
+            drawn = scaling_replay.Leads((60.0 * minutes,))
             for name in policies:
                 began_s = time.process_time()
                 row: Row = dict(study.record_of(scenario, drawn, study.replayed(scenario, name, drawn, outlook)))

@@ -16,7 +16,7 @@ from cluster.errors import ConfigError, Mistake
 from cluster.workloads import GpuType, ModelService
 from controller.snapshot.services import ReplicaUnit, replica_unit
 from simulator.scaling.replay import PEAK_REPLICAS, LoadScenario, scenario_of
-from simulator.scaling.study import forecasts_of, foreseen, outlook_of
+from simulator.scaling.study import forecasts_of, outlook_of
 from simulator.scaling.traces import generated_trace, read_trace
 from tests.rigs.scaling import mixed_policies
 from tests.rigs.scaling.mixed_fleet import MixCapacity, MixedService, MixRun, account_of, fleet_of
@@ -29,8 +29,7 @@ SINGLE = "hpa-single"
 NAMES = ("tonnage", SINGLE, "hpa-static-mix", "fixed-mix", "foresight")
 """tonnage: the operator. hpa-single: HPA at 70 % on the cheapest type that meets the SLO alone. hpa-static-mix: HPA at
 70 % on multiples of the mix for the peak. fixed-mix: the mix for the highest load of the training days. foresight: a
-bound that none may reach. Besides: tonnage-foreseen, the operator with forecasts that know the load, and
-foresight-whole, the bound in whole instances."""
+bound that none may reach."""
 
 
 @case(
@@ -77,7 +76,6 @@ def scaling_fleet(
         "tonnage": lambda: mixed_policies.operator_run(
             scenario, fleet, outlook_of(forecasts_of(scenario)), lead_s, spec
         ),
-        "tonnage-foreseen": lambda: mixed_policies.operator_run(scenario, fleet, foreseen(scenario), lead_s, spec),
         SINGLE: lambda: mixed_policies.run_of(scenario, one, mixed_policies.hpa(scenario), lead_s),
         "hpa-static-mix": lambda: mixed_policies.run_of(
             scenario,
@@ -91,8 +89,8 @@ def scaling_fleet(
         began_s = time.process_time()
         if name in runs:
             found = account_of(scenario, runs[name](), MixCapacity(fleet))
-        elif name.startswith("foresight"):
-            found = mixed_policies.foresight(scenario, fleet, lead_s, whole=name == "foresight-whole")
+        elif name == "foresight":
+            found = mixed_policies.foresight(scenario, fleet, lead_s)
         else:
             raise ConfigError(Mistake(f"policy {name}", "is not known", f"one of {', '.join((*runs, 'foresight'))}"))
         # What each missed request costs, as a multiple of the price of the capacity that would have served it.

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from itertools import compress
 
 import numpy as np
 
-from cluster import arrays, autoscaling, demand, errors, nodes, workloads
+from cluster import autoscaling, demand, errors, nodes, workloads
 from cluster.snapshot import PENDING, PodTable, Snapshot
 
 
@@ -37,18 +36,9 @@ def _with_instances(
         return replace(snapshot, pods=without_pods(pods, goers))
     free_names = (name for n in range(len(pods) + wanted) if (name := f"{prefix}{n}") not in pods.names)
     new = [next(free_names) for _ in range(wanted - len(mine))]
-    count = len(new)
-    fresh_pods = PodTable(
-        names=arrays.Names(new),
-        shape=np.zeros(count, dtype=np.int64),
-        shapes=(service.instance_shape(instance_type),),
-        node=np.full(count, PENDING),
-        devices=np.zeros(count, dtype=np.int64),
-        priority=np.full(count, service.priority),
-        gang=np.full(count, -1),
-        owner=(service.name,) * count,
-        movable=np.ones(count, dtype=bool),
-    )
+    count, shape = len(new), service.instance_shape(instance_type)
+    columns = {"priority": np.full(count, service.priority), "owner": (service.name,) * count}
+    fresh_pods = PodTable.waiting(new, np.zeros(count, dtype=np.int64), (shape,), **columns)
     return replace(snapshot, pods=pods.plus(fresh_pods))
 
 
@@ -69,19 +59,7 @@ def without_pods(pods: PodTable, rows: Iterable[int]) -> PodTable:
     """The table without these rows; the others keep their order."""
     stays = np.ones(len(pods), dtype=np.bool_)
     stays[list(rows)] = False
-    keep, kept = np.flatnonzero(stays), stays.tolist()
-    return PodTable(
-        names=arrays.Names(compress(pods.names, kept)),
-        shape=pods.shape[keep],
-        shapes=pods.shapes,
-        node=pods.node[keep],
-        devices=pods.devices[keep],
-        priority=pods.priority[keep],
-        gang=pods.gang[keep],
-        owner=tuple(compress(pods.owner, kept)),
-        movable=pods.movable[keep],
-        **pods.sparse_at(keep),
-    )
+    return pods.only(np.flatnonzero(stays))
 
 
 def with_expected(snapshot: Snapshot, expected: Iterable[demand.ExpectedDemand]) -> Snapshot:

@@ -6,7 +6,7 @@ run code: a process with the right to write to a cluster reads frames from a pro
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar, get_origin
 
@@ -17,10 +17,8 @@ from cluster.arrays import Names
 from cluster.errors import UNREADABLE
 
 FORM = 3
-"""Version of the format, raised whenever an older reader could misread a new frame."""
-OLDEST = 1
-"""Oldest version that is still read: support bundles keep frames across versions. A field that was added since has a
-default; raise this where one cannot."""
+"""Version of the format, raised whenever an older reader could misread a new frame. Support bundles keep frames: a
+field that is added has a default, so that old ones are still read."""
 MARK = b"TNGF"
 NUMBERS = re.compile(r"[<>|][biuf]\d{1,2}")
 """Types of columns, as numpy writes them: booleans, integers and floating point numbers."""
@@ -69,19 +67,10 @@ def framed(what: object) -> bytes:
     return b"".join(parts)
 
 
-def unframed(
-    kind: type[T],
-    frame: Buffer,
-    upgraded: Callable[[int, Buffer], Buffer] | None = None,
-    kinds: Mapping[type, type] = NO_KINDS,
-) -> T:
-    """The value in a frame. Raises FrameError.
-
-    upgraded: function from a version of the format and a head of that version to a present head. kinds: class that is
-    read for each base class in the value.
-    """
+def unframed(kind: type[T], frame: Buffer, kinds: Mapping[type, type] = NO_KINDS) -> T:
+    """The value in a frame; kinds: class that is read for each base class in it. Raises FrameError."""
     view = memoryview(frame).toreadonly()
-    if bytes(view[:4]) != MARK or not OLDEST <= int.from_bytes(view[4:8], "little") <= FORM:
+    if bytes(view[:4]) != MARK or int.from_bytes(view[4:8], "little") != FORM:
         raise FrameError("not a frame, or a frame of another version of Tonnage; run one version everywhere")
     length = int.from_bytes(view[8:16], "little")
     columns = view[_padded(16 + length) :]
@@ -105,9 +94,7 @@ def unframed(
         raise NotImplementedError(f"frames hold no {wanted}")
 
     try:
-        head = view[16 : 16 + length]
-        current = upgraded(int.from_bytes(view[4:8], "little"), head) if upgraded else head
-        return msgspec.msgpack.Decoder(kind, dec_hook=inside).decode(current)
+        return msgspec.msgpack.Decoder(kind, dec_hook=inside).decode(view[16 : 16 + length])
     except UNREADABLE as error:
         raise FrameError(f"the frame cannot be read: {error}") from error
 

@@ -20,6 +20,7 @@ PHASE_MEMORY_BOUND = 1
 """Token generation (decode): draws less than the limit and hardly slows down under a cap, down to a cliff."""
 PHASE_COMPUTE_BOUND = 2
 """Prompts (prefill) and training steps: draws up to the limit and slows down with it."""
+PHASES = (PHASE_IDLE, PHASE_MEMORY_BOUND, PHASE_COMPUTE_BOUND, PHASE_UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,8 @@ class PowerClass:
     name: str
     rank: int
     """Rank, 0 first: a class is reduced to its useful floor before one of lower rank number is touched."""
-    weight: float = 1.0
-    """Weight of a second lost by this class against one lost by others, where headroom for spikes is divided."""
+    bursts: bool = True
+    """Whether its devices may draw more than their leases for a moment."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -171,19 +172,6 @@ class PowerLeases:
     """Lease epoch of the controller that granted; agents refuse an older one."""
 
 
-@dataclass(frozen=True, slots=True)
-class SpeedUnderCap:
-    """Speed of a GPU type in one phase of work under a power limit."""
-
-    gpu_type: str
-    phase: int
-    cap_share: tuple[float, ...]
-    """Limit divided by the highest limit, ascending, the last one 1."""
-    speed: tuple[float, ...]
-    """Speed relative to that at the highest limit, ascending, the last one 1."""
-    source: str
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class PowerTable:
     """Power data of one instant: the part of a snapshot that the power decider uses."""
@@ -196,12 +184,7 @@ class PowerTable:
     readings: PowerReadings
     leases: PowerLeases
     curves: tuple[BreakerCurve, ...] = ()
-    speeds: tuple[SpeedUnderCap, ...] = ()
-    """Measured in this cluster; types and phases without an entry use the published figures that Tonnage includes."""
     headroom_w: Mapping[str, float] = field(default_factory=dict)
     """Domain → power, in watts, that new work may start to draw in it: budget less the present draw and its margin for
     spikes. Below 0 where the domain is short already, or where the floors of admitted work do not fit. Empty: not
     computed."""
-    courses: Mapping[str, FloatArray] = field(default_factory=dict)
-    """Service → expected draw of each of its GPUs in each hour of a day or week (UTC), as a fraction in 0..1 of the
-    range from idle to the highest limit; all of one length. Services without an entry are expected to draw evenly."""

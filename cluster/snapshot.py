@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from cluster.arrays import BoolArray, IntArray, Names
-from cluster.autoscaling import LoadHistory, Scaler
+from cluster.arrays import BoolArray, IntArray, Names, column
+from cluster.autoscaling import Scaler
 from cluster.demand import ThroughputProfile
 from cluster.disruption import DisruptionBudget
 from cluster.errors import ActionError
@@ -67,9 +67,9 @@ class PodTable:
     def may_be_stopped(self) -> BoolArray:
         """Whether Tonnage may stop a pod, whatever for; one that ends already costs nothing. Shape (pods,)."""
         may = np.ones(len(self), dtype=np.bool_)
-        for column in (self.strangers, self.settled):
-            if column is not None:
-                may &= ~column
+        for stays in (self.strangers, self.settled):
+            if stays is not None:
+                may &= ~stays
         return may if self.ending is None else may | self.ending
 
     def plus(self, more: "PodTable") -> "PodTable":
@@ -77,23 +77,51 @@ class PodTable:
         new = tuple(dict.fromkeys(shape for shape in more.shapes if shape not in self.shapes))
         shapes = (*self.shapes, *new)
         number = np.array([shapes.index(shape) for shape in more.shapes], dtype=np.int64)
+        columns: dict[str, Any] = {name: np.append(getattr(self, name), getattr(more, name)) for name in DENSE}
+        columns |= {name: self._joined(more, name) for name in SPARSE}
         return PodTable(
             names=self.names.plus(more.names),
             shape=np.append(self.shape, number[more.shape]),
             shapes=shapes,
-            node=np.append(self.node, more.node),
-            devices=np.append(self.devices, more.devices),
-            priority=np.append(self.priority, more.priority),
-            gang=np.append(self.gang, more.gang),
             owner=self.owner + more.owner,
-            movable=np.append(self.movable, more.movable),
-            **{name: self._joined(more, name) for name in SPARSE},
+            **columns,
         )
 
-    def sparse_at(self, rows: IntArray) -> dict[str, BoolArray | None]:
-        """Columns that most tables lack, of these rows, for a table of them."""
-        mine = {name: getattr(self, name) for name in SPARSE}
-        return {name: None if one is None else one[rows] for name, one in mine.items()}
+    def only(self, rows: IntArray) -> "PodTable":
+        """The table of these rows, in their order."""
+        kept, names = rows.tolist(), tuple(self.names)
+        columns: dict[str, Any] = {name: getattr(self, name)[rows] for name in DENSE}
+        columns |= {name: None if (each := getattr(self, name)) is None else each[rows] for name in SPARSE}
+        return PodTable(
+            names=Names(names[row] for row in kept),
+            shape=self.shape[rows],
+            shapes=self.shapes,
+            owner=tuple(self.owner[row] for row in kept),
+            **columns,
+        )
+
+    def reshaped(self, shapes: Mapping[int, PodShape]) -> "PodTable":
+        """The table with other shapes of some rows, by row. Rows of one object share its number."""
+        new = {id(each): each for each in shapes.values()}
+        number = {key: len(self.shapes) + n for n, key in enumerate(new)}
+        shape = self.shape.copy()
+        for row, each in shapes.items():
+            shape[row] = number[id(each)]
+        return replace(self, shape=column(shape, np.int64), shapes=(*self.shapes, *new.values()))
+
+    @classmethod
+    def waiting(cls, names: Iterable[str], shape: IntArray, shapes: tuple[PodShape, ...], **columns: Any) -> "PodTable":
+        """Pods that wait, movable, of priority 0, and of no gang and service; columns: those that are otherwise."""
+        count = len(shape)
+        usual: dict[str, Any] = {
+            "node": column(np.full(count, PENDING), np.int64),
+            "devices": column(np.zeros(count), np.int64),
+            "priority": column(np.zeros(count), np.int64),
+            "gang": column(np.full(count, -1), np.int64),
+            "owner": ("",) * count,
+            "movable": column(np.ones(count), np.bool_),
+        }
+        return cls(names=Names(names), shape=shape, shapes=shapes, **{**usual, **columns})
 
     def _joined(self, more: "PodTable", name: str) -> BoolArray | None:
         both = [getattr(self, name), getattr(more, name)]
@@ -105,6 +133,8 @@ class PodTable:
         )
 
 
+DENSE = ("node", "devices", "priority", "gang", "movable")
+"""Columns of a table of pods that need nothing else of it."""
 SPARSE = ("never_preempts", "ending", "strangers", "settled")
 """Columns of a table of pods that are None where they are false for all."""
 
@@ -178,8 +208,6 @@ class Snapshot:
     """Claims whose devices are unused, because their pods have no node."""
     scalers: tuple[Scaler, ...] = ()
     """State of each ScalingPolicy."""
-    load_histories: tuple[LoadHistory, ...] = ()
-    """Histories whose forecasts should be fitted again; a few at a time, and none where nothing is due."""
     budgets: tuple[DisruptionBudget, ...] = ()
     """PodDisruptionBudgets that cover running pods."""
     refused_stops: Mapping[str, str] = field(default_factory=dict)

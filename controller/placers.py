@@ -203,16 +203,14 @@ class PlacementModes:
         sharing = {row for row, mode in pending.items() if mode == "gate" and pods.names[row] in shares}
         if not sharing and len({*of_nodes, *filter(None, pending.values())}) <= 1:
             return snapshot
-        shape, shapes = pods.shape.copy(), list(pods.shapes)
-        numbers: dict[tuple[int, str, bool], int] = {}
         known, self._shapes = self._shapes, {}
+        restricted: dict[int, workloads.PodShape] = {}
         for row, mode in pending.items():
             if mode is None:
                 continue
             whole = pods.shapes[int(pods.shape[row])]
             restriction = id(whole), mode, row in sharing
-            if restriction not in numbers:
-                numbers[restriction] = len(shapes)
+            if restriction not in self._shapes:
                 if restriction not in known:
                     terms = workloads.in_placement_mode(whole.node_terms, mode)
                     if row in sharing:
@@ -221,12 +219,9 @@ class PlacementModes:
                         )
                     known[restriction] = whole, replace(whole, node_terms=terms)
                 self._shapes[restriction] = known[restriction]
-                shapes.append(known[restriction][1])
-            shape[row] = numbers[restriction]
-        shape.setflags(write=False)
+            restricted[row] = self._shapes[restriction][1]
         services = tuple(replace(service, placement_modes=of_services[service.name]) for service in snapshot.services)
-        restricted = replace(pods, shape=shape, shapes=tuple(shapes))
-        return replace(snapshot, nodes=labelled, pods=restricted, services=services)
+        return replace(snapshot, nodes=labelled, pods=pods.reshaped(restricted), services=services)
 
     def with_strangers(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot in which no pod on a node that Tonnage owns is a stranger.

@@ -9,13 +9,7 @@ from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_settings import (
-    BaseSettings,
-    InitSettingsSource,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    SettingsError,
-)
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
 
 from cluster import errors, field_errors, plans, workloads
 from placement.policies import POLICIES
@@ -57,22 +51,19 @@ class LeaseSettings(Part):
     name: str = Field(default="tonnage", min_length=1)
 
 
-class BrainSettings(Part):
-    """Planning process (the brain): in the operator or outside it."""
+class RaySettings(Part):
+    """Where background work runs, which takes longer than a cycle, as fits of forecasts do. Plans never wait for it."""
 
-    mode: Literal["inline", "embedded", "cluster"] = "inline"
-    """inline: plans in this process. embedded: plans in a private Ray, in child processes on this machine; 0.5 GB more
-    memory. cluster: plans on a Ray cluster, through the brain server at `address`. While Ray is unavailable, this
-    process plans with a heuristic."""
+    mode: Literal["none", "embedded", "cluster"] = "none"
+    """none: one child process at the lowest priority. embedded: tasks of a private Ray, in child processes on this
+    machine; 0.25 GB more memory while there is work. cluster: tasks on a Ray cluster, through the server at `address`.
+    While Ray is unavailable, the child process of mode none takes the same tasks."""
     address: str = Field(default="", pattern=r"^$|^.+:[0-9]+$")
-    """`host:port` of the brain server (`tonnage brain serve`); only for mode cluster."""
+    """`host:port` of the server (`tonnage background serve`); only for mode cluster."""
     token_file: str = ""
-    """File with the token shared with the brain server, at least 16 bytes; read again for each connection."""
-    planners: int = Field(default=1, ge=1, le=64)
-    """Number of planning actors; above 1 only useful if `shares` is, too. In mode cluster the server decides."""
-    shares: int = Field(default=1, ge=1, le=256)
-    """Maximum number of parts into which the fleet is divided for packing in parallel. Two nodes are in different parts
-    only if no pod can run on both: pods choose between them by node selectors or GPU types."""
+    """File with the token shared with the server, at least 16 bytes; read again for each connection."""
+    cpus: int = Field(default=1, ge=1, le=64)
+    """Tasks at once in mode embedded, one processor each. On a cluster its workers decide."""
 
 
 class PowerTlsSettings(Part):
@@ -103,9 +94,6 @@ class PowerSettings(Part):
     """Duration of a power lease; when it expires, the agent lowers its devices to their floors on its own."""
     burst_share: float = Field(default=1.0, ge=0, le=1)
     """Usable fraction of the overload that breakers tolerate; 0 makes every lease a hard limit."""
-    learn_hours: bool = True
-    """Whether pods of services are placed so that their daily peaks add least to the peaks of power domains. Takes
-    effect once a leader has read power draws for a day."""
 
 
 class IsolationSettings(Part):
@@ -196,9 +184,6 @@ class AutoscalerSettings(Part):
     """Whether ScalingPolicies are evaluated. Their mode Recommend, the default, changes nothing."""
     sync_s: float = Field(default=15.0, ge=1, le=300)
     """Seconds between two readings of demand and targets. Chosen: that of HorizontalPodAutoscalers."""
-    fit_slots: int = Field(default=1, ge=0, le=8)
-    """Actors of the brain that fit forecasts beside the plans, about 120 MB each; one fits some 100 policies a minute.
-    0, or brain mode inline: this process fits them, two in each sync."""
     prometheus: PrometheusSettings = PrometheusSettings()
     custom_metrics: bool = False
     """Whether policies may read metrics of their targets from the custom metrics API."""
@@ -243,12 +228,10 @@ class RecordSettings(Part):
     """Maximum memory of all recorded cycles together; the oldest are dropped first."""
 
 
-class OperatorSettings(BaseSettings):
+class OperatorSettings(Part):
     """All settings of the operator. The environment (TONNAGE_POLICY, TONNAGE_LEASE__NAMESPACE) overrides the file."""
 
-    model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True, validate_default=True
-    )
+    model_config = ConfigDict(validate_default=True)
 
     kubeconfig: str = ""
     """Path of a kubeconfig; empty: the pod's service account, or else the file that kubectl would read."""
@@ -298,8 +281,7 @@ class OperatorSettings(BaseSettings):
     release_deadline_s: float = Field(default=60.0, ge=1, le=86_400)
     """Time after which a pod whose gate was removed, but that kube-scheduler has not bound, is evicted if its owner
     recreates it. Binding takes milliseconds; the remaining time is for volumes that must be provisioned first."""
-    brain: BrainSettings = BrainSettings()
-    """Planning process."""
+    ray: RaySettings = RaySettings()
     power: PowerSettings = PowerSettings()
     health: HealthSettings = HealthSettings()
     isolation: IsolationSettings = IsolationSettings()
@@ -316,39 +298,33 @@ class OperatorSettings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 
+class _Variables(BaseSettings, OperatorSettings):
+    """The settings as the environment has them; it is never made, the library reads names and types of it."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_nested_delimiter="__")
+
+
 def read_settings(path: Path | None = None, **given: Any) -> OperatorSettings:
     """Settings from a file, the environment and `given`; later sources override earlier ones.
 
     Raises ConfigError with all errors.
     """
     content = _content_of(path) if path else {}
-
-    class FromFile(OperatorSettings):
-        @classmethod
-        def settings_customise_sources(
-            cls,
-            settings_cls: type[BaseSettings],
-            init_settings: PydanticBaseSettingsSource,
-            env_settings: PydanticBaseSettingsSource,
-            dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the library's protocol
-            file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        ) -> tuple[PydanticBaseSettingsSource, ...]:
-            return init_settings, env_settings, InitSettingsSource(settings_cls, content)
-
-    where = str(path) if path else "settings"
     try:
-        settings = FromFile(**given) if path else OperatorSettings(**given)
-    except (ValidationError, TypeError) as error:
-        raise errors.ConfigError(tuple(_wrong(where, error, _variables()))) from error
+        of_environment = EnvSettingsSource(_Variables)()
     except SettingsError as error:  # of a variable that is to hold a whole group
         field = str(error).partition('field "')[2].partition('"')[0]
         raise errors.ConfigError(
             errors.Mistake(f"{PREFIX}{field.upper()}", "is not JSON", "write the whole group as JSON")
         ) from error
-    mistakes = tuple(_mistakes(settings))
-    if mistakes:
-        raise errors.ConfigError(mistakes)
-    return settings
+    content = _over(_over(content, of_environment), given)
+    return settings_from(content, str(path) if path else "settings", _variables())
+
+
+def _over(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of which the second come before the first, group by group."""
+    groups = {name for name, each in high.items() if isinstance(each, dict) and isinstance(low.get(name), dict)}
+    return {**low, **{name: _over(low[name], each) if name in groups else each for name, each in high.items()}}
 
 
 def _content_of(path: Path) -> dict[str, Any]:
@@ -364,35 +340,23 @@ def _content_of(path: Path) -> dict[str, Any]:
     return content
 
 
-class GivenSettings(OperatorSettings):
-    """Settings from given values and defaults only, for settings of another process: reads no environment."""
+def settings_from(
+    content: Mapping[str, Any], where: str = "settings", variables: Mapping[tuple[str | int, ...], str] | None = None
+) -> OperatorSettings:
+    """Settings from this content and the defaults; reads no environment.
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003 - the library's protocol
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return (init_settings,)
-
-
-def settings_from(content: Mapping[str, Any], where: str = "settings") -> OperatorSettings:
-    """Settings from this content and the defaults.
-
-    where: origin of the content, for error messages. Raises ConfigError with all errors.
+    where: origin of the content, for error messages. variables: those that gave a setting. Raises ConfigError with all
+    errors.
     """
-
     try:
-        settings = GivenSettings(**content)
-    except (ValidationError, TypeError) as error:
-        raise errors.ConfigError(tuple(_wrong(where, error))) from error
-    mistakes = tuple(_mistakes(settings))
-    if mistakes:
-        raise errors.ConfigError(mistakes)
-    return settings
+        settings = OperatorSettings(**content)
+    except TypeError as error:
+        raise errors.ConfigError(errors.Mistake(where, f"cannot be read: {error}")) from error
+    except ValidationError as error:
+        raise errors.ConfigError(
+            tuple(field_errors.setting_mistakes(error, where, OperatorSettings, variables))
+        ) from error
+    return with_changes(settings)
 
 
 def with_changes(settings: OperatorSettings, **changes: Any) -> OperatorSettings:
@@ -412,15 +376,6 @@ def _variables() -> dict[tuple[str | int, ...], str]:
     return {tuple(name[len(PREFIX) :].lower().split("__")): name for name in named}
 
 
-def _wrong(
-    where: str, error: ValidationError | TypeError, variables: Mapping[tuple[str | int, ...], str] | None = None
-) -> Iterator[errors.Mistake]:
-    if isinstance(error, TypeError):
-        yield errors.Mistake(where, f"cannot be read: {error}")
-        return
-    yield from field_errors.setting_mistakes(error, where, OperatorSettings, variables)
-
-
 def _mistakes(settings: OperatorSettings) -> Iterator[errors.Mistake]:
     """Conflicts between fields, and values that the field types cannot check."""
     if settings.policy not in POLICIES:
@@ -430,15 +385,13 @@ def _mistakes(settings: OperatorSettings) -> Iterator[errors.Mistake]:
         yield errors.Mistake(
             "isolation.enabled", "needs power.enabled", "its orders travel on the link of power control"
         )
-    brain = settings.brain
+    ray = settings.ray
     for name in ("address", "token_file"):
-        if brain.mode == "cluster" and not getattr(brain, name):
+        if ray.mode == "cluster" and not getattr(ray, name):
+            yield errors.Mistake(f"ray.{name}", "is missing", "mode cluster needs the server's address and token")
+        if ray.mode != "cluster" and getattr(ray, name):
             yield errors.Mistake(
-                f"brain.{name}", "is missing", "mode cluster needs the brain server's address and token"
-            )
-        if brain.mode != "cluster" and getattr(brain, name):
-            yield errors.Mistake(
-                f"brain.{name}", f"has no effect in mode {brain.mode}", "set brain.mode: cluster, or leave it out"
+                f"ray.{name}", f"has no effect in mode {ray.mode}", "set ray.mode: cluster, or leave it out"
             )
 
 

@@ -75,6 +75,7 @@ class Analyser:
         self.layout, self._options = layout, options or Options()
         self._layout_bytes = bytes_for(layout)
         self.lost = 0
+        """Batches of frames that were given up unread: none, since it keeps up."""
         self._matcher = Matcher(layout)
         self._sums = StepSums(layout.ranks, layout.span)
         self._pulse = Pulse(layout)

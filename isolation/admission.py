@@ -17,24 +17,21 @@ from isolation.ledger import MIB, MemoryLedger, Reservation, Sandbox
 
 
 def is_safe(ledger: MemoryLedger, *, stuck: frozenset[str] = frozenset()) -> bool:
-    """Whether every call can get its whole claim at some time. `stuck` calls keep their lease and never end."""
-    return finishing_order(ledger, stuck=stuck) is not None
+    """Whether the budget holds, and every call can get its whole claim at some time, one after the other.
 
-
-def finishing_order(ledger: MemoryLedger, *, stuck: frozenset[str] = frozenset()) -> tuple[str, ...] | None:
-    """Order in which all calls but the stuck ones can finish; None where there is none, or the budget is exceeded."""
+    `stuck` calls keep their lease and never end.
+    """
     held = {name: sandbox.agent_bytes for name, sandbox in ledger.sandboxes.items()}
     for kept in ledger.reservations.values():
         held[kept.sandbox] += kept.lease_bytes
     guaranteed = ledger.guarantees()
     free = ledger.budget_bytes - sum(max(held[name], guaranteed[name]) for name in held)
     if free < 0:
-        return None
+        return False
     waiting = sorted(
         (kept for kept in ledger.reservations.values() if kept.call not in stuck),
         key=lambda kept: (kept.need_bytes, kept.call),
     )
-    order: list[str] = []
     while waiting:
         left: list[Reservation] = []
         for kept in waiting:
@@ -46,11 +43,10 @@ def finishing_order(ledger: MemoryLedger, *, stuck: frozenset[str] = frozenset()
                 continue
             held[name] -= kept.lease_bytes
             free += before - max(held[name], guaranteed[name])
-            order.append(kept.call)
         if len(left) == len(waiting):
-            return None
+            return False
         waiting = left
-    return tuple(order)
+    return True
 
 
 # fmt: off

@@ -20,10 +20,8 @@ Reason = Literal[
     "LEASE_SHRUNK",
     "HIGHER_PRIORITY_NEEDS_MEMORY",
     "AGENT_NEEDS_MEMORY",
-    "NODE_SHORT_OF_MEMORY",
     "OUTGREW_CLAIM",
     "FROZEN_TOO_LONG",
-    "SANDBOX_ENDED",
 ]
 
 ADVICE: dict[Reason, str] = {
@@ -36,7 +34,6 @@ ADVICE: dict[Reason, str] = {
     "OUTGREW_CLAIM": "declare more memory, or split the work",
     "HIGHER_PRIORITY_NEEDS_MEMORY": "try again later",
     "AGENT_NEEDS_MEMORY": "try again with a smaller run",
-    "NODE_SHORT_OF_MEMORY": "try again later",
     "FROZEN_TOO_LONG": "try again later, or declare the memory that it needs",
 }
 """Fixed sentences: text of one tenant never reaches another."""

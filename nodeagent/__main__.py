@@ -17,7 +17,7 @@ from cluster.errors import ConfigError, TonnageError
 from nodeagent import out_of_band
 from nodeagent.agent import Controller, Hardware, NodeAgent, new_life
 from nodeagent.bmc import READ_S, Bmc, NodeMeter
-from nodeagent.controller_link import ControllerLink, Tls
+from nodeagent.controller_link import ControllerLink
 from nodeagent.device_process import DeviceProcess
 from nodeagent.health.dcgm_exporter import DcgmExporter, fetched, own_gpus, page_of
 from nodeagent.health.feed import HealthFeed, Probes, forward
@@ -29,7 +29,7 @@ from nodeagent.health.processes import ProcessTable, Ranks, Senders
 from nodeagent.logs import configure_logs
 from nodeagent.loops import kept_up
 from nodeagent.metrics import Scraped, agent_metrics, dcgm_metrics, feed_metrics, probe_metrics, probes, serve
-from nodeagent.pretend_devices import NoDevices, PretendDevices
+from nodeagent.pretend_devices import PretendDevices
 from nodeagent.recovery import RESTORE_S, AgentRules, Session
 from nodeagent.sandboxes.process import ProcessSettings, SandboxSupervisor
 from nodeagent.settings import AgentSettings, read_settings
@@ -197,9 +197,8 @@ async def _run(settings: AgentSettings, address: str) -> None:
             agent.receive(message)
 
     at = settings.controller
-    tls = Tls(at.tls.ca, at.tls.certificate, at.tls.key) if at.tls else None
     chance = Random()  # noqa: S311 - spreads attempts and readings, hides nothing
-    link = ControllerLink(node, at.host, at.port, receive, chance, tls, lambda: agent.inventory())
+    link = ControllerLink(node, at.host, at.port, receive, chance, at.tls, lambda: agent.inventory())
     backend = _backend(settings)
     meter = None
     if settings.meter and (bmc := settings.bmc) is not None:  # over a connection of its own
@@ -328,7 +327,7 @@ def _backend(settings: AgentSettings) -> DeviceProcess:
         case "nvml" | "amdsmi":
             return _vendors(settings.backend)
         case _:
-            return DeviceProcess(NoDevices, clock)
+            return DeviceProcess(partial(PretendDevices, settings.node, 0, time.monotonic), clock)
 
 
 def _vendors(name: Literal["nvml", "amdsmi"]) -> DeviceProcess:

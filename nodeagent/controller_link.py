@@ -6,15 +6,13 @@ service is tried in turn until one stays open.
 
 import asyncio
 import socket
-import ssl
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
 from random import Random
 
 import structlog
 
+from nodeagent.settings import TlsFiles
 from power.leases.messages import MessageFrameError, framed, read_frame
 
 log = structlog.get_logger(__name__)
@@ -27,20 +25,6 @@ QUIET_S = 8.0
 """Silence after which a connection is closed: one whose other end is gone stays silent."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """Files of mutual TLS, read again for every connection, so that renewed certificates are used."""
-
-    ca: Path
-    certificate: Path
-    key: Path
-
-    def context(self) -> ssl.SSLContext:
-        made = ssl.create_default_context(cafile=str(self.ca))
-        made.load_cert_chain(str(self.certificate), str(self.key))
-        return made
-
-
 class ControllerLink:
     """One connection at a time to `host:port`. `receive` is called with every message, in the event loop."""
 
@@ -51,7 +35,7 @@ class ControllerLink:
         port: int,
         receive: Callable[[bytes], None],
         chance: Random,
-        tls: Tls | None = None,
+        tls: TlsFiles | None = None,
         introduce: Callable[[], bytes | None] = lambda: None,
     ) -> None:
         """introduce: returns the message sent on every new connection after the node's name; None: nothing is sent."""

@@ -1,5 +1,6 @@
 """Settings of the agent: one file, validated before anything is changed."""
 
+import ssl
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -21,11 +22,16 @@ class SettingsPart(BaseModel):
 
 
 class TlsFiles(SettingsPart):
-    """Mutual TLS to the controller."""
+    """Mutual TLS to the controller. Read again for every connection, so that renewed certificates are used."""
 
     ca: Path
     certificate: Path
     key: Path
+
+    def context(self) -> ssl.SSLContext:
+        made = ssl.create_default_context(cafile=str(self.ca))
+        made.load_cert_chain(str(self.certificate), str(self.key))
+        return made
 
 
 class ControllerAddress(SettingsPart):

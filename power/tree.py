@@ -7,7 +7,7 @@ import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.errors import ConfigError, Mistake
-from cluster.power import UNLIMITED_W, BreakerCurve, PowerTable, SpeedUnderCap
+from cluster.power import UNLIMITED_W, BreakerCurve, PowerTable
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -200,11 +200,6 @@ def mistakes_in(table: PowerTable) -> tuple[Mistake, ...]:
     for row, curve in enumerate(table.curves):
         if why := _wrong_in(curve):
             found.append(Mistake(f"breaker curve {row}", why, remedy))
-    remedy = "normalise speeds to that at the highest limit"
-    for row, speed in enumerate(table.speeds):
-        if not _rises_to_one(speed):
-            place = f"speed under a cap {row} ({speed.gpu_type})"
-            found.append(Mistake(place, "must rise to speed 1 at share 1", remedy))
     return tuple(found)
 
 
@@ -216,10 +211,3 @@ def _wrong_in(curve: BreakerCurve) -> str:
     if min(curve.for_s) <= 0 or any(b >= a for a, b in zip(curve.for_s, curve.for_s[1:], strict=False)):
         return "needs times above 0 s, falling"
     return "" if curve.cooling_s > 0 else "needs a cooling time above 0 s"
-
-
-def _rises_to_one(speed: SpeedUnderCap) -> bool:
-    shares, speeds = np.array(speed.cap_share), np.array(speed.speed)
-    if shares.shape != speeds.shape or shares.size < 2 or shares[0] <= 0 or speeds[0] < 0:
-        return False
-    return bool((np.diff(shares) > 0).all() and (np.diff(speeds) >= 0).all() and shares[-1] == 1 and speeds[-1] == 1)

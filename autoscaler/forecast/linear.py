@@ -181,12 +181,19 @@ class Course:
     """Shape (points, leads, error weights)."""
 
 
-def fit_linear(series: Series) -> LinearFit | None:
-    """Fit of a history; None where it is too short or all zero."""
+def is_long_enough(series: Series) -> bool:
+    """Whether a history can be fitted: it is neither too short nor all zero."""
     values = informative(series)
     known = ~np.isnan(values)
-    if known.sum() < MIN_POINTS or not values[known].max() > 0:
+    return bool(known.sum() >= MIN_POINTS and values[known].max() > 0)
+
+
+def fit_linear(series: Series) -> LinearFit | None:
+    """Fit of a history; None where it is too short or all zero."""
+    if not is_long_enough(series):
         return None
+    values = informative(series)
+    known = ~np.isnan(values)
     root = float(np.sqrt(values[known].mean()))
     roots, leads = to_root(values) / root, lead_steps(series.step_s)
     season, of_other_days = seasons(roots, series.at_s, series.step_s)

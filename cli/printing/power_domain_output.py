@@ -2,40 +2,28 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from controller.api.conditions import READY, condition_of
+from cli.printing.reported import Object, Reported, reported
 from controller.api.power_domain import CappedDevice, PowerDomainStatus
 from controller.loops.power.domain_status import fault_words
 
-Object = dict[str, Any]
 HEADERS = ("DOMAIN", "TYPE", "DRAW", "BUDGET", "HEADROOM", "DEVICES", "CAPPED", "STALE", "READY", "REASON")
 NOT_REPORTED = "-"
 
 
-@dataclass(frozen=True, slots=True)
-class ReportedDomain:
-    """PowerDomain object, read from the API."""
+ReportedDomain = Reported[PowerDomainStatus]
 
-    name: str
-    spec: Object
-    status: PowerDomainStatus
 
-    @property
-    def feeds(self) -> tuple[str, ...]:
-        return tuple(each["name"] for each in self.spec.get("feeds") or ())
+def _feeds(domain: ReportedDomain) -> tuple[str, ...]:
+    return tuple(each["name"] for each in domain.spec.get("feeds") or ())
 
 
 def domains_of(objects: Sequence[Object]) -> tuple[ReportedDomain, ...]:
     """Domains with parents before children, otherwise by name, so that a table starts at the top of the tree."""
-    found = {}
-    for each in objects:
-        name = each["metadata"]["name"]
-        found[name] = ReportedDomain(name, each.get("spec") or {}, PowerDomainStatus.read(each.get("status") or {}))
     ordered: dict[str, ReportedDomain] = {}
-    left = dict(sorted(found.items()))
+    left = {each.name: each for each in reported(objects, PowerDomainStatus)}
     while left:
-        ready = [name for name, domain in left.items() if not any(feed in left for feed in domain.feeds)]
+        ready = [name for name, domain in left.items() if not any(feed in left for feed in _feeds(domain))]
         for name in ready or list(left):  # domains in a cycle are listed, too
             ordered[name] = left.pop(name)
     return tuple(ordered.values())
@@ -43,7 +31,7 @@ def domains_of(objects: Sequence[Object]) -> tuple[ReportedDomain, ...]:
 
 def rows(domains: Sequence[ReportedDomain]) -> Iterator[tuple[str, ...]]:
     for each in domains:
-        status, ready = each.status, condition_of(each.status.conditions, READY)
+        status, (ready, why_not) = each.status, each.ready
         is_reported = status.observed_generation is not None
         yield (
             each.name,
@@ -54,8 +42,8 @@ def rows(domains: Sequence[ReportedDomain]) -> Iterator[tuple[str, ...]]:
             str(status.devices) if is_reported else NOT_REPORTED,
             str(status.held_back_devices) if is_reported else NOT_REPORTED,
             str(status.stale_devices) if is_reported else NOT_REPORTED,
-            ready.status if ready else "Unknown",
-            ready.reason if ready else "NotReported",
+            ready,
+            why_not,
         )
 
 
@@ -133,7 +121,7 @@ def _below(domains: Sequence[ReportedDomain], name: str) -> list[ReportedDomain]
     """The domain and all domains fed through it."""
     found = {name}
     for each in domains:  # parents come first
-        if found & set(each.feeds):
+        if found & set(_feeds(each)):
             found.add(each.name)
     return [each for each in domains if each.name in found]
 

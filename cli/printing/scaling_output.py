@@ -2,81 +2,60 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
-
-from pydantic import ValidationError
 
 from cli.printing.columns import columns, human_duration
-from controller.api.conditions import READY, condition_of
+from cli.printing.reported import Object, Reported, reported
 from controller.api.scaling_policy import ScalingPolicyStatus
 
-Object = dict[str, Any]
 HEADERS = (
     "NAMESPACE", "NAME", "TARGET", "MODE", "READY", "WANTED", "DESIRED", "LOAD", "P50", "P99", "LIMITED BY", "REASON",
 )  # fmt: skip
 NONE = "-"
 
 
-@dataclass(frozen=True, slots=True)
-class ReportedPolicy:
-    """ScalingPolicy object, read from the API."""
-
-    namespace: str
-    name: str
-    spec: Object
-    status: ScalingPolicyStatus
-
-    @property
-    def target(self) -> str:
-        return f"{self.spec['target']['kind']}/{self.spec['target']['name']}"
-
-    @property
-    def mode(self) -> str:
-        return str(self.spec.get("mode", "Recommend"))
+ReportedPolicy = Reported[ScalingPolicyStatus]
 
 
-def policies_of(objects: Iterable[Object]) -> tuple[ReportedPolicy, ...]:
+def policies_of(objects: Iterable[Object]) -> list[ReportedPolicy]:
     """Policies by namespace and name."""
-    found = []
-    for obj in objects:
-        try:
-            status = ScalingPolicyStatus.model_validate(obj.get("status") or {})
-        except ValidationError:
-            status = ScalingPolicyStatus()
-        found.append(ReportedPolicy(obj["metadata"]["namespace"], obj["metadata"]["name"], obj["spec"], status))
-    return tuple(sorted(found, key=lambda each: (each.namespace, each.name)))
+    return reported(objects, ScalingPolicyStatus)
+
+
+def _target(policy: ReportedPolicy) -> str:
+    return f"{policy.spec['target']['kind']}/{policy.spec['target']['name']}"
+
+
+def _mode(policy: ReportedPolicy) -> str:
+    return str(policy.spec.get("mode", "Recommend"))
 
 
 def is_in_order(policy: ReportedPolicy) -> bool:
     """Whether the policy is off, or Ready."""
-    ready = condition_of(policy.status.conditions, READY)
-    return policy.mode == "Off" or (ready is not None and ready.status == "True")
+    return _mode(policy) == "Off" or policy.ready[0] == "True"
 
 
 def rows(policies: Sequence[ReportedPolicy]) -> Iterator[tuple[str, ...]]:
     for each in policies:
-        status, ready = each.status, condition_of(each.status.conditions, READY)
-        forecast = status.forecast
+        status, (ready, why), forecast = each.status, each.ready, each.status.forecast
         yield (
             each.namespace,
             each.name,
-            each.target,
-            each.mode,
-            ready.status if ready else "Unknown",
+            _target(each),
+            _mode(each),
+            ready,
             _number(status.desired_replicas),
             _number(status.recommended_replicas),
             _number(status.load),
             _number(forecast.p50 if forecast else None),
             _number(forecast.p99 if forecast else None),
             status.limited_by or NONE,
-            ready.reason if ready else "NotReported",
+            why,
         )
 
 
 def as_data(policy: ReportedPolicy) -> Object:
     """Status fields of the API with the policy's name, target and mode, for programs."""
-    about = {"namespace": policy.namespace, "name": policy.name, "target": policy.target, "mode": policy.mode}
+    about = {"namespace": policy.namespace, "name": policy.name, "target": _target(policy), "mode": _mode(policy)}
     return {**about, **policy.status.plain()}
 
 
@@ -86,7 +65,7 @@ def explanation(policy: ReportedPolicy, now_s: float) -> list[str]:
     now_s: seconds since the epoch.
     """
     status = policy.status
-    lines = [f"ScalingPolicy/{policy.namespace}/{policy.name}: {policy.target}, mode {policy.mode}"]
+    lines = [f"ScalingPolicy/{policy.namespace}/{policy.name}: {_target(policy)}, mode {_mode(policy)}"]
     if status.observed_generation is None:
         return [*lines, "  no status was reported yet: does the operator run, and is its autoscaler enabled?"]
     lines += [f"  {line}" for line in _decision(policy, now_s)]
@@ -106,7 +85,7 @@ def _decision(policy: ReportedPolicy, now_s: float) -> Iterator[str]:
     else:
         now = f"its spec asks for {_number(status.desired_replicas)}, {_number(status.current_replicas)} are ready"
         yield f"{status.recommended_replicas} replicas desired; {now}; {bounds}"
-        if policy.mode == "Recommend":
+        if _mode(policy) == "Recommend":
             yield "nothing is changed in this mode"
     if status.load is None or status.load_time is None:
         yield "load: not measured"

@@ -151,21 +151,13 @@ def timeline(folder: Path, out: Path, last_s: float) -> None:
 
 
 def _policy_rows(policies: Iterable[Object]) -> Iterator[tuple[str, ...]]:
-    from controller.api.conditions import READY, condition_of
+    from cli.printing.reported import reported
     from controller.api.health_policy import HealthPolicyStatus
 
-    for each in sorted(policies, key=lambda obj: str(obj["metadata"]["name"])):
-        status = HealthPolicyStatus.model_validate(each.get("status") or {})
-        ready = condition_of(status.conditions, READY)
-        yield (
-            each["metadata"]["name"],
-            str((each.get("spec") or {}).get("mode", "Observe")),
-            str(status.nodes),
-            str(status.quarantined),
-            str(status.incidents),
-            ready.status if ready else "Unknown",
-            ready.reason if ready else "NotReported",
-        )
+    for each in reported(policies, HealthPolicyStatus):
+        status = each.status
+        counts = (status.nodes, status.quarantined, status.incidents)
+        yield (each.name, str(each.spec.get("mode", "Observe")), *map(str, counts), *each.ready)
 
 
 def incident_rows(incidents: Sequence[Object], now_s: float) -> Iterator[tuple[str, ...]]:
@@ -189,7 +181,7 @@ def incident_rows(incidents: Sequence[Object], now_s: float) -> Iterator[tuple[s
 def _status_of(incident: Object) -> "FaultIncidentStatus":
     from controller.api.fault_incident import FaultIncidentStatus
 
-    return FaultIncidentStatus.model_validate(incident.get("status") or {})
+    return FaultIncidentStatus.read(incident.get("status") or {})
 
 
 def is_open(incident: Object) -> bool:

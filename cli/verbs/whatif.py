@@ -107,7 +107,6 @@ def _cache_of(options: "WhatIfOptions", snapshot: "Snapshot") -> "ResultCache[Sc
 
     import msgspec
 
-    from cluster.errors import UNREADABLE
     from simulator.scenarios import ScenarioAnswer
     from simulator.sweep.runner import ResultCache, code_digest, digest_of
 
@@ -115,13 +114,7 @@ def _cache_of(options: "WhatIfOptions", snapshot: "Snapshot") -> "ResultCache[Sc
         return None
     # The same manifests read by the same code give the same bytes.
     same = digest_of(pickle.dumps(snapshot), code_digest(), repr(options.deadline_s))
-
-    def from_bytes(data: bytes) -> ScenarioAnswer:
-        try:
-            return msgspec.json.decode(data, type=ScenarioAnswer)
-        except UNREADABLE as error:
-            raise ValueError(f"not an answer: {error}") from error
-
+    decoder = msgspec.json.Decoder(ScenarioAnswer)
     return ResultCache(
-        options.results, lambda run: f"whatif-{digest_of(repr(run), same)}.json", msgspec.json.encode, from_bytes
+        options.results, lambda run: f"whatif-{digest_of(repr(run), same)}.json", msgspec.json.encode, decoder.decode
     )

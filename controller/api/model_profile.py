@@ -87,13 +87,13 @@ RULES = (
         ("spec",),
         "self.throughput.all(table, table.requestsPerSecond.size() == self.grid.inputTokens.size())",
         "every throughput.requestsPerSecond has one row per edge of grid.inputTokens",
-        flaws=_each_table(row_flaws),
+        flaws=_each_table(lambda rows, grid, path: row_flaws(rows, grid.input_tokens, path)),
     ),
     Rule(
         ("spec",),
         "self.throughput.all(table, table.requestsPerSecond.all(row, row.size() == self.grid.outputTokens.size()))",
         "every row of throughput.requestsPerSecond has one number per edge of grid.outputTokens",
-        flaws=_each_table(column_flaws),
+        flaws=_each_table(lambda rows, grid, path: column_flaws(rows, grid.output_tokens, path)),
     ),
     Rule(
         ("spec", "throughput"),

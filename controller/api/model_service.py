@@ -214,9 +214,10 @@ def _of_demand(check: Callable[[ServiceDemand, Path], Iterable[Flaw]]) -> Flaws:
 
 
 def _sum_flaws(demand: ServiceDemand, path: Path) -> Iterator[Flaw]:
-    misshapen = any(True for check in (row_flaws, column_flaws) for _ in check(demand.histogram, demand, path))
+    is_whole = len(demand.histogram) == len(demand.input_tokens)
+    is_whole &= all(len(row) == len(demand.output_tokens) for row in demand.histogram)
     total = sum(share for row in demand.histogram for share in row)
-    if not misshapen and abs(total - 1) > HISTOGRAM_TOLERANCE:
+    if is_whole and abs(total - 1) > HISTOGRAM_TOLERANCE:
         yield Flaw(path, f"adds up to {total:g}", "fractions should sum to 1: divide each by their sum")
 
 
@@ -229,13 +230,13 @@ RULES = (
         ("spec", "demand"),
         "self.histogram.size() == self.inputTokens.size()",
         "histogram has one row per edge of inputTokens",
-        flaws=_of_demand(lambda demand, path: row_flaws(demand.histogram, demand, path)),
+        flaws=_of_demand(lambda demand, path: row_flaws(demand.histogram, demand.input_tokens, path)),
     ),
     Rule(
         ("spec", "demand"),
         "self.histogram.all(row, row.size() == self.outputTokens.size())",
         "every row of histogram has one number per edge of outputTokens",
-        flaws=_of_demand(lambda demand, path: column_flaws(demand.histogram, demand, path)),
+        flaws=_of_demand(lambda demand, path: column_flaws(demand.histogram, demand.output_tokens, path)),
     ),
     Rule(
         ("spec", "demand", "histogram"),

@@ -83,7 +83,11 @@ class ServiceClass(fields.Strict):
         le=2**31 - 1,
         description="Nodes belong to this class if the highest priority of their GPU pods is at least this.",
     )
-    weight: fields.PositiveNumber = Field(default=1.0, description="Relative cost of a second lost by this class.")
+    bursts: bool = Field(
+        default=True,
+        description="Whether its devices may draw more than their power limits for seconds, as far as the breaker "
+        "tolerates. Set false where work starts together, such as training and batch jobs.",
+    )
     floor: Share = Field(
         default=0.5, description="Lowest useful power limit of its devices, as a fraction of their highest."
     )
@@ -143,33 +147,6 @@ class CappedDevice(fields.StatusPart):
     )
 
 
-class LearnedHours(fields.StatusPart):
-    """What the GPUs of a service draw by hour of the day."""
-
-    service: str = Field(max_length=317, description="Namespace and name of the service.")
-    hours: str = Field(
-        pattern="^[0-9a-f]{48}$",
-        max_length=48,
-        description="Mean draw in each hour of the day (UTC), two hexadecimal digits each: 00 for idle, fe for the "
-        "highest limit, ff for an hour that was not observed yet.",
-    )
-
-
-class LearnedStatus(fields.StatusPart):
-    """What a controller learnt over days, for the next one. Believed while `products` and `devices` fit."""
-
-    time: fields.Instant = Field(description="When it was written.")
-    products: str = Field(max_length=16, description="Digest of the products of its devices and their highest limits.")
-    devices: int = Field(ge=0, le=10_000_000, description="Number of its devices that reported.")
-    spike_watts: float = Field(ge=0, description="Largest rise of the draw within a control delay, watts.")
-    excess_watts: float = Field(ge=0, description="Largest rise over the smoothed draw, watts.")
-    services: fields.ListOf[LearnedHours] = Field(
-        default=(),
-        max_length=64,
-        description="Daily profiles of services, on the first domain by name that has a budget; at most 64.",
-    )
-
-
 class PowerDomainStatus(ObservedStatus):
     """State of the domain. Conditions: Accepted, Ready (its agents report), Degraded."""
 
@@ -205,10 +182,6 @@ class PowerDomainStatus(ObservedStatus):
         default=(),
         max_length=128,
         description="The capped devices on nodes directly in this domain, not in one that it feeds; at most 128.",
-    )
-    learned: LearnedStatus | None = Field(
-        default=None,
-        description="What is worth keeping over a restart; written once an hour at most, where it changed.",
     )
 
 

@@ -1,148 +1,40 @@
-"""Markdown reference of all kinds, made from their models; `python -m controller.api.reference` prints it."""
+"""Markdown reference of all kinds, made from their models; `python -m controller.api.reference` updates its page."""
 
-import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
-from controller.api import labels
 from controller.api.conditions import CONDITIONS
 from controller.api.crds import Schema, structural
 from controller.api.kind import Kind
 from controller.api.kinds import KINDS, own_kinds
-from controller.api.labels import CATEGORY
 from controller.api.notation import DURATION_PATTERN
 
-HEAD = """\
-# Manifests
-
-<!-- Made by `make crds` from controller/api; a test fails when it is out of date. -->
-
-`tonnage plan -f` reads YAML and JSON: files, folders (every `.yaml`, `.yml` and `.json` file in them at any depth) and
-`-`, which is standard input. A file may hold many documents, and lists as `kubectl get -o yaml` prints them.
-
-- Kinds of `tonnage.dev/v1alpha1` are validated strictly: unknown fields, numbers in quotes, NaN and duplicate keys are
-  errors.
-- Of `Node` and `Pod` of `v1`, only the fields that placement needs are read; all others are ignored.
-- Of `PriorityClass`, the value and the preemption policy are resolved into pods, as admission does. Of `ResourceQuota`,
-  hard, used and scopes: pods past one have no place, and services are planned within what it leaves. Of `Namespace`,
-  the labels.
-- Of `PodDisruptionBudget`, how many of its pods may be stopped: by its status, or else by its specification.
-- Of `PersistentVolumeClaim`, `PersistentVolume`, `StorageClass` and `CSINode`, what decides where pods with volumes may
-  run. Claims of a StatefulSet's templates and of ephemeral volumes are made. A claim without `status.phase` is one that
-  is yet to be applied, and is planned as it will be bound; a pod whose claim is in no file has no place.
-- An object with `metadata.generateName` and no name gets a name from its place in the files.
-- Objects of other kinds are skipped with a note on standard error. One that asks for accelerators counts as a workload
-  without a place: in the plan, in its JSON, and in the exit status of `--fail-on-unplaced`. So does a suspended one.
-- All errors are reported together, each with file, document, line, object and field. Nothing is planned then, and the
-  exit status is 2. What a cluster has, a Node, a running Pod or a Pod with a `uid`, costs itself alone where Tonnage
-  does not understand it: a note names it, and a pod that waits counts as not placed.
-
-Quantities are written as in Kubernetes (`500m`, `1.5`, `16Gi`, `1e3`), durations with their unit (`40ms`, `30s`,
-`1m30s`). Unquoted words are text: `no`, `on`, `1:30` and dates have no special meaning. A large fleet is read several
-times faster from JSON than from YAML.
-"""
-
-CLUSTER = """\
-## On a cluster
-
-`kubectl apply --server-side -f deploy/crds` installs the kinds. The API server then validates objects by the fields and
-rules below, as `tonnage plan -f` validates files. Unknown fields are refused, or dropped with a warning if the client
-asks for that. `kubectl explain` shows the meaning and unit of each field.
-
-| kind | in kubectl | namespaced |
-|---|---|---|
-{names}
-`kubectl get {category}` shows objects of all kinds. Every status has the `observedGeneration` that it describes, and
-`conditions` (type, status, reason, message, `lastTransitionTime`), each with an `observedGeneration` of its own, so
-`kubectl wait --for=condition=Ready modelservice/chat` waits for the latest change:
-
-| condition | holds when |
-|---|---|
-{conditions}
-
-`kubectl scale gang train --replicas=16` sets `spec.minMembers`. A ModelService has no scale subresource: the number of
-its instances and their GPU types follow from its demand.
-"""
-
+PAGE = Path("docs") / "manifests.md"
+BEGIN, END = "<!-- made by `make crds` from controller/api; a test compares -->", "<!-- end -->"
 COMMON = ("observedGeneration", "conditions")
 """Fields of every status."""
 
-NODE = {
-    "`status.allocatable`, else `status.capacity`": (
-        "`cpu`, `memory`, and up to 16 whole GPUs as `nvidia.com/gpu` or `amd.com/gpu`"
-    ),
-    "`metadata.labels`": "its GPUType (by that object's `spec.nodeLabel`), node selectors, topology of gangs",
-    "`spec.taints`": "pods that do not tolerate them are not placed there; `PreferNoSchedule` is ignored",
-    "`spec.unschedulable`, condition `Ready`": (
-        "running pods stay, no new ones are placed there; a node without conditions counts as ready"
-    ),
-}
-POD = {
-    "`spec.containers`, `spec.initContainers`, `spec.overhead`, `spec.resources`": (
-        "its requests, counted as in Kubernetes, with init containers, sidecars and pod-level requests; a limit "
-        "without a request counts as the request"
-    ),
-    "`spec.nodeSelector`, required node affinity": (
-        "nodes on which it may run; a condition on the label of a GPUType selects that type"
-    ),
-    "`spec.volumes`": "where its claims are bound, or can be; each is attached, where its driver limits their number",
-    "`spec.tolerations`, `spec.priority`": (
-        "as in Kubernetes; a `priorityClassName` without `priority` has that of the PriorityClass in the files, or "
-        "else, except for the system's own classes, 0 with a note"
-    ),
-    "`spec.preemptionPolicy: Never`": "no pod is stopped for it, whatever their priorities",
-    "`spec.nodeName`": "the node on which it runs",
-    "`status.phase`": "`Succeeded` and `Failed` pods use no resources",
-    f"label `{labels.GANG_LABEL}`": "the Gang of which it is a member, in the same namespace",
-    f"label `{labels.SERVICE_LABEL}`": (
-        "the ModelService of which it is an instance, in the same namespace; an instance names exactly one GPUType"
-    ),
-    f'annotation `{labels.GPU_MILLI_ANNOTATION}: "300"`': (
-        "fraction of one GPU, in thousandths, instead of whole devices"
-    ),
-    f'annotation `{labels.GPU_TYPES_ANNOTATION}: "a100,h100"`': "the GPUTypes on which it may run",
-    f'annotation `{labels.DEVICES_ANNOTATION}: "0,3"`': (
-        "indices of a running pod's devices. If it is missing, the fullest devices that fit are assumed, largest "
-        "requests first, with a note"
-    ),
-    f'annotation `{labels.MOVABLE_ANNOTATION}: "true"`': (
-        "whether the pod may be stopped and started elsewhere to make room. Default: `true` for instances of a "
-        "service, `false` for other pods"
-    ),
-    f'annotation `{labels.DO_NOT_DISRUPT_ANNOTATION}: "true"`': (
-        "the pod is not stopped while it runs, whatever for; also Karpenter's `karpenter.sh/do-not-disrupt` and, "
-        'with "false", `cluster-autoscaler.kubernetes.io/safe-to-evict`'
-    ),
-    f"annotation `{labels.CHOSEN_NODE_ANNOTATION}`, `spec.schedulerName`": (
-        "that Tonnage placed a running pod. Others are kube-scheduler's, which alone stops them, but on nodes of "
-        "pools that Tonnage owns"
-    ),
-}
-FOOT = "Everything else of a pod that decides where it may run is on the page [filters.md](filters.md).\n"
-
 
 def reference(kinds: Iterable[Kind] = KINDS) -> str:
-    """Markdown of the whole page."""
+    """Names of the kinds, the conditions of their statuses, and a section for each kind."""
     own = own_kinds(kinds)
     rows = (
         f"| {kind.name} | {', '.join(f'`{name}`' for name in (kind.plural, *kind.short_names))} | "
         f"{'yes' if kind.is_namespaced else 'no'} |\n"
         for kind in own
     )
-    conditions = "\n".join(f"| `{name}` | {meaning} |" for name, meaning in CONDITIONS.items())
-    parts = [
-        HEAD,
-        CLUSTER.format(names="".join(rows), category=CATEGORY, conditions=conditions),
-        *(_kind(kind) for kind in own),
-        _core("Node", NODE),
-        _core("Pod", POD),
-        FOOT,
-    ]
-    return "\n".join(parts)
+    conditions = (f"| `{name}` | {meaning} |\n" for name, meaning in CONDITIONS.items())
+    tables = (
+        "".join(("| kind | in kubectl | namespaced |\n|---|---|---|\n", *rows)),
+        "".join(("| condition | holds when |\n|---|---|\n", *conditions)),
+    )
+    return "\n".join((*tables, *map(_kind, own)))
 
 
-def _core(kind: str, read: Mapping[str, str]) -> str:
-    rows = "".join(f"| {what} | {meaning} |\n" for what, meaning in read.items())
-    return f"## {kind} (v1)\n\n| field read | meaning |\n|---|---|\n{rows}"
+def page_with(page: str, made: str) -> str:
+    """A page with this text between its marks."""
+    before, _, rest = page.partition(BEGIN)
+    return f"{before}{BEGIN}\n\n{made}\n{END}{rest.partition(END)[2]}"
 
 
 def _kind(kind: Kind) -> str:
@@ -220,4 +112,4 @@ def _default(schema: Schema) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(reference())
+    PAGE.write_text(page_with(PAGE.read_text(encoding="utf-8"), reference()), encoding="utf-8")

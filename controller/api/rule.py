@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import BaseModel
 from pydantic.alias_generators import to_snake
@@ -20,25 +20,16 @@ class Flaw:
     remedy: str = ""
 
 
-class Edged(Protocol):
-    """Object with the upper edges of token-length buckets."""
-
-    @property
-    def input_tokens(self) -> tuple[int, ...]: ...
-    @property
-    def output_tokens(self) -> tuple[int, ...]: ...
-
-
-def row_flaws(rows: Sequence[Sequence[float]], grid: Edged, path: Path) -> Iterator[Flaw]:
+def row_flaws(rows: Sequence[Sequence[float]], input_tokens: Sequence[int], path: Path) -> Iterator[Flaw]:
     """Flaws of a matrix that has not exactly one row per input edge."""
-    height = len(grid.input_tokens)
+    height = len(input_tokens)
     if len(rows) != height:
         yield Flaw(path, f"has {len(rows)} row(s), inputTokens has {height} edge(s)", "write one row per input edge")
 
 
-def column_flaws(rows: Sequence[Sequence[float]], grid: Edged, path: Path) -> Iterator[Flaw]:
+def column_flaws(rows: Sequence[Sequence[float]], output_tokens: Sequence[int], path: Path) -> Iterator[Flaw]:
     """Flaws of each row that has not exactly one number per output edge."""
-    width = len(grid.output_tokens)
+    width = len(output_tokens)
     for n, row in enumerate(rows):
         if len(row) != width:
             yield Flaw(

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from controller.api.structs import Amount, LabelSelector, Meta, NodeSelector, Slim
+from controller.api.structs import Amount, LabelSelector, Meta, NodeSelector, OwnerReference, Slim
 
 API = "/apis/storage.k8s.io/v1"
 
@@ -22,11 +22,8 @@ class StorageAnnotations(Slim, rename=None, frozen=True):
     migrated: str = msgspec.field(default="", name="storage.alpha.kubernetes.io/migrated-plugins")
 
 
-class StorageOwner(Slim, frozen=True):
-    kind: str = ""
-    name: str = ""
+class StorageOwner(OwnerReference, frozen=True):
     uid: str = ""
-    controller: bool = False
 
 
 class StorageMeta(Meta, frozen=True):
@@ -89,20 +86,12 @@ class CsiSource(Slim, frozen=True):
     volume_handle: str = ""
 
 
-class AwsDisk(Slim, frozen=True):
+class InTreeDisk(Slim, frozen=True):
+    """Disk of a driver inside of Kubernetes, by the field that each of them names it in."""
+
     volume_id: str = msgspec.field(default="", name="volumeID")
-
-
-class GceDisk(Slim, frozen=True):
     pd_name: str = ""
-
-
-class AzureDisk(Slim, frozen=True):
     disk_uri: str = msgspec.field(default="", name="diskURI")
-
-
-class CinderDisk(Slim, frozen=True):
-    volume_id: str = msgspec.field(default="", name="volumeID")
 
 
 class VolumeNodeAffinity(Slim, frozen=True):
@@ -117,10 +106,10 @@ class VolumeSpec(Slim, frozen=True):
     claim_ref: ClaimReference | None = None
     node_affinity: VolumeNodeAffinity = VolumeNodeAffinity()
     csi: CsiSource | None = None
-    aws_elastic_block_store: AwsDisk | None = None
-    gce_persistent_disk: GceDisk | None = None
-    azure_disk: AzureDisk | None = None
-    cinder: CinderDisk | None = None
+    aws_elastic_block_store: InTreeDisk | None = None
+    gce_persistent_disk: InTreeDisk | None = None
+    azure_disk: InTreeDisk | None = None
+    cinder: InTreeDisk | None = None
 
 
 class VolumeObject(Slim, frozen=True):

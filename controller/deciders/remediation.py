@@ -12,7 +12,7 @@ from cluster.snapshot import PENDING, HealthInput, Snapshot
 from controller.deciders.decider import Turn
 from health.remediation.decision import decide as decide_on
 from health.remediation.facts import FaultEvidence, NodeFacts, OurTaint, RemedyPolicy, Situation
-from health.remediation.incidents import Act, Incident, Intent, JobDo, JobIntent, NodeDo, NodeIntent, Page
+from health.remediation.incidents import Act, Incident, JobDo, JobIntent, NodeDo, NodeIntent
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +44,8 @@ class HealthOutcome(HealthResult):
     """Output of remediation."""
 
     incidents: tuple[Incident, ...] = ()
-    nodes: tuple[NodeIntent, ...] = ()
     jobs: tuple[JobIntent, ...] = ()
-    pages: tuple[Page, ...] = ()
-
-    @classmethod
-    def of(cls, incidents: tuple[Incident, ...], intents: tuple[Intent, ...]) -> "HealthOutcome":
-        return cls(
-            incidents,
-            tuple(each for each in intents if isinstance(each, NodeIntent)),
-            tuple(each for each in intents if isinstance(each, JobIntent)),
-            tuple(each for each in intents if isinstance(each, Page)),
-        )
+    """What is to become of each job that one of them disturbs, with the prices of the alternatives."""
 
 
 def incarnation_of(uids: Iterable[str]) -> str:
@@ -74,7 +64,7 @@ def decide(snapshot: Snapshot, turn: Turn) -> Plan:  # noqa: ARG001 - a Decide
         return Plan()
     situation = as_in(snapshot, facts)
     incidents: list[Incident] = []
-    outcome = HealthOutcome()
+    jobs: list[JobIntent] = []
     steps: list[Step] = []
     restarts: dict[str, Step] = {}
     for rules in facts.rules:
@@ -83,18 +73,12 @@ def decide(snapshot: Snapshot, turn: Turn) -> Plan:  # noqa: ARG001 - a Decide
         nodes = {name: node for name, node in situation.nodes.items() if name in rules.nodes}
         decision = decide_on(replace(situation, nodes=nodes), known, evidence, rules.policy)
         incidents += decision.incidents
-        made = HealthOutcome.of(decision.incidents, decision.intents)
-        outcome = replace(
-            outcome,
-            nodes=(*outcome.nodes, *made.nodes),
-            jobs=(*outcome.jobs, *made.jobs),
-            pages=(*outcome.pages, *made.pages),
-        )
+        jobs += decision.jobs
         if rules.policy.remediate:
-            steps += (step for intent in made.nodes if (step := _node_step(snapshot, intent)) is not None)
-            due = HealthOutcome.of((), decision.due(facts.recorded)).jobs
+            steps += (step for intent in decision.nodes if (step := _node_step(snapshot, intent)) is not None)
+            due = decision.due(facts.recorded)
             restarts.update((step.action.subject, step) for step in _restarts(snapshot, facts, due, rules))
-    outcome = replace(outcome, incidents=tuple(sorted(incidents, key=attrgetter("id"))))
+    outcome = HealthOutcome(tuple(sorted(incidents, key=attrgetter("id"))), tuple(jobs))
     phases = [Phase("quarantine", tuple(steps), whole=False)] if steps else []
     phases += [Phase(f"restart {step.action.subject}", (step,), whole=True) for step in restarts.values()]
     findings = []

@@ -262,8 +262,8 @@ class Observer:
                     self._unreadable[kind.name, name] = read
         for group in caches.groups:
             for name, owner in group.drain().items():
-                builder.put_owner(group.resource.part, name, None if owner is None else owner_of(owner))
-        builder.read_groups(group.resource.part for group in caches.groups if not group.is_absent)
+                builder.groups.put_owner(group.resource.part, name, None if owner is None else owner_of(owner))
+        builder.groups.read(group.resource.part for group in caches.groups if not group.is_absent)
         followers: tuple[tuple[Cache[Any], Callable[[str, Any], None]], ...] = (
             (caches.budgets, builder.put_budget),
             (caches.namespaces, builder.put_namespace),

@@ -34,7 +34,7 @@ the longest pause between two cycles."""
 
 class StateStartTimes:
     """Start times of one kind of state with a deadline, stored on the objects, so that a restart or another leader
-    loses nothing. Without a stored instant (earlier versions) it is when this process saw the state."""
+    loses nothing. Until an instant is stored, it is when this process saw the state."""
 
     def __init__(self, *, may_lag: bool = False) -> None:
         """may_lag: whether a stored instant may belong to an earlier period of the state and not be removed yet."""

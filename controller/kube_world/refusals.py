@@ -189,26 +189,25 @@ class Refusals:
         """The snapshot in which pending pods of refused shapes know the nodes that refused them, and in which words."""
         if not self._in_namespace:
             return snapshot
-        pods, refused = snapshot.pods, dict[str, str]()
-        shape, shapes = pods.shape.copy(), list(pods.shapes)
-        known: dict[tuple[str, int], tuple[int, str]] = {}
+        pods, refused, told = snapshot.pods, dict[str, str](), dict[int, PodShape]()
+        known: dict[tuple[str, int], tuple[PodShape, str]] = {}
         for row in pods.pending.tolist():
             name, own = pods.names[row], int(pods.shape[row])
             namespace = name.partition("/")[0]
             if namespace not in self._in_namespace:
                 continue
             if (namespace, own) not in known:
-                pauses = self._in_namespace[namespace].get(unplaced_shape(shapes[own]), {})
+                shape = pods.shapes[own]
+                pauses = self._in_namespace[namespace].get(unplaced_shape(shape), {})
                 nodes = {node: pause for node, pause in pauses.items() if snapshot.at_s < pause.until_s}
-                known[namespace, own] = (len(shapes), _told(nodes)) if nodes else (own, "")
-                if nodes:
-                    shapes.append(replace(shapes[own], refused_on=tuple(sorted(nodes))))
-            shape[row], words = known[namespace, own]
+                words = _told(nodes) if nodes else ""
+                known[namespace, own] = replace(shape, refused_on=tuple(sorted(nodes))) if nodes else shape, words
+            shape, words = known[namespace, own]
             if words:
+                told[row] = shape
                 gang = int(pods.gang[row])
                 refused[f"Gang/{snapshot.gangs[gang].name}" if gang >= 0 else f"Pod/{name}"] = words
-        shape.setflags(write=False)
-        return replace(snapshot, pods=replace(pods, shape=shape, shapes=tuple(shapes)), refused=refused)
+        return replace(snapshot, pods=pods.reshaped(told), refused=refused)
 
 
 def _told(pauses: Mapping[str, _Pause]) -> str:

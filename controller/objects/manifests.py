@@ -30,7 +30,7 @@ from controller.objects import claim_templates, pod_templates
 from controller.objects.accelerators import accelerators_in
 from controller.objects.documents import Document, at, read_documents
 from controller.objects.priorities import with_priorities
-from controller.objects.read import Note, Read, checked
+from controller.objects.read import Note, PlainObject, Read, checked
 
 BESIDE_PODS: Mapping[tuple[str, str], bool] = {
     ("v1", "Namespace"): False,
@@ -50,19 +50,6 @@ it, unless they ask for GPUs."""
 
 _STRUCTS: Mapping[type, type[Any]] = {core_v1.NODE.model: structs.Node, core_v1.POD.model: structs.Pod}
 """Structs of the core/v1 kinds: the models only validate a manifest, which is then decoded as the API server's data."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlainObject:
-    """Object of a kind in BESIDE_PODS, as it is written, without nulls."""
-
-    kind: str
-    name: str
-    """`name`, or `namespace/name` where the kind has namespaces."""
-    content: Mapping[str, Any]
-    document: Document
-    is_made: bool = False
-    """Whether a controller would make it; one that is written counts instead."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,28 +1,14 @@
 """Priorities of pods in files, as the admission of Kubernetes writes them into pods: from PriorityClasses."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from cluster.errors import Mistake
 from controller.api.structs import Pod
-from controller.objects.documents import Document
-from controller.objects.read import Read
-
-
-class ClassObject(Protocol):
-    """PriorityClass (scheduling.k8s.io/v1) as it is written."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def content(self) -> Mapping[str, Any]: ...
-
-    @property
-    def document(self) -> Document: ...
+from controller.objects.read import PlainObject, Read
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +18,11 @@ class _Class:
 
 
 def with_priorities(
-    read: Iterable[Read[Any]], written: Iterable[ClassObject], mistakes: list[Mistake]
+    read: Iterable[Read[Any]], written: Iterable[PlainObject], mistakes: list[Mistake]
 ) -> list[Read[Any]]:
     """The objects, where pods without a priority have that of their class, or of the class that is the default.
 
-    A class that cannot be read is a mistake. Of several defaults the lowest counts.
+    written: PriorityClasses. A class that cannot be read is a mistake. Of several defaults the lowest counts.
     Source: Kubernetes documentation, "Pod Priority and Preemption"; its admission plugin Priority.
     """
     classes: dict[str, _Class] = {}

@@ -83,6 +83,19 @@ def put(index: MutableMapping[Key, Value], name: Key, value: Value | None) -> bo
     return before != value
 
 
+@dataclass(frozen=True, slots=True)
+class PlainObject:
+    """Object of a kind of Kubernetes that only decides where pods may go, as it is written, without nulls."""
+
+    kind: str
+    name: str
+    """`name`, or `namespace/name` where the kind has namespaces."""
+    content: Mapping[str, Any]
+    document: Document
+    is_made: bool = False
+    """Whether a controller would make it; one that is written counts instead."""
+
+
 def unreadable(place: str, error: Exception) -> Mistake:
     """Mistake for an object that raises an error, without the error's text, which may hold what its author wrote."""
     problem = f"cannot be read: {type(error).__name__}"

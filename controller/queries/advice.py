@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cluster.changes import without_pods
 from cluster.plans import Plan
 from cluster.snapshot import PENDING, Snapshot
-from cluster.workloads import WHOLE_GPU_MILLI, InstanceType
+from cluster.workloads import WHOLE_GPU_MILLI, InstanceType, PodShape
 from controller.api import notation
 from controller.api.gpu_type import GPUType
 from controller.api.labels import is_device_number
@@ -215,19 +214,15 @@ def _without_pending(now: Snapshot, *, keep: np.ndarray) -> Snapshot:
 
     A pod that names no type stays on the one that it runs on: whether its model fits another is unknown.
     """
-    shapes = list(now.pods.shapes)
-    shape = now.pods.shape.copy()
-    number = {each: index for index, each in enumerate(shapes)}
+    rows = np.flatnonzero(now.pods.node != PENDING)
+    shapes, pinned = now.pods.shapes, dict[int, PodShape]()
+    made: dict[PodShape, PodShape] = {}
     for row in np.flatnonzero(keep).tolist():
-        own, kind = shapes[shape[row]], int(now.nodes.gpu_type[now.pods.node[row]])
+        own, kind = shapes[now.pods.shape[row]], int(now.nodes.gpu_type[now.pods.node[row]])
         if not own.gpu_types and kind >= 0:
-            pinned = replace(own, gpu_types=(now.gpu_type_names[kind],))
-            if pinned not in number:
-                number[pinned] = len(shapes)
-                shapes.append(pinned)
-            shape[row] = number[pinned]
-    pinned_pods = replace(now.pods, shape=shape, shapes=tuple(shapes))
-    pods = without_pods(pinned_pods, np.flatnonzero(now.pods.node == PENDING).tolist())
+            narrow = replace(own, gpu_types=(now.gpu_type_names[kind],))
+            pinned[row] = made.setdefault(narrow, narrow)
+    pods = now.pods.reshaped(pinned).only(rows)
     return replace(now, pods=pods, services=())
 
 

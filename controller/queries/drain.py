@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from cluster import actions, changes, nodes, snapshot
+from cluster import actions, changes, nodes, snapshot, workloads
 from controller.api.labels import CHOSEN_NODE_ANNOTATION, GANG_LABEL, SERVICE_LABEL
 from controller.kube import crud
 from controller.kube.api_server import ApiServer
@@ -140,17 +140,14 @@ def drain_preview(now: snapshot.Snapshot, node: str, leaving: Sequence[NodePod],
 
 def _unpinned(now: snapshot.Snapshot, names: Sequence[str]) -> snapshot.Snapshot:
     """The snapshot with these pods free to run on any node that their original specs allow."""
-    pods = now.pods
-    shapes, shape = list(pods.shapes), pods.shape.copy()
+    pods, free = now.pods, dict[int, workloads.PodShape]()
     for name in names:
         row = pods.names.row(name)
         assert row is not None  # noqa: S101  # the caller has checked
-        terms = tuple(
-            tuple(r for r in term if r.key not in nodes.NAMING_LABELS) for term in shapes[shape[row]].node_terms
-        )
-        shapes.append(replace(shapes[shape[row]], node_terms=terms if all(terms) else ()))
-        shape[row] = len(shapes) - 1
-    return replace(now, pods=replace(pods, shape=shape, shapes=tuple(shapes)))
+        own = pods.shapes[pods.shape[row]]
+        terms = tuple(tuple(r for r in term if r.key not in nodes.NAMING_LABELS) for term in own.node_terms)
+        free[row] = replace(own, node_terms=terms if all(terms) else ())
+    return replace(now, pods=pods.reshaped(free))
 
 
 def _concerned(now: snapshot.Snapshot, leaving: Sequence[NodePod], seats: Sequence[NextPlace]) -> Iterator[str]:

@@ -146,7 +146,7 @@ def _pod(snapshot: Snapshot, after: Snapshot, plan: Plan, name: str, packer_of: 
         devices=device_numbers(int(after.pods.devices[row])),
         gang=_gang_name(after, row),
         reason=_reason(plan, after, row),
-        seats=explain_seat(packer_of(without), shape, owner=after.pods.owner[row]),
+        seats=explain_seat(packer_of(without), shape),
         nodes=tuple(after.nodes.names),
     )
 

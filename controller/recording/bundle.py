@@ -27,7 +27,7 @@ from controller.brain.frames import plan_from_frame, snapshot_from_frame
 from controller.guard import Limits, guard
 from controller.ports import Brain, Outcome
 from controller.recording.ring import CycleEntry, Recording, digest, outcome_from, seen_at
-from controller.settings import GivenSettings, OperatorSettings
+from controller.settings import OperatorSettings
 
 FORM = 1
 """Format version of bundles, raised whenever an older reader could misread a newer bundle."""
@@ -196,8 +196,8 @@ def _decoded(content: bytes, kind: Any, place: str) -> Any:
 LEFT_OUT = (
     ("kubeconfig",),
     ("context",),
-    ("brain", "address"),
-    ("brain", "token_file"),
+    ("ray", "address"),
+    ("ray", "token_file"),
     ("power", "keys"),
     ("power", "tls"),
 )
@@ -221,13 +221,13 @@ def settings_from(document: Mapping[str, Any]) -> tuple[OperatorSettings, tuple[
     """
     left = deepcopy(dict(document))
     try:
-        return GivenSettings(**left), ()
+        return OperatorSettings(**left), ()
     except ValidationError as error:
         unknown = [each["loc"] for each in error.errors() if each["type"] == UNKNOWN]
     for path in unknown:
         _remove(left, path)
     try:
-        return GivenSettings(**left), tuple(".".join(map(str, path)) for path in unknown)
+        return OperatorSettings(**left), tuple(".".join(map(str, path)) for path in unknown)
     except ValidationError as error:
         raise ConfigError(
             tuple(field_errors.setting_mistakes(error, "settings of the bundle", OperatorSettings))

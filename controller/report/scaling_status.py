@@ -10,7 +10,6 @@ from pydantic import ValidationError
 from autoscaler.decision.outcome import LIMITS, LimitedBy
 from cluster.autoscaling import ConcurrencyLimit, ConcurrencyTuning, Scaler
 from cluster.plans import Reason
-from controller.api import scaling_policy
 from controller.api.conditions import (
     CONCURRENCY_TUNED,
     CONFLICT,
@@ -21,6 +20,16 @@ from controller.api.conditions import (
     Claim,
     ConditionStatus,
     conditions_after,
+)
+from controller.api.scaling_policy import (
+    ConcurrencyStatus,
+    ExpectedCostStatus,
+    ForecastStatus,
+    LeadTimeStatus,
+    MixCost,
+    PastRecommendation,
+    ReplicaChange,
+    ScalingPolicyStatus,
 )
 from controller.kube.request import APPLY_PATCH
 from controller.kube.sender import Write, WriteJob
@@ -38,17 +47,17 @@ _STATUS_OF: Mapping[str, ConditionStatus] = {
 
 
 def concurrency_status_after(
-    old: scaling_policy.ConcurrencyStatus | None, tuning: ConcurrencyTuning | None, decided: ConcurrencyLimit | None
-) -> scaling_policy.ConcurrencyStatus | None:
+    old: ConcurrencyStatus | None, tuning: ConcurrencyTuning | None, decided: ConcurrencyLimit | None
+) -> ConcurrencyStatus | None:
     """Status of the tuning; None where the policy has none. decided: limit of this cycle's plan, if there is one."""
     if tuning is None:
         return None
     if decided is None:
-        kept = old or scaling_policy.ConcurrencyStatus(limit=tuning.wanted, in_force=tuning.in_force)
+        kept = old or ConcurrencyStatus(limit=tuning.wanted, in_force=tuning.in_force)
         return kept.model_copy(update={"limit": tuning.wanted, "in_force": tuning.in_force})
     in_force = tuning.in_force_after(decided.limit)
     try:
-        return scaling_policy.ConcurrencyStatus(
+        return ConcurrencyStatus(
             limit=decided.limit,
             in_force=in_force,
             time=decided.at_s,
@@ -60,12 +69,12 @@ def concurrency_status_after(
         )
     except ValidationError:  # a source that measures a throughput of 1e50, for example
         words = "figures beyond what a status may hold; what was learned is dropped"
-        return scaling_policy.ConcurrencyStatus(
+        return ConcurrencyStatus(
             limit=tuning.wanted, in_force=tuning.in_force, time=decided.at_s, reason="NoData", message=words
         )
 
 
-def concurrency_claim(tuning: ConcurrencyTuning, status: scaling_policy.ConcurrencyStatus, *, publishes: bool) -> Claim:
+def concurrency_claim(tuning: ConcurrencyTuning, status: ConcurrencyStatus, *, publishes: bool) -> Claim:
     """The condition ConcurrencyTuned. What hides the limit from the replicas, and a source that fails, count more than
     the last decision.
 
@@ -159,7 +168,7 @@ def scaling_status_after(
     policy is off. generation: of the observed object. at_s: now, seconds since the epoch. limit: concurrency limit of
     the plan, where one was decided. publishes: whether limits are written to the ConfigMaps that policies name.
     """
-    old = scaling_policy.ScalingPolicyStatus.read(before)
+    old = ScalingPolicyStatus.read(before)
     concurrency = concurrency_status_after(old.concurrency, scaler.concurrency, limit)
     claims = [*_claims(scaler, found, at_s)]
     if scaler.concurrency and concurrency:
@@ -167,15 +176,13 @@ def scaling_status_after(
     kept = (each for each in old.conditions if concurrency or each.type != CONCURRENCY_TUNED)
     conditions = conditions_after(kept, claims, generation=generation, at_s=at_s)
     decided = _decided(old, scaler, found, at_s)
-    known = scaling_policy.ScalingPolicyStatus.model_validate(
-        {**decided, "observed_generation": generation, "conditions": conditions}
-    )
+    known = ScalingPolicyStatus.model_validate({**decided, "observed_generation": generation, "conditions": conditions})
     figures = found.figures if found else {}
     skill = scaler.skill
     p50, p95 = np.quantile(scaler.lead_time.points_s, (0.5, 0.95))
     cost = None
     if "cost_per_hour" in figures:
-        cost = scaling_policy.ExpectedCostStatus(
+        cost = ExpectedCostStatus(
             chosen=round(figures["cost_per_hour"], DIGITS),
             one_fewer=_rounded(figures.get("cost_one_fewer")),
             one_more=_rounded(figures.get("cost_one_more")),
@@ -186,7 +193,7 @@ def scaling_status_after(
             "load_time": None if scaler.load is None else float(int(scaler.observed_at_s)),
             "replica_load": _rounded(scaler.replica_load),
             "forecast": _forecast(scaler),
-            "lead_time": scaling_policy.LeadTimeStatus(
+            "lead_time": LeadTimeStatus(
                 p50=round(float(p50), 1),
                 p95=round(float(p95), 1),
                 samples=scaler.lead_time.samples,
@@ -206,7 +213,7 @@ def scaling_status_after(
     return after.plain()
 
 
-def _is_due(old: scaling_policy.ScalingPolicyStatus, after: scaling_policy.ScalingPolicyStatus) -> bool:
+def _is_due(old: ScalingPolicyStatus, after: ScalingPolicyStatus) -> bool:
     """Whether new figures alone are written: the first ones, a finished start, and every now and then a newer load.
 
     Without a newer load only ages change, and they do so in every cycle of an outage.
@@ -218,7 +225,7 @@ def _is_due(old: scaling_policy.ScalingPolicyStatus, after: scaling_policy.Scali
     return old.load_time is None or after.load_time - old.load_time >= FIGURES_EVERY_S
 
 
-def _without_figures(status: scaling_policy.ScalingPolicyStatus) -> dict[str, Any]:
+def _without_figures(status: ScalingPolicyStatus) -> dict[str, Any]:
     """What is written as soon as it changes; messages of conditions contain figures."""
     plain = status.model_dump(exclude=set(_FIGURES) | {"conditions"})
     return {**plain, "conditions": [(each.type, each.status, each.reason) for each in status.conditions]}
@@ -228,9 +235,7 @@ _FIGURES = ("load", "load_time", "replica_load", "forecast", "lead_time", "cover
             "chosen_quantile", "expected_cost")  # fmt: skip
 
 
-def _decided(
-    old: scaling_policy.ScalingPolicyStatus, scaler: Scaler, found: Reason | None, at_s: float
-) -> dict[str, Any]:
+def _decided(old: ScalingPolicyStatus, scaler: Scaler, found: Reason | None, at_s: float) -> dict[str, Any]:
     """What was decided, and what later decisions need of it."""
     figures = found.figures if found else {}
     limit = limit_of(found)
@@ -248,9 +253,9 @@ def _decided(
     recommended = _count(figures.get("recommended"))
     if not kept and recommended is not None and scaler.replicas is not None:
         # As the decision took it: the replicas that there were when the observation began.
-        kept.append(scaling_policy.PastRecommendation(time=float(int(at_s)), replicas=scaler.replicas.wanted))
+        kept.append(PastRecommendation(time=float(int(at_s)), replicas=scaler.replicas.wanted))
     if recommended is not None and (not kept or kept[-1].replicas != recommended):
-        kept.append(scaling_policy.PastRecommendation(time=float(int(at_s)), replicas=recommended))
+        kept.append(PastRecommendation(time=float(int(at_s)), replicas=recommended))
     window_s = max(scaler.behavior.up.stabilization_s, scaler.behavior.down.stabilization_s)
     in_force = [each for each, later in pairwise(kept) if later.time > at_s - window_s]
     made = scaler.changes
@@ -268,28 +273,22 @@ def _decided(
         "recommended_replicas": _count(figures.get("replicas")),
         "limited_by": None if limit in NO_LIMITS else limit,
         "recommendations": (*in_force, *kept[-1:])[-MOST_KEPT:],
-        "changes": tuple(
-            scaling_policy.ReplicaChange(time=since_s, change=change) for since_s, change in changes[-MOST_KEPT:]
-        ),
+        "changes": tuple(ReplicaChange(time=since_s, change=change) for since_s, change in changes[-MOST_KEPT:]),
         "last_scale_time": max((since_s for since_s, _ in made), default=old.last_scale_time),
     }
 
 
-def _forecast(scaler: Scaler) -> scaling_policy.ForecastStatus | None:
+def _forecast(scaler: Scaler) -> ForecastStatus | None:
     """Forecast for the median of the lead time, counted from now: its leads count from the last sample."""
     forecast, lead_s = scaler.forecast, float(np.median(scaler.lead_time.points_s))
     if forecast is None:
         return None
     ahead_s = lead_s + max(0.0, scaler.observed_at_s - forecast.made_at_s)
     p50, p90, p99 = (round(forecast.quantile(level, ahead_s), DIGITS) for level in (0.5, 0.9, 0.99))
-    return scaling_policy.ForecastStatus(
-        p50=p50, p90=p90, p99=p99, at_seconds=round(lead_s, 1), model=forecast.model[:64]
-    )
+    return ForecastStatus(p50=p50, p90=p90, p99=p99, at_seconds=round(lead_s, 1), model=forecast.model[:64])
 
 
-def _mix_cost(
-    old: scaling_policy.ScalingPolicyStatus, scaler: Scaler, found: Reason | None, at_s: float
-) -> scaling_policy.MixCost | None:
+def _mix_cost(old: ScalingPolicyStatus, scaler: Scaler, found: Reason | None, at_s: float) -> MixCost | None:
     """Prices of this plan, or else the last ones, while they are of interest."""
     if scaler.mode != "Recommend" or scaler.demand is None:
         return None
@@ -297,9 +296,7 @@ def _mix_cost(
     if "mix_now" not in figures:
         return old.mix_cost
     prices = {name: _rounded(figures.get(f"mix_{name}")) for name in ("now", "recommended", "one_fewer", "one_more")}
-    return scaling_policy.MixCost.model_validate(
-        {"time": float(int(at_s)), "replicas": round(figures["replicas"]), **prices}
-    )
+    return MixCost.model_validate({"time": float(int(at_s)), "replicas": round(figures["replicas"]), **prices})
 
 
 def limit_of(found: Reason | None) -> LimitedBy:

@@ -32,7 +32,7 @@ from controller.api.kind import Kind
 from controller.objects.read import Findings, Read, put
 from controller.snapshot.disruption import Budgets, budgets_of, covered_by
 from controller.snapshot.nodes import NodeRow, TypeIndex, matches_node_names, node_row, node_table, types_from
-from controller.snapshot.pod_groups import GroupOwner, GroupRef, Groups, KnownGroups, group_of, life_of, still_needed
+from controller.snapshot.pod_groups import GroupRef, Groups, KnownGroups, group_of, life_of, still_needed
 from controller.snapshot.pod_table import NO_NAMESPACES, Dangling, PodColumns, PodView
 from controller.snapshot.pods import PodRow, pod_row, with_needs
 from controller.snapshot.scalers import Facts, with_scalers
@@ -86,7 +86,7 @@ class SnapshotBuilder:
         """
         self._facts = facts
         self._is_ours = is_ours
-        self._groups = Groups()
+        self.groups = Groups()
         self._groups_others = groups_others
         self._pods = PodColumns()
         self._budgets: Budgets = {}
@@ -112,25 +112,26 @@ class SnapshotBuilder:
 
     def _read_pod(self, name: str, read: Read[structs.Pod] | None) -> None:
         life = "gone" if read is None else life_of(read.object)
-        self._groups.put_done(name, _done_member(read.object) if read is not None and life == "done" else None)
+        self.groups.put_done(name, _done_member(read.object) if read is not None and life == "done" else None)
         self._with_volumes.pop(name, None)
         if read is None or life in ("done", "gone"):
             self._pods.remove(name)
-            self._groups.put_pod(name, None)
+            self.groups.put_pod(name, None)
             return
         pod, row = read.object, pod_row(read, self._types)
         if life == "ending":  # it holds what it has until it is gone, and no member may start beside it for one
             row = replace(row, gang="", group=None)
+        is_ours = self._is_ours(pod)
         # It is a member of its group where that is a gang that Tonnage places, or did.
-        is_member = self._groups_others and (pod.was_placed if pod.spec.node_name else self._is_ours(pod))
-        self._groups.put_pod(name, row.group if self._groups_others else None, is_ours=is_member)
+        is_member = self._groups_others and (pod.was_placed if pod.spec.node_name else is_ours)
+        self.groups.put_pod(name, row.group if self._groups_others else None, is_ours=is_member)
         if row.group is not None and not is_member:
             row = replace(row, gang="", group=None)
         if row.volumes:
             needs = self._needs_of(read, row)
             self._with_volumes[name] = read, row, needs
             row = with_needs(row, needs)
-        self._pods.put(read, row, is_ours=self._is_ours(pod))
+        self._pods.put(read, row, is_ours=is_ours)
 
     def shape_of(self, pod: structs.Pod) -> PodShape:
         """Shape of a pod that need not be among those that were put."""
@@ -155,14 +156,6 @@ class SnapshotBuilder:
             if needs is not before and needs != before:
                 self._with_volumes[name] = read, row, needs
                 self._pods.put(read, with_needs(row, needs), is_ours=self._is_ours(read.object))
-
-    def put_owner(self, word: str, name: str, owner: GroupOwner | None) -> None:
-        """An object of another project's kind that says how many pods start together."""
-        self._groups.put_owner(word, name, owner)
-
-    def read_groups(self, words: Iterable[str]) -> None:
-        """Kinds of other projects whose objects have all been put."""
-        self._groups.read(words)
 
     def known_pod(self, name: str) -> structs.Pod | None:
         """The pod as it was last put; None where there is none."""
@@ -192,7 +185,7 @@ class SnapshotBuilder:
 
     def build(self, at_s: float, observed_at_s: Mapping[str, float] | None = None) -> BuiltSnapshot:
         """Snapshot of the current objects. Only those that changed since the last call are converted."""
-        own, groups = self._current_own_kinds(), self._groups.known()
+        own, groups = self._current_own_kinds(), self.groups.known()
         self._follow_volumes()
         name_is_matched = self._pods.name_is_matched or any(
             matches_node_names(service.node_terms) for service in own.services
@@ -276,7 +269,7 @@ class SnapshotBuilder:
             findings.note(note.about, note.reason.code, note.reason.words, note.reason.figures)
         self._pods.note(snapshot.pods, findings)
         unread: defaultdict[str, list[str]] = defaultdict(list)
-        for word, pod in self._groups.known().unread:
+        for word, pod in self.groups.known().unread:
             unread[word].append(pod)
         for word, pods in sorted(unread.items()):
             words = f"belong to a {word} that was not read, which says how many start together: placed one by one"
@@ -355,15 +348,9 @@ def with_instances_off_spot(snapshot: Snapshot) -> Snapshot:
         for each in snapshot.services
     )
     pods = snapshot.pods
-    shape, shapes = pods.shape.copy(), list(pods.shapes)
-    numbers: dict[int, int] = {}
-    for row in pods.pending.tolist():
-        if pods.owner[row] not in kept_off:
-            continue
-        own = int(shape[row])
-        if own not in numbers:
-            numbers[own] = len(shapes)
-            shapes.append(replace(shapes[own], node_terms=on_capacity(shapes[own].node_terms, spot=False)))
-        shape[row] = numbers[own]
-    shape.setflags(write=False)
-    return replace(snapshot, services=services, pods=replace(pods, shape=shape, shapes=tuple(shapes)))
+    rows = {row: int(pods.shape[row]) for row in pods.pending.tolist() if pods.owner[row] in kept_off}
+    off = {
+        number: replace(pods.shapes[number], node_terms=on_capacity(pods.shapes[number].node_terms, spot=False))
+        for number in dict.fromkeys(rows.values())
+    }
+    return replace(snapshot, services=services, pods=pods.reshaped({row: off[own] for row, own in rows.items()}))

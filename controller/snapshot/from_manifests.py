@@ -87,7 +87,7 @@ def builder_from(manifests: Manifests, facts: Facts, findings: Findings) -> Snap
     for own in manifests.own:
         builder.put_own(own.kind, own.name, own)
     for owner in manifests.owners:
-        builder.put_owner(owner.word, owner.name, GroupOwner(owner.spec, owner.status))
+        builder.groups.put_owner(owner.word, owner.name, GroupOwner(owner.spec, owner.status))
     for node in manifests.nodes:
         builder.put_node(node.name, node)
     for pod in manifests.pods:

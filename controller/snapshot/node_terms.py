@@ -1,16 +1,25 @@
-"""Alternatives of requirements on a node's labels: those that meet both of two sets, or any of several."""
+"""Requirements on labels as objects have them, and alternatives of them: those of both of two sets, or of any."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import get_args
 
 from cluster.nodes import HOSTNAME_LABEL
-from cluster.workloads import OWN_NODE, Requirement, Terms
+from cluster.workloads import OWN_NODE, Operator, Requirement, Terms
+from controller.api.structs import SelectorRequirement
 
 NOWHERE: Terms = ((Requirement(HOSTNAME_LABEL, "In"),),)
 """Alternatives that no node meets: no value is one of none."""
+_OPERATORS: Mapping[str, Operator] = {name: name for name in get_args(Operator)}
 MOST_ALTERNATIVES = 16_384
 """Maximum number of requirements and values that two sets are joined to. Chosen: a pod with eight alternatives and a
 volume on each of 2,000 nodes."""
+
+
+def requirement(written: SelectorRequirement) -> Requirement | None:
+    """A requirement as it is written in an object; None: its operator is unknown."""
+    operator = _OPERATORS.get(written.operator)
+    return None if operator is None else Requirement(written.key, operator, tuple(written.values))
 
 
 def joined(first: Terms, second: Terms) -> Terms | None:

@@ -15,6 +15,7 @@ from controller.api import notation
 from controller.api.gpu_type import GPUType
 from controller.api.structs import Node, NodeConstraints
 from controller.objects.read import Findings, Read
+from controller.snapshot.node_terms import NOWHERE, requirement
 
 GPU_RESOURCES = ("amd.com/gpu", "nvidia.com/gpu")
 COLUMNS = frozenset({"cpu", "memory", *GPU_RESOURCES})
@@ -27,9 +28,6 @@ MOST_TERMS = 512
 hosts near some data have some dozens."""
 MOST_TOLERATIONS = 128
 """Maximum number of tolerations. Pods of DaemonSets that run everywhere have a dozen."""
-_OPERATORS: Mapping[str, Operator] = {name: name for name in get_args(Operator)}
-_NOWHERE: Terms = ((Requirement(HOSTNAME_LABEL, "In"),),)
-"""Alternatives that no node meets: no value is one of none."""
 
 Problem = tuple[str, str]
 """(problem, remedy) of a constraint that cannot be heeded as it is written."""
@@ -216,13 +214,12 @@ def terms_of(spec: NodeConstraints) -> tuple[Terms, list[Problem]]:
     for term in filter(None, written):
         own = list(selector)
         for each in term:
-            operator = _OPERATORS.get(each.operator)
-            if operator is None:
-                problems.append((f"uses the operator {each.operator!r}", f"known: {', '.join(_OPERATORS)}"))
-                operator = "DoesNotExist"
-            own.append(Requirement(each.key, operator, tuple(each.values)))
+            made = requirement(each)
+            if made is None:
+                problems.append((f"uses the operator {each.operator!r}", f"known: {', '.join(get_args(Operator))}"))
+            own.append(made or Requirement(each.key, "DoesNotExist", tuple(each.values)))
         terms.append(tuple(own))
-    return tuple(terms) or _NOWHERE, problems
+    return tuple(terms) or NOWHERE, problems
 
 
 def tolerations_of(spec: NodeConstraints) -> tuple[tuple[Toleration, ...], list[Problem]]:
@@ -237,8 +234,8 @@ def tolerations_of(spec: NodeConstraints) -> tuple[tuple[Toleration, ...], list[
 def pinned_where_it_runs(terms: Terms, node: str) -> Terms:
     """Terms of a pod that runs on this node, with a requirement of this one node in the same words on every node.
 
-    A DaemonSet and placement mode `gate` pin a pod by the node's name; earlier versions of Tonnage did by its hostname.
-    A requirement on the hostname that all alternatives contain was met when the pod was bound, so it is this node's.
+    A DaemonSet and placement mode `gate` pin a pod by the node's name, people and local volumes by its hostname. A
+    requirement on the hostname that all alternatives contain was met when the pod was bound, so it is this node's.
     """
     pins = {
         r

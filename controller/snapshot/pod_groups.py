@@ -202,46 +202,26 @@ def _stated_size(_: GroupOwner | None, ref: GroupRef, done: Done) -> Share | Non
     return Share(ref.size, done=done) if ref.size else None
 
 
-def _with_stated(owner: GroupOwner, done: Done) -> Done:
-    """Members that are done: as many as the object's status says where it says more than the pods that are left."""
-    more = _count(owner.status.get("succeeded")) - sum(done.values())
-    return {**done, "": done.get("", 0) + max(0, more)}
-
-
-def _min_member(owner: GroupOwner | None, _: GroupRef, done: Done) -> Share | None:
-    return Share(_count(owner.spec.get("minMember"), 1), done=_with_stated(owner, done)) if owner else None
-
-
-def _of_volcano(owner: GroupOwner | None, _: GroupRef, done: Done) -> Share | None:
-    """As many as it says, and of each task as many as it says of that."""
-    if owner is None:
-        return None
-    tasks = {str(task): _count(least) for task, least in _map(owner.spec.get("minTaskMember")).items()}
-    return Share(
-        max(_count(owner.spec.get("minMember"), 1), sum(tasks.values())), done=_with_stated(owner, done), roles=tasks
-    )
-
-
-def _of_kai(owner: GroupOwner | None, _: GroupRef, done: Done) -> Share | None:
-    """As many as it says, and of each subgroup that holds pods as many as that says."""
-    if owner is None:
-        return None
+def _of_pod_group(owner: GroupOwner, _: GroupRef, done: Done) -> Share:
+    """As many as a group of coscheduling, Volcano or KAI says, and of each task or innermost subgroup as it says
+    Done are as many as its status says where it says more than the pods that are left."""
     groups = list(_maps(owner.spec.get("subGroups")))
     inner = {each.get("parent") for each in groups}
-    least = {str(e.get("name")): _count(e.get("minMember"), 1) for e in groups if e.get("name") not in inner}
-    return Share(
-        max(_count(owner.spec.get("minMember"), 1), sum(least.values())), done=_with_stated(owner, done), roles=least
-    )
+    least = {str(task): _count(count) for task, count in _map(owner.spec.get("minTaskMember")).items()}
+    least |= {str(e.get("name")): _count(e.get("minMember"), 1) for e in groups if e.get("name") not in inner}
+    more = _count(owner.status.get("succeeded")) - sum(done.values())
+    ended = {**done, "": done.get("", 0) + max(0, more)}
+    return Share(max(_count(owner.spec.get("minMember"), 1), sum(least.values())), done=ended, roles=least)
 
 
-def _min_count(owner: GroupOwner | None, _: GroupRef, done: Done) -> Share | None:
-    size = _count(_at(owner.spec, "schedulingPolicy", "gang", "minCount")) if owner else 0
+def _min_count(owner: GroupOwner, _: GroupRef, done: Done) -> Share | None:
+    size = _count(_at(owner.spec, "schedulingPolicy", "gang", "minCount"))
     return Share(size, done=done) if size else None
 
 
-def _of_workload(owner: GroupOwner | None, ref: GroupRef, done: Done) -> Share | None:
+def _of_workload(owner: GroupOwner, ref: GroupRef, done: Done) -> Share | None:
     group = ref.part.partition(foreign_kinds.FOREIGN_GANG)[0]
-    found = (each for each in _maps(owner.spec.get("podGroups")) if each.get("name") == group) if owner else iter(())
+    found = (each for each in _maps(owner.spec.get("podGroups")) if each.get("name") == group)
     size = _count(_at(next(found, {}), "policy", "gang", "minCount"))
     return Share(size, ref.part, {ref.part: done.get(ref.part, 0)}) if size else None
 
@@ -283,10 +263,8 @@ def job_set_sizes(owner: GroupOwner) -> JobSetSizes:
     return JobSetSizes(is_ordered, sizes, total)
 
 
-def _of_job_set(sizes: JobSetSizes | None, ref: GroupRef, done: Done) -> Share | None:
+def _of_job_set(sizes: JobSetSizes, ref: GroupRef, done: Done) -> Share:
     """All pods of a JobSet; those of each replicated job where one is made after the other."""
-    if sizes is None:
-        return None
     of = sizes.of_job
     ended = {name: max(0, size - max(0, sizes.left[name] - done.get(name, 0))) for name, size in of.items()}
     if sizes.is_ordered:
@@ -294,12 +272,12 @@ def _of_job_set(sizes: JobSetSizes | None, ref: GroupRef, done: Done) -> Share |
     return Share(sum(of.values()), done=ended, roles=of)
 
 
-def _of_job(owner: GroupOwner | None, _: GroupRef, done: Done) -> Share | None:
+def _of_job(owner: GroupOwner, _: GroupRef, done: Done) -> Share | None:
     """Pods of an Indexed Job that has as many at once as in all. Others work through a queue, each pod by itself.
 
     Source: KEP-5547, the Jobs for which Kubernetes itself makes a Workload.
     """
-    if owner is None or owner.spec.get("completionMode") != "Indexed":
+    if owner.spec.get("completionMode") != "Indexed":
         return None
     completions = _count(owner.spec.get("completions"))
     if completions != _count(owner.spec.get("parallelism"), 1):
@@ -314,10 +292,10 @@ def _of_job(owner: GroupOwner | None, _: GroupRef, done: Done) -> Share | None:
     return Share(completions - ended, done={"": also})
 
 
-def _of_ray_cluster(owner: GroupOwner | None, _: GroupRef, __: Done) -> Share | None:
+def _of_ray_cluster(owner: GroupOwner, _: GroupRef, __: Done) -> Share | None:
     """Head and workers of each group at the first start; with an autoscaler the fewest workers. A cluster that ran goes
     on with the workers that it has, so that each later one is placed by itself."""
-    if owner is None or owner.status.get("state") == "ready":
+    if owner.status.get("state") == "ready":
         return None
     for condition in _maps(owner.status.get("conditions")):
         if condition.get("type") == "RayClusterProvisioned" and condition.get("status") == "True":
@@ -332,11 +310,9 @@ def _of_ray_cluster(owner: GroupOwner | None, _: GroupRef, __: Done) -> Share | 
     return Share(sum(roles.values()), roles=roles)
 
 
-def _of_kubeflow_job(owner: GroupOwner | None, _: GroupRef, done: Done) -> Share | None:
+def _of_kubeflow_job(owner: GroupOwner, _: GroupRef, done: Done) -> Share:
     """Pods of all roles but the launcher's, or as few of them as the job says; of an elastic one as few,
     with all roles but some of the workers."""
-    if owner is None:
-        return None
     statuses = _map(owner.status.get("replicaStatuses"))
     roles, also = dict[str, int](), dict[str, int]()
     for key, written in owner.spec.items():
@@ -368,16 +344,16 @@ class GroupRule:
     read: Callable[[GroupOwner], Any] = _unchanged
     """What is read of the object, once for all groups in it: pods decide how many parts of it they name."""
     needs_object: bool = True
-    """Whether a group without its object waits; else the pods alone state the size."""
+    """Whether a group without its object waits; else the pods alone state the size, and `share` may get no object."""
 
 
 RULE: Mapping[str, GroupRule] = {
     KUEUE: GroupRule(_stated_size, needs_object=False),
     foreign_kinds.POD_GROUP.called: GroupRule(_min_count),
     foreign_kinds.WORKLOAD.called: GroupRule(_of_workload),
-    foreign_kinds.COSCHEDULING.called: GroupRule(_min_member),
-    foreign_kinds.VOLCANO.called: GroupRule(_of_volcano),
-    foreign_kinds.KAI.called: GroupRule(_of_kai),
+    foreign_kinds.COSCHEDULING.called: GroupRule(_of_pod_group),
+    foreign_kinds.VOLCANO.called: GroupRule(_of_pod_group),
+    foreign_kinds.KAI.called: GroupRule(_of_pod_group),
     foreign_kinds.LEADER_WORKER_SET.called: GroupRule(_of_leader, needs_object=False),
     foreign_kinds.JOB_SET.called: GroupRule(_of_job_set, read=job_set_sizes),
     foreign_kinds.RAY_CLUSTER.called: GroupRule(_of_ray_cluster),

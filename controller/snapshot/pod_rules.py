@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import cast
 
 import numpy as np
 
@@ -10,10 +9,9 @@ from cluster.arrays import IntArray
 from cluster.nodes import meets
 from cluster.workloads import Beside, Crowd, HostPort, Operator, PodRule, PodShape, PodState, Requirement, Terms
 from controller.api.structs import LabelSelector, Pod, PodAffinityTerm, PodSpec, SpreadConstraint
+from controller.snapshot.node_terms import requirement
 from controller.snapshot.nodes import MOST_TERMS
 
-_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
-"""Operators of a label selector."""
 MOST_RULES = 64
 """Maximum number of rules about other pods. Charts write one or two."""
 
@@ -104,9 +102,10 @@ def selected_by(selector: LabelSelector | None, path: str) -> tuple[Requirement,
         return None
     found = {Requirement(key, "In", (value,)) for key, value in selector.match_labels.items()}
     for each in selector.match_expressions:
-        if each.operator not in _OPERATORS:
+        made = requirement(each)
+        if made is None or made.operator in ("Gt", "Lt"):  # which only nodes are selected by
             raise NotUnderstoodError(f"{path}.matchExpressions", f"uses the operator {each.operator!r}")
-        found.add(Requirement(each.key, cast(Operator, each.operator), tuple(sorted(set(each.values)))))
+        found.add(replace(made, values=tuple(sorted(set(made.values)))))
     return _ordered(found)
 
 

@@ -5,7 +5,7 @@ From files, and for one-off commands, a policy's status stands in for the measur
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from operator import attrgetter
@@ -46,69 +46,38 @@ def state_of(status: scaling_policy.ConcurrencyStatus | None) -> autoscaling.Ban
     learned = tuple(
         autoscaling.Learned(
             context=autoscaling.Context(each.gpu_type, each.input_bucket, each.output_bucket),
-            used_at=each.used_at,
-            limit=each.limit,
-            ceiling=each.ceiling,
-            arms=tuple(autoscaling.Arm(arm.limit, arm.weight, arm.throughput, arm.p95) for arm in each.arms),
-            throughput_scatter=each.throughput_scatter,
-            p95_scatter=each.p95_scatter,
-            scatter_weight=each.scatter_weight,
-            surprised=each.surprised,
+            arms=tuple(autoscaling.Arm(**arm.model_dump()) for arm in each.arms),
+            **each.model_dump(exclude={"gpu_type", "input_bucket", "output_bucket", "arms"}),
         )
         for each in status.learned
     )
-    pool = status.pool
     return autoscaling.BanditState(
         decisions=status.decisions,
         context=learned[0].context if learned else None,
         learned=learned,
-        pool=autoscaling.Pool()
-        if pool is None
-        else autoscaling.Pool(pool.limit, pool.intervals, pool.requests, pool.throughput, pool.log_p95),
+        pool=autoscaling.Pool() if status.pool is None else autoscaling.Pool(**status.pool.model_dump()),
     )
 
 
 def contexts_of(state: autoscaling.BanditState) -> tuple[scaling_policy.ConcurrencyContext, ...]:
-    """What was learned, for a status; a millionth of a logarithm is far below the scatter of any measurement."""
-    return tuple(
-        scaling_policy.ConcurrencyContext(
-            gpu_type=each.context.gpu_type,
-            input_bucket=each.context.input_bucket,
-            output_bucket=each.context.output_bucket,
-            used_at=each.used_at,
-            limit=each.limit,
-            ceiling=round(each.ceiling, DIGITS),
-            arms=tuple(
-                scaling_policy.ConcurrencyArm(
-                    limit=arm.limit,
-                    weight=round(arm.weight, DIGITS),
-                    throughput=round(arm.throughput, DIGITS),
-                    p95=round(arm.p95, DIGITS),
-                )
-                for arm in each.arms
-                if round(arm.weight, DIGITS) > 0
-            ),
-            throughput_scatter=round(each.throughput_scatter, DIGITS),
-            p95_scatter=round(each.p95_scatter, DIGITS),
-            scatter_weight=round(each.scatter_weight, DIGITS),
-            surprised=each.surprised,
-        )
-        for each in state.learned
-    )
+    """What was learned, for a status."""
+    found = []
+    for each in state.learned:
+        arms = tuple(scaling_policy.ConcurrencyArm(**_rounded(a)) for a in each.arms if round(a.weight, DIGITS) > 0)
+        fields = _rounded(each)
+        context = fields.pop("context")
+        found.append(scaling_policy.ConcurrencyContext(**{**fields, **context, "arms": arms}))
+    return tuple(found)
 
 
 def pool_of(state: autoscaling.BanditState) -> scaling_policy.ConcurrencyPool | None:
     """Intervals with too few requests, for a status; None: there are none."""
-    pool = state.pool
-    if not pool.intervals:
-        return None
-    return scaling_policy.ConcurrencyPool(
-        limit=pool.limit,
-        intervals=pool.intervals,
-        requests=pool.requests,
-        throughput=round(pool.throughput, DIGITS),
-        log_p95=round(pool.log_p95, DIGITS),
-    )
+    return scaling_policy.ConcurrencyPool(**_rounded(state.pool)) if state.pool.intervals else None
+
+
+def _rounded(known: autoscaling.Learned | autoscaling.Arm | autoscaling.Pool) -> dict[str, Any]:
+    """Its fields by name; a millionth of a logarithm is far below the scatter of any measurement."""
+    return {name: round(each, DIGITS) if isinstance(each, float) else each for name, each in asdict(known).items()}
 
 
 Fact = Callable[[Snapshot, tuple[Read[Any], ...]], Snapshot]

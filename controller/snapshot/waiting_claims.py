@@ -5,23 +5,22 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import combinations
-from typing import get_args
 
 import numpy as np
 
 from cluster.arrays import IntArray
 from cluster.nodes import LabelMatches, Labels, meets
-from cluster.workloads import Operator, Requirement, Terms
+from cluster.workloads import Requirement, Terms
 from controller.api import notation, storage
-from controller.api.structs import Amount, LabelSelector, SelectorRequirement
-from controller.snapshot.node_terms import NOWHERE, either
+from controller.api.structs import Amount
+from controller.snapshot.node_terms import NOWHERE, either, requirement
 from controller.snapshot.nodes import MOST_TERMS
+from controller.snapshot.pod_rules import NotUnderstoodError, selected_by
 
 MOST_OFFERS = 2_048
 """Available volumes whose nodes are looked at for one claim, the smallest first. Chosen: one on each of 2,048 nodes."""
 MOST_WANTS = 16
 """Kinds of claims of a class that are told apart where they compete for volumes, those of most claims first."""
-_OPERATORS: Mapping[str, Operator] = {name: name for name in get_args(Operator)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +53,11 @@ class Want:
 
 def want_of(claim: storage.VolumeClaimObject) -> Want:
     spec = claim.spec
-    labels = _selected(spec.selector)
+    try:
+        labels = selected_by(spec.selector, "spec.selector") or ()
+    except NotUnderstoodError:
+        labels = NOWHERE[0]  # no volume meets them
     return Want(size_of(spec.resources.requests), spec.volume_mode, tuple(sorted(spec.access_modes)), labels)
-
-
-def _selected(selector: LabelSelector | None) -> tuple[Requirement, ...]:
-    """What a selector of volumes requires of their labels; one of an unknown operator selects nothing."""
-    if selector is None:
-        return ()
-    listed = [Requirement(key, "In", (value,)) for key, value in sorted(selector.match_labels.items())]
-    return (*listed, *(_requirement(each) or Requirement(each.key, "In") for each in selector.match_expressions))
-
-
-def _requirement(written: SelectorRequirement) -> Requirement | None:
-    operator = _OPERATORS.get(written.operator)
-    return None if operator is None else Requirement(written.key, operator, written.values)
 
 
 def size_of(amounts: Mapping[str, Amount]) -> Decimal:
@@ -88,7 +77,7 @@ def nodes_of(volume: storage.VolumeObject) -> Terms | None:
     for term in required.node_selector_terms:
         if term.match_fields and not term.match_expressions:
             return ()
-        known = [found for each in term.match_expressions if (found := _requirement(each)) is not None]
+        known = [found for each in term.match_expressions if (found := requirement(each)) is not None]
         if len(known) < len(term.match_expressions):
             return None
         terms += [tuple(known)] if known else []

@@ -4,6 +4,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
@@ -51,21 +52,16 @@ class Stuck:
     since_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
-    """Ranks that wait for each other in different operations: the program's order of calls differs."""
-
-    ranks: tuple[int, ...]
-    since_s: float
+Difference = Literal["operation", "size", "order"]
 
 
 @dataclass(frozen=True, slots=True)
 class Differs:
-    """Ranks whose call is another than that of the other members, under the same number: the program's mistake."""
+    """Ranks whose calls differ from those of the others: the program's mistake."""
 
     ranks: tuple[int, ...]
-    is_size: bool
-    """Whether the operation is the same, and of another size."""
+    what: Difference
+    """Another operation or another size under the same number, or they wait for each other in different ones."""
     since_s: float
 
 
@@ -73,7 +69,7 @@ _ALIKE = (Op.ALL_REDUCE, Op.BROADCAST, Op.REDUCE)
 """Operations whose size is the same on all members."""
 
 
-def stands_still(pulse: Pulse, layout: Layout, now_s: float) -> Absent | Stuck | Order | Differs | None:
+def stands_still(pulse: Pulse, layout: Layout, now_s: float) -> Absent | Stuck | Differs | None:
     """Cause of the oldest waits; None while the job makes progress or while the cause is too young to tell."""
     waits = pulse.waiting(now_s)
     if not len(waits.rank) or waits.age_s.max() < _least_s(waits, pulse):
@@ -95,7 +91,7 @@ def stands_still(pulse: Pulse, layout: Layout, now_s: float) -> Absent | Stuck |
     if absent:
         return _longest_absent(absent, pulse, len(set(waits.rank[old].tolist())), now_s)
     oldest = float(waits.age_s[old].max())
-    return Order(tuple(sorted(blockers)), now_s - oldest) if blockers and oldest > 2 * LEAST_S else None
+    return Differs(tuple(sorted(blockers)), "order", now_s - oldest) if blockers and oldest > 2 * LEAST_S else None
 
 
 def _least_s(waits: Waiting, pulse: Pulse) -> float:
@@ -129,12 +125,13 @@ def _differing(stuck: list[int], waits: Waiting, now_s: float) -> Differs | None
         same = np.flatnonzero((waits.path == waits.path[wait]) & (waits.seq == waits.seq[wait]))
         alike = np.isin(waits.op[same], _ALIKE)
         op = np.where(waits.op[same] == Op.RECEIVE, Op.SEND, waits.op[same])  # two ends of one operation
-        for values, is_size in ((op, False), (np.where(alike, waits.size[same], 0), True)):
+        by_what: Mapping[Difference, IntArray] = {"operation": op, "size": np.where(alike, waits.size[same], 0)}
+        for what, values in by_what.items():
             kinds, count = np.unique(values, return_counts=True)
             if len(kinds) > 1:
                 odd = values != kinds[count.argmax()]
                 ranks = waits.rank[same[odd]] if (count == count.max()).sum() == 1 else waits.rank[same]
-                return Differs(tuple(sorted(ranks.tolist())), is_size, now_s - float(waits.age_s[same].min()))
+                return Differs(tuple(sorted(ranks.tolist())), what, now_s - float(waits.age_s[same].min()))
     return None
 
 

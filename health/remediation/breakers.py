@@ -18,54 +18,56 @@ from health.remediation.incidents import Incident, IncidentPhase, Remedy
 _OUT = (IncidentPhase.ACTING, IncidentPhase.QUARANTINED, IncidentPhase.PROBATION)
 
 
-@dataclass(frozen=True, slots=True)
-class Harm:
-    """What has been done lately, and is being decided in this call."""
-
-    incidents: tuple[Incident, ...]
-
-    def taken_since(self, since_s: float, among: Collection[str] | None = None) -> int:
-        """Nodes taken out since an instant."""
-        taken = {
+def _taken_since(incidents: Iterable[Incident], since_s: float) -> int:
+    """Nodes taken out since an instant."""
+    return len(
+        {
             key
-            for each in self.incidents
+            for each in incidents
             if each.remedy is Remedy.QUARANTINE and since_s < each.acted_s < float("inf")
             for key in each.nodes
-            if among is None or key.name in among
         }
-        return len(taken)
-
-    def out(self, situation: Situation, among: Collection[str]) -> int:
-        """Nodes that are out by our hand, or about to be."""
-        tainted = {name for name in among if (node := situation.nodes.get(name)) is not None and node.taint is not None}
-        decided = {
-            key.name
-            for each in self.incidents
-            if each.phase in _OUT and each.remedy is Remedy.QUARANTINE
-            for key in each.nodes
-            if key.name in among
-        }
-        return len(tainted | decided)
+    )
 
 
-def open_breaker(nodes: Sequence[NodeKey], harm: Harm, situation: Situation, policy: RemedyPolicy) -> str:
-    """Breaker of the cluster or of a domain that forbids taking these nodes out; empty where none does."""
+def _out(incidents: Iterable[Incident], situation: Situation, among: Collection[str]) -> int:
+    """Nodes that are out by our hand, or about to be."""
+    tainted = {name for name in among if (node := situation.nodes.get(name)) is not None and node.taint is not None}
+    decided = {
+        key.name
+        for each in incidents
+        if each.phase in _OUT and each.remedy is Remedy.QUARANTINE
+        for key in each.nodes
+        if key.name in among
+    }
+    return len(tainted | decided)
+
+
+def open_breaker(
+    nodes: Sequence[NodeKey], incidents: Sequence[Incident], situation: Situation, policy: RemedyPolicy
+) -> str:
+    """Breaker of the cluster or of a domain that forbids taking these nodes out; empty where none does.
+
+    incidents: with what was done lately, and is being decided in this call.
+    """
     now_s, total = situation.now_s, len(situation.nodes)
-    recent = harm.taken_since(now_s - policy.cluster_window_s) + len(nodes)
+    recent = _taken_since(incidents, now_s - policy.cluster_window_s) + len(nodes)
     if recent > _least_one(policy.cluster_share * total):
         return f"breaker: cluster, {recent} nodes within {policy.cluster_window_s:.0f} s"
-    out = harm.out(situation, situation.nodes.keys()) + len(nodes)
+    out = _out(incidents, situation, situation.nodes.keys()) + len(nodes)
     if out > _least_one(policy.out_share * total):
         return f"breaker: cluster, {out} of {total} nodes out"
     for domain in sorted({domain for key in nodes for domain in situation.nodes[key.name].domains}):
         members = {name for name, node in situation.nodes.items() if domain in node.domains}
-        out = harm.out(situation, members) + len(nodes)
+        out = _out(incidents, situation, members) + len(nodes)
         if out > _least_one(policy.domain_share * len(members)):
             return f"breaker: {domain}, {out} of {len(members)} nodes out"
     return ""
 
 
-def job_breaker(job: JobFacts, harm: Harm, now_s: float, policy: RemedyPolicy, *, own_word: bool) -> str:
+def job_breaker(
+    job: JobFacts, incidents: Sequence[Incident], now_s: float, policy: RemedyPolicy, *, own_word: bool
+) -> str:
     """Breaker of a job that may lose no further node for now; empty where it may.
 
     own_word: whether only the job's own records accuse the node; then its restarts count as well.
@@ -74,7 +76,7 @@ def job_breaker(job: JobFacts, harm: Harm, now_s: float, policy: RemedyPolicy, *
         return f"breaker: {job.name} restarted {often} times without a checkpoint: its program?"
     lost = {
         key
-        for each in harm.incidents
+        for each in incidents
         if each.remedy in (Remedy.QUARANTINE, Remedy.AVOID)
         and now_s - policy.job_window_s < each.acted_s < float("inf")
         and each.acted_for == job.name

@@ -4,36 +4,19 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from health.remediation import breakers, folding, lifecycle
-from health.remediation.breakers import Harm, places
+from health.remediation.breakers import places
 from health.remediation.facts import FaultEvidence, JobFacts, RemedyPolicy, Situation, is_relevant
-from health.remediation.incidents import (
-    Act,
-    Incident,
-    IncidentPhase,
-    Intent,
-    JobDo,
-    JobIntent,
-    NodeDo,
-    NodeIntent,
-    Page,
-    Remedy,
-    Run,
-)
+from health.remediation.incidents import Act, Incident, IncidentPhase, JobDo, JobIntent, NodeDo, NodeIntent, Remedy, Run
 from health.remediation.lifecycle import Around
 
-_STRENGTH = {
-    JobDo.TOLERATE: 0,
-    JobDo.MOVE_AT_CHECKPOINT: 1,
-    JobDo.RESTART_IN_PLACE: 2,
-    JobDo.EVICT_NOW: 3,
-}
+_STRENGTH = (JobDo.TOLERATE, JobDo.MOVE_AT_CHECKPOINT, JobDo.RESTART_IN_PLACE, JobDo.EVICT_NOW)
 
 
-def intents(incidents: Sequence[Incident], around: Around) -> Iterator[Intent]:
-    """Nodes first: a tainted node is not chosen again by the restart that follows."""
+def node_intents(incidents: Sequence[Incident], situation: Situation) -> Iterator[NodeIntent]:
+    """What is to be done to the nodes of incidents, until the situation shows its effect."""
     for each in incidents:
         for key in each.nodes:
-            node = around.situation.nodes.get(key.name)
+            node = situation.nodes.get(key.name)
             if node is None or node.key != key:
                 continue
             ours = node.taint is not None and node.taint.incident == each.id
@@ -46,28 +29,6 @@ def intents(incidents: Sequence[Incident], around: Around) -> Iterator[Intent]:
             if do is not None:
                 why = each.waits_for or (each.shown[0] if each.shown else str(each.phase))
                 yield NodeIntent(do, key, each.id, each.generation, why)
-    # One intent per run, the strongest, which avoids the nodes of all.
-    wanted: dict[str, list[JobIntent]] = {}
-    for incident in incidents:
-        if incident.phase in (IncidentPhase.SUSPECTED, IncidentPhase.ACTING):
-            for job in lifecycle.live_jobs(incident, around.situation):
-                found = _on_job(incident, job, around)
-                if found is not None:
-                    wanted.setdefault(job.name, []).append(found)
-    left = lifecycle.avoided(incidents, around.situation.now_s, around.policy)
-    for name in sorted(wanted):
-        strongest = max(wanted[name], key=lambda each: (_STRENGTH[each.do], each.incident))
-        avoid = {key for each in wanted[name] for key in each.avoid}
-        unused = left - {around.situation.nodes[pod.node].key for pod in around.situation.jobs[name].pods if pod.node}
-        others = sorted(avoid | unused, key=lambda key: (key.name, key.uid))
-        yield replace(strongest, avoid=tuple(others) if strongest.avoid else ())
-    for each in incidents:
-        waits = each.waits_for != "" and not lifecycle.is_open_question(each)
-        stuck = each.phase is IncidentPhase.SUSPECTED and each.stops and waits
-        limited = each.phase is IncidentPhase.ACTING and each.waits_for != ""
-        domain = each.domain != "" and each.is_open
-        if each.phase is IncidentPhase.PAGED or stuck or limited or domain:
-            yield Page(each.id, each.generation, each.waits_for or f"{each.domain}", each.probe)
 
 
 def _node_do(incident: Incident, *, tainted: bool, ours: bool, current: bool) -> NodeDo | None:
@@ -81,6 +42,24 @@ def _node_do(incident: Incident, *, tainted: bool, ours: bool, current: bool) ->
     if incident.phase is IncidentPhase.QUARANTINED:
         return NodeDo.TEST
     return NodeDo.PROBATION if incident.phase is IncidentPhase.PROBATION else None
+
+
+def job_intents(incidents: Sequence[Incident], around: Around) -> Iterator[JobIntent]:
+    """One intent per run, the strongest, which avoids the nodes of all."""
+    wanted: dict[str, list[JobIntent]] = {}
+    for incident in incidents:
+        if incident.phase in (IncidentPhase.SUSPECTED, IncidentPhase.ACTING):
+            for job in lifecycle.live_jobs(incident, around.situation):
+                found = _on_job(incident, job, around)
+                if found is not None:
+                    wanted.setdefault(job.name, []).append(found)
+    left = lifecycle.avoided(incidents, around.situation.now_s, around.policy)
+    for name in sorted(wanted):
+        strongest = max(wanted[name], key=lambda each: (_STRENGTH.index(each.do), each.incident))
+        avoid = {key for each in wanted[name] for key in each.avoid}
+        unused = left - {around.situation.nodes[pod.node].key for pod in around.situation.jobs[name].pods if pod.node}
+        others = sorted(avoid | unused, key=lambda key: (key.name, key.uid))
+        yield replace(strongest, avoid=tuple(others) if strongest.avoid else ())
 
 
 def _on_job(incident: Incident, job: JobFacts, around: Around) -> JobIntent | None:
@@ -122,16 +101,18 @@ class HealthDecision:
 
     incidents: tuple[Incident, ...]
     """All of them, sorted by id; those not listed may be deleted."""
-    intents: tuple[Intent, ...]
-    """What is still to be done, by level: an intent is repeated until the situation shows its effect."""
+    nodes: tuple[NodeIntent, ...]
+    """What is still to be done, by level: an intent is repeated until the situation shows its effect. Nodes come first:
+    a tainted one is not chosen again by the restart that follows."""
+    jobs: tuple[JobIntent, ...]
 
-    def due(self, recorded: Collection[Act]) -> tuple[Intent, ...]:
-        """Intents that may be carried out now: a restart waits until every decision behind it is on record.
+    def due(self, recorded: Collection[Act]) -> tuple[JobIntent, ...]:
+        """What may be done to jobs now: a restart waits until every decision behind it is on record.
 
         recorded: what a successor would read. A restart leaves no trace of its own that says why and which nodes the
         job left, so that it is written down ahead; a taint is a record itself, and waits for nothing.
         """
-        return tuple(each for each in self.intents if not isinstance(each, JobIntent) or self._is_due(each, recorded))
+        return tuple(each for each in self.jobs if self._is_due(each, recorded))
 
     def _is_due(self, intent: JobIntent, recorded: Collection[Act]) -> bool:
         run = Run(intent.job, intent.incarnation)
@@ -152,7 +133,8 @@ def decide(
     or nodes that are gone, or of nodes that the job does not run on, is ignored.
     """
     heard = [each for each in evidence if is_relevant(each, situation, policy)]
-    after = lifecycle.by_id(tuple(incidents))
+    by_age = sorted(incidents, key=lambda one: (one.id, one.generation, one.phase_since_s))
+    after = {each.id: each for each in by_age}  # the newest record of each
     for _ in range(ROUNDS):
         before = after
         suspected = breakers.merged(folding.folded(_with_lost(before, situation), heard, situation), situation, policy)
@@ -163,9 +145,10 @@ def decide(
     kept = tuple(
         each
         for _, each in sorted(after.items())
-        if each.id in tainted or not lifecycle.is_forgotten(each, situation.now_s, policy)
+        if each.is_open or each.id in tainted or situation.now_s - each.closed_s <= policy.forget_s
     )
-    return HealthDecision(kept, tuple(intents(kept, _around(kept, situation, policy))))
+    jobs = job_intents(kept, _around(kept, situation, policy))
+    return HealthDecision(kept, tuple(node_intents(kept, situation)), tuple(jobs))
 
 
 def _with_lost(incidents: Mapping[str, Incident], situation: Situation) -> dict[str, Incident]:
@@ -194,4 +177,4 @@ def _around(incidents: tuple[Incident, ...], situation: Situation, policy: Remed
         name not in suspected and name in situation.nodes and situation.nodes[name].taint is None
         for name in situation.spares
     )
-    return Around(situation, policy, Harm(incidents), places(incidents, situation, spares))
+    return Around(situation, policy, incidents, places(incidents, situation, spares))

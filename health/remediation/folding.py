@@ -173,13 +173,12 @@ def _reopened(known: Incident, evidence: FaultEvidence, situation: Situation) ->
 
 def united(known: Incident, other: Incident) -> Incident:
     """What two records of one suspect say together; the state is the first one's."""
-    worse = _SEVERITY[other.syndrome] > _SEVERITY[known.syndrome]
     return replace(
         known,
         runs=tuple(sorted({*known.runs, *other.runs})),
         nodes=tuple(sorted({*known.nodes, *other.nodes}, key=lambda key: (key.name, key.uid))),
-        syndrome=other.syndrome if worse else known.syndrome,
-        part=other.part if _BREADTH[other.part] > _BREADTH[known.part] else known.part,
+        syndrome=max(known.syndrome, other.syndrome, key=_BY_SEVERITY.index),
+        part=max(known.part, other.part, key=_BY_BREADTH.index),
         sources=tuple(sorted({*known.sources, *other.sources})),
         since_s=min(known.since_s, other.since_s),
         seen_s=max(known.seen_s, other.seen_s),
@@ -192,13 +191,15 @@ def united(known: Incident, other: Incident) -> Incident:
     )
 
 
-_SEVERITY = {syndrome: number for number, syndrome in enumerate(
-    (Syndrome.NONE, Syndrome.OTHER_SLOW, Syndrome.COMMUNICATION_SLOW, Syndrome.COMMUNICATION_HANG, Syndrome.OTHER_HANG,
-     Syndrome.DEAD_PROCESS)
-)}  # fmt: skip
-_BREADTH = {part: number for number, part in enumerate(
-    (Part.NOTHING, Part.GROUP, Part.LINK, Part.RANK, Part.NIC, Part.NODE)
-)}  # fmt: skip
+_BY_SEVERITY = (
+    Syndrome.NONE,
+    Syndrome.OTHER_SLOW,
+    Syndrome.COMMUNICATION_SLOW,
+    Syndrome.COMMUNICATION_HANG,
+    Syndrome.OTHER_HANG,
+    Syndrome.DEAD_PROCESS,
+)
+_BY_BREADTH = (Part.NOTHING, Part.GROUP, Part.LINK, Part.RANK, Part.NIC, Part.NODE)
 
 
 def closed(known: Incident, now_s: float, why: str) -> Incident:

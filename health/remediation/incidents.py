@@ -182,15 +182,4 @@ class JobIntent:
     """All of them, cheapest first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A person is needed: nothing more is done, and why."""
-
-    incident: str
-    generation: int
-    reason: str
-    probe: str = ""
-    """Probe that would decide."""
-
-
-Intent = NodeIntent | JobIntent | Page
+Intent = NodeIntent | JobIntent

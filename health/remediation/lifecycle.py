@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from health.remediation import breakers, costs
-from health.remediation.breakers import Harm, Places
+from health.remediation.breakers import Places
 from health.remediation.costs import SpareSeats
 from health.remediation.facts import JobFacts, NodeFacts, NodeKey, Origin, RemedyPolicy, Situation
 from health.remediation.folding import closed
@@ -21,7 +21,8 @@ class Around:
 
     situation: Situation
     policy: RemedyPolicy
-    harm: Harm
+    incidents: tuple[Incident, ...]
+    """All of them, as they are decided so far."""
     places: Places
 
 
@@ -156,7 +157,7 @@ def _decided(incident: Incident, jobs: list[JobFacts], around: Around) -> Incide
 def _moved(incident: Incident, job: JobFacts, jobs: list[JobFacts], around: Around, *, at_checkpoint: bool) -> Incident:
     """The job leaves the nodes, and they leave the fleet, as far as limits allow."""
     now_s = around.situation.now_s
-    too_many = breakers.job_breaker(job, around.harm, now_s, around.policy, own_word=_is_own_word(incident))
+    too_many = breakers.job_breaker(job, around.incidents, now_s, around.policy, own_word=_is_own_word(incident))
     if too_many and not _was_tried(incident, around.policy):
         waiting = replace(incident, waits_for=too_many)
         return _acting(waiting, Remedy.IN_PLACE, jobs, 0, now_s) if incident.stops else waiting
@@ -208,7 +209,7 @@ def _is_too_much(incident: Incident, around: Around) -> str:
     if _is_not_the_node(incident, around):
         return ""
     nodes = _present(incident.nodes, around.situation)
-    return breakers.open_breaker(nodes, around.harm, around.situation, around.policy)
+    return breakers.open_breaker(nodes, around.incidents, around.situation, around.policy)
 
 
 def _acting(incident: Incident, remedy: Remedy, jobs: list[JobFacts], pods: int, now_s: float) -> Incident:
@@ -262,16 +263,3 @@ def avoided(incidents: Iterable[Incident], now_s: float, policy: RemedyPolicy) -
         if each.remedy is Remedy.AVOID and now_s - each.acted_s < policy.avoid_s
         for key in each.nodes
     }
-
-
-def is_forgotten(incident: Incident, now_s: float, policy: RemedyPolicy) -> bool:
-    """Whether a closed incident counts no more."""
-    return not incident.is_open and now_s - incident.closed_s > policy.forget_s
-
-
-def by_id(incidents: tuple[Incident, ...]) -> dict[str, Incident]:
-    """The newest record of each."""
-    found: dict[str, Incident] = {}
-    for each in sorted(incidents, key=lambda one: (one.id, one.generation, one.phase_since_s)):
-        found[each.id] = each
-    return found

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from health.analysis import waits
-from health.analysis.waits import Absent, Differs, Lost, Order, Stack, Stuck
+from health.analysis.waits import Absent, Differs, Lost, Stack, Stuck
 from health.records.layout import Layout
 from health.verdicts.verdict import NETWORK, Cause, Fact, FactKind, JobVerdict, Part, Syndrome
 from tonnage.records import Phase
@@ -16,6 +16,11 @@ PHASE_CAUSES = {
     int(Phase.EVALUATION): Cause.EVALUATION,
     int(Phase.COMPILE): Cause.COMPILATION,
 }
+_DIFFERING = {
+    "operation": (Cause.OPERATIONS, "these entered another one"),
+    "size": (Cause.SIZES, "all members entered it, these with another size"),
+    "order": (Cause.CALL_ORDER, "ranks wait for each other in different operations"),
+}
 MANY = 0.5
 """Share of the ranks that must be absent for a common cause, such as storage."""
 FACT_AGE_S = 60.0
@@ -23,7 +28,7 @@ FACT_AGE_S = 60.0
 
 
 def on_hang(
-    found: Absent | Stuck | Order | Differs,
+    found: Absent | Stuck | Differs,
     layout: Layout,
     facts: Sequence[Fact],
     at_s: float,
@@ -42,10 +47,7 @@ def on_hang(
     elif isinstance(found, Absent):
         verdict = _absent(found, layout, recent, at_s, causes=causes)
     else:
-        cause, words = Cause.CALL_ORDER, "ranks wait for each other in different operations"
-        if isinstance(found, Differs):
-            cause = Cause.SIZES if found.is_size else Cause.OPERATIONS
-            words = "all members entered it, these with another size" if found.is_size else "these entered another one"
+        cause, words = _DIFFERING[found.what]
         verdict = JobVerdict(at_s, Syndrome.NONE, Part.NOTHING, found.ranks, found.since_s, 0.9, (words,), cause)
     return replace(verdict, evidence=(*verdict.evidence, *waits.shown(sampled)))
 

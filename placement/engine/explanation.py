@@ -22,9 +22,7 @@ class Candidate:
     """Bit mask of the node's devices."""
     cost: float
     terms: Mapping[str, float]
-    """Parts of the cost, as the policy names them, and `surcharge` where there is one. Where the pod's daily power
-    profile is known, `expected peak of its power domain` is added: a fraction of that domain's budget, with the pod
-    there."""
+    """Parts of the cost, as the policy names them, and `surcharge` where there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +34,11 @@ class Explanation:
     shortage: plans.Reason | None = None
 
 
-def explain(packer: Packer, shape: workloads.PodShape, runners_up: int = 3, owner: str = "") -> Explanation:
-    """Explains why a pod of this shape would now go where it goes. Changes nothing.
-
-    owner: the pod's service. Where its power profile prefers some power domains, their nodes come first, whatever they
-    cost.
-    """
+def explain(packer: Packer, shape: workloads.PodShape, runners_up: int = 3) -> Explanation:
+    """Explains why a pod of this shape would now go where it goes. Changes nothing."""
     cost, devices = packer.costs(shape)
     rank = np.arange(len(cost)) if packer.rank is None else packer.rank
-    preferred = packer.preferred(shape, owner, cost)
-    order = np.lexsort((rank, cost, np.zeros(len(cost)) if preferred is None else ~preferred & (cost < np.inf)))
+    order = np.lexsort((rank, cost))
     best = [int(node) for node in order[: runners_up + 1] if cost[node] < np.inf]
     if not best:
         return Explanation((), shortage(packer, shape))
@@ -56,13 +49,10 @@ def explain(packer: Packer, shape: workloads.PodShape, runners_up: int = 3, owne
         gpu_type = int(packer.ledger.gpu_type[node])
         if surcharge is not None and gpu_type >= 0:
             parts["surcharge"] = float(surcharge[gpu_type])
-        peak_share = None if packer.power is None else packer.power.peak_share(shape, owner, node)
-        return parts if peak_share is None else {**parts, EXPECTED_PEAK: peak_share}
+        return parts
 
     return Explanation(tuple(Candidate(n, int(devices[n]), float(cost[n]), terms(n)) for n in best))
 
-
-EXPECTED_PEAK = "expected peak of its power domain"
 
 WORDS = {
     "cordoned": "a cordon (or not ready)",

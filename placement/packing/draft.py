@@ -236,7 +236,7 @@ class PackingDraft:
         # A mask of a rule between pods is made again after a change: 3 µs per thousand nodes.
         self.work += len(self.shape(row).beside.rules) * nodes // 150
         self._examined_at[shape] = self._changes
-        choice = self.packer.choose(self.shape(row), within, self.snapshot.pods.owner[row])
+        choice = self.packer.choose(self.shape(row), within)
         if choice is None:
             return False
         self.choices[row] = choice
@@ -288,15 +288,15 @@ class PackingDraft:
         self._charge(row, node, devices)
 
     def _charge(self, row: int, node: int, devices: int) -> None:
-        shape, owner = self.shape(row), self.snapshot.pods.owner[row]
+        shape = self.shape(row)
         was, held = int(self.node[row]), int(self.devices[row])
         if self.budgets.covers(row) and not self.ends(row):
             here = int(self.snapshot.pods.node[row]), int(self.snapshot.pods.devices[row])
             self.budgets.count(row, stopped=(node, devices) != here)
         if was != PENDING:
-            self.packer.remove(shape, was, held, owner)
+            self.packer.remove(shape, was, held)
         if node != PENDING:
-            self.packer.place(shape, Choice(node, devices, cost=0.0), owner)
+            self.packer.place(shape, Choice(node, devices, cost=0.0))
         for where, mask, sign in ((was, held, -1), (node, devices, 1)):
             if where == PENDING:
                 continue

@@ -51,7 +51,7 @@ def _release(draft: PackingDraft, row: int, used: set[int]) -> plans.Step | None
         victims = kube_schedulers(snapshot.pods, draft.budgets, draft.node, node, priority)
         for each in victims:
             draft.unseat(each)
-        choice = draft.packer.choose(shape, only_there, snapshot.pods.owner[row])
+        choice = draft.packer.choose(shape, only_there)
         draft.roll_back(mark)
         if choice is None:
             continue

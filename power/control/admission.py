@@ -7,7 +7,7 @@ import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.plans import Reason
-from cluster.power import PHASE_COMPUTE_BOUND, PHASE_IDLE, PHASE_MEMORY_BOUND, PHASE_UNKNOWN, SpeedUnderCap
+from cluster.power import PHASE_MEMORY_BOUND
 from power.control.state import Allocator, AllocatorState
 from power.safety.estimator import FINE
 from power.tree import Tree, reach_of
@@ -65,36 +65,20 @@ def headroom_w(allocator: Allocator, state: AllocatorState, excess_w: FloatArray
     return {names[row]: float(least[row]) for row in np.flatnonzero(np.isfinite(least)).tolist()}
 
 
-_ZEUS = "zeus power-limit sweep (ml-energy/zeus 75a8b93, Apache-2.0): median over its training runs"
-_MODEL = (
-    "fit: power above idle ∝ f^1.3, prompts ∝ f^0.9, tokens ∝ f^0.2; idle 0.2 of the limit (docs/power-simulation.md)"
-)
-
-PHASES = (PHASE_IDLE, PHASE_MEMORY_BOUND, PHASE_COMPUTE_BOUND, PHASE_UNKNOWN)
-"""Phases that agents report."""
-
-PUBLISHED: tuple[SpeedUnderCap, ...] = (
-    SpeedUnderCap(
-        "V100", PHASE_COMPUTE_BOUND, (0.4, 0.5, 0.6, 0.7, 0.8, 1.0), (0.730, 0.866, 0.903, 0.945, 0.966, 1.0), _ZEUS
-    ),
-    SpeedUnderCap(
-        "A40", PHASE_COMPUTE_BOUND, (1 / 3, 0.5, 7 / 12, 2 / 3, 1.0), (0.360, 0.762, 0.944, 0.959, 1.0), _ZEUS
-    ),
-    SpeedUnderCap(
-        "",
-        PHASE_COMPUTE_BOUND,
-        (0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0),
-        (0.147, 0.237, 0.383, 0.507, 0.619, 0.819, 1.0),
-        _MODEL,
-    ),
-    SpeedUnderCap(
-        "", PHASE_MEMORY_BOUND, (0.25, 0.3, 0.4, 0.5, 0.6, 1.0), (0.726, 0.808, 0.899, 0.957, 1.0, 1.0), _MODEL
-    ),
-)
-"""Published curves; entries without a GPU type apply where none matches the device. At 0.6 of the limit token
-generation draws less than the limit and loses nothing. Splitwise's tables rate an H100 held at half its limit at 0.77
-of its prompt speed and all of its token speed: faster than the fit, so the fit errs towards leaving power where it
-is."""
+Curve = tuple[tuple[float, ...], tuple[float, ...]]
+"""Limits as fractions of the highest one, rising to 1, and the speed under each, as a fraction of that at 1."""
+MEASURED: Mapping[str, Curve] = {
+    "V100": ((0.4, 0.5, 0.6, 0.7, 0.8, 1.0), (0.730, 0.866, 0.903, 0.945, 0.966, 1.0)),
+    "A40": ((1 / 3, 0.5, 7 / 12, 2 / 3, 1.0), (0.360, 0.762, 0.944, 0.959, 1.0)),
+}
+"""Compute-bound work by GPU type. Source: power-limit sweep of ml-energy/zeus 75a8b93 (Apache-2.0), median over its
+training runs."""
+COMPUTE_FIT: Curve = ((0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0), (0.147, 0.237, 0.383, 0.507, 0.619, 0.819, 1.0))
+MEMORY_FIT: Curve = ((0.25, 0.3, 0.4, 0.5, 0.6, 1.0), (0.726, 0.808, 0.899, 0.957, 1.0, 1.0))
+"""Of all other types: power above idle ∝ f^1.3, prompts ∝ f^0.9, tokens ∝ f^0.2; idle 0.2 of the limit
+(docs/power-simulation.md). At 0.6 of the limit token generation draws less than the limit and loses nothing.
+Splitwise's tables rate an H100 held at half its limit at 0.77 of its prompt speed and all of its token speed: faster
+than the fit, so the fit errs towards leaving power where it is."""
 
 
 _FORM = r"(-(SXM\d*|PCI[Ee]|FHHL|DGXS|\d+GB))*"
@@ -102,34 +86,22 @@ _FORM = r"(-(SXM\d*|PCI[Ee]|FHHL|DGXS|\d+GB))*"
 (`A40-8Q`)."""
 
 
-def speed_of(measured: tuple[SpeedUnderCap, ...], gpu_type: str, phase: int) -> SpeedUnderCap:
-    """Curve measured in this fleet, else the published one of the type, else the fit. Unknown phases use the costliest
-    curve.
+def speed_at(product: str, phase: int, share: float) -> float:
+    """Speed under a limit of this fraction of the highest one, relative to the speed without; by the costliest curve
+    where the phase is unknown.
 
-    gpu_type: as the device reports it (NVML: `Tesla V100-SXM2-16GB`).
+    product: as the device reports it (NVML: `Tesla V100-SXM2-16GB`).
     """
-    phase = PHASE_COMPUTE_BOUND if phase in (PHASE_UNKNOWN, PHASE_IDLE) else phase
-    known = [each for each in (*measured, *PUBLISHED) if each.phase == phase]
-    fitting = [each for each in known if is_of(gpu_type, each.gpu_type)] or [
-        each for each in known if not each.gpu_type
-    ]
-    if not fitting:
-        raise AssertionError(f"the fit covers every phase; {phase} is not one")
-    return fitting[0]
+    if phase == PHASE_MEMORY_BOUND:
+        limits, speeds = MEMORY_FIT
+    else:
+        limits, speeds = next((curve for known, curve in MEASURED.items() if is_of(product, known)), COMPUTE_FIT)
+    return float(np.interp(share, limits, speeds))
 
 
 def is_of(product: str, gpu_type: str) -> bool:
     """Whether a product's name contains this type as a word: `NVIDIA A40` is an A40, `NVIDIA RTX A4000` is not."""
-    return bool(gpu_type) and re.search(rf"(^|\s){re.escape(gpu_type)}{_FORM}(?!\S)", product) is not None
-
-
-def speed_at(allocator: Allocator, device: int, phase: int, cap_w: float, need_w: float) -> float:
-    """Speed under a cap relative to the speed with all the power needed, from the curve of the device's type."""
-    table = allocator.tree.table
-    most_w = float(table.devices.max_w[device])
-    curve = speed_of(table.speeds, table.gpu_types[int(table.devices.gpu_type[device])], phase)
-    at_cap, at_need = np.interp([cap_w / most_w, need_w / most_w], curve.cap_share, curve.speed).tolist()
-    return min(1.0, at_cap / at_need)
+    return re.search(rf"(^|\s){re.escape(gpu_type)}{_FORM}(?!\S)", product) is not None
 
 
 def held_back(allocator: Allocator, state: AllocatorState) -> BoolArray:

@@ -1,18 +1,14 @@
 """Data of the control step: what stays constant between steps, what is remembered, and what is granted."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
-from hashlib import sha256
-from math import exp
 from typing import Any
 
 import numpy as np
 
 from cluster.arrays import Array, BoolArray, FloatArray, IntArray
 from cluster.power import NEVER_S, PowerTable
-from power.policy.by_class import ByClass
-from power.policy.interface import MakePolicy, Plant, PowerPolicy, Wants
+from power.policy.by_class import ByClass, ByClassMemory
+from power.policy.interface import Plant, Wants
 from power.rules import PowerRules
 from power.safety.bursts import BurstAccount, burst_of, first_account
 from power.safety.commitments import GrantLedger, first_ledger
@@ -28,7 +24,7 @@ class Allocator:
     tree: Tree
     rules: PowerRules
     plant: Plant
-    policy: PowerPolicy
+    policy: ByClass
     fixed_w: FloatArray
     """Power that no lease governs, shape (limits,): servers apart from their devices, and devices that opted out."""
     burst_j: FloatArray
@@ -47,7 +43,7 @@ class AllocatorState:
     estimate: Estimate
     account: BurstAccount
     braking: Braking
-    memory: Any
+    memory: ByClassMemory
     """What the policy remembers."""
     wants: Wants | None
     """What the policy wanted last; None before the first step."""
@@ -61,14 +57,12 @@ class AllocatorState:
     @property
     def need_w(self) -> FloatArray:
         """What each device would draw without its cap, with a margin; shape (devices,)."""
-        need_w: FloatArray = self.memory.need_w
-        return need_w
+        return self.memory.need_w
 
     @property
     def spike_w(self) -> FloatArray:
         """How far the draw through each limit may rise before a grant takes effect; shape (limits,)."""
-        spike_w: FloatArray = self.memory.spike_w
-        return spike_w
+        return self.memory.spike_w
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,7 +85,7 @@ class Grants:
     """Whether the device was ever seen to obey a grant of this controller; until then it may only be lowered."""
 
 
-def allocator_of(table: PowerTable, rules: PowerRules | None = None, policy: MakePolicy = ByClass) -> Allocator:
+def allocator_of(table: PowerTable, rules: PowerRules | None = None) -> Allocator:
     """The allocator of a power table. Raises ConfigError with every error in the table."""
     tree = tree_of(table)
     devices, rules = table.devices, rules or PowerRules()
@@ -99,7 +93,7 @@ def allocator_of(table: PowerTable, rules: PowerRules | None = None, policy: Mak
     fixed_w = tree.other_w + tree.at_worst(opted_out_w)
     burst_j = burst_of(tree, rules.burst_share)
     plant = Plant(tree, rules, fixed_w, burst_j > 0, all_burst=bool((burst_j > 0).all()))
-    return Allocator(tree, rules, plant, policy(plant), fixed_w, burst_j)
+    return Allocator(tree, rules, plant, ByClass(plant), fixed_w, burst_j)
 
 
 def first_state(allocator: Allocator) -> AllocatorState:
@@ -122,78 +116,6 @@ def first_state(allocator: Allocator) -> AllocatorState:
     )
 
 
-_FITS_SHARE = 0.1
-"""Fraction by which the number of devices may differ: a server more or less leaves a row's spikes what they are."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fleet:
-    """The devices that draw through a domain, as far as what was learnt depends on them."""
-
-    products: str
-    """Digest of their products, with the highest limit of each."""
-    devices: int
-
-    def fits(self, then: "Fleet") -> bool:
-        """Whether what was learnt of `then` may be believed of this one."""
-        return self.products == then.products and abs(self.devices - then.devices) <= _FITS_SHARE * then.devices
-
-
-@dataclass(frozen=True, slots=True)
-class LearnedSpikes:
-    """Rises of one domain's draw within a control delay, in watts (power/policy/by_class.py)."""
-
-    fleet: Fleet
-    spike_w: float
-    excess_w: float
-
-    def faded(self, for_s: float, memory_s: float) -> "LearnedSpikes":
-        """What is left after so many seconds; memory_s: time constant of forgetting."""
-        left = exp(-max(for_s, 0.0) / memory_s)
-        return replace(self, spike_w=self.spike_w * left, excess_w=self.excess_w * left)
-
-
-@lru_cache(maxsize=2)
-def fleets_of(allocator: Allocator) -> Mapping[str, Fleet]:
-    """Domain with a budget → its fleet."""
-    tree = allocator.tree
-    table = tree.table
-    made = {}
-    for limit, domain in enumerate(tree.limit.tolist()):
-        rows = tree.path_device[tree.path_limit == limit]
-        kinds = {(table.gpu_types[int(table.devices.gpu_type[row])], float(table.devices.max_w[row])) for row in rows}
-        digest = sha256(repr(sorted(kinds)).encode()).hexdigest()[:16]
-        made[table.domains.names[domain]] = Fleet(digest, len(rows))
-    return made
-
-
-def learned_spikes(allocator: Allocator, state: AllocatorState) -> Mapping[str, LearnedSpikes]:
-    """Domain with a budget → what was learnt of its rises so far."""
-    return {
-        name: LearnedSpikes(fleet, float(state.spike_w[limit]), float(state.memory.excess_w[limit]))
-        for limit, (name, fleet) in enumerate(fleets_of(allocator).items())
-    }
-
-
-def recalled(
-    allocator: Allocator, state: AllocatorState, learned: Mapping[str, LearnedSpikes]
-) -> tuple[AllocatorState, frozenset[str]]:
-    """The state with what an earlier controller learnt, and the domains of which it was believed.
-
-    Believed where the fleet still fits. It takes the place of the spike that is assumed before any measurement.
-    """
-    fits = [name for name, fleet in fleets_of(allocator).items() if name in learned and fleet.fits(learned[name].fleet)]
-    if not fits:
-        return state, frozenset()
-    tree = allocator.tree
-    names = [tree.table.domains.names[row] for row in tree.limit.tolist()]
-    spike_w, excess_w = np.array(state.spike_w), np.array(state.memory.excess_w)
-    for name in fits:
-        limit = names.index(name)
-        spike_w[limit], excess_w[limit] = learned[name].spike_w, learned[name].excess_w
-    return replace(state, memory=allocator.policy.recalled(state.memory, spike_w, excess_w)), frozenset(fits)
-
-
 def carried(before: Allocator, state: AllocatorState, after: Allocator, fresh: AllocatorState) -> AllocatorState:
     """The state for `after`, with what was granted to and learnt of unchanged devices.
 
@@ -209,35 +131,31 @@ def carried(before: Allocator, state: AllocatorState, after: Allocator, fresh: A
     known = {then.domains.names[int(row)]: number for number, row in enumerate(before.tree.limit)}
     limit = np.array([known.get(now.domains.names[int(row)], -1) for row in after.tree.limit], dtype=np.int64)
 
-    def of_devices(old: Array, new: Array) -> Array:
-        return _column(old, new, device)
+    def columns(old: Any, new: Any) -> Any:
+        """What is remembered in a dataclass of columns; everything but these as in the fresh one."""
+        made = {each.name: value for each in fields(new) if isinstance(value := getattr(new, each.name), np.ndarray)}
+        for name, column in made.items():
+            made[name] = _column(getattr(old, name), column, limit if name in _OF_LIMITS else device)
+        return replace(new, **made)
 
-    def of_limits(old: FloatArray, new: FloatArray) -> FloatArray:
-        return _column(old, new, limit)
-
-    def columns(part: str) -> Any:
-        """What is remembered in a dataclass of columns; everything but these as in `fresh`."""
-        old, new = getattr(state, part), getattr(fresh, part)
-        names = [each.name for each in fields(new) if each.name not in _OF_LIMITS]
-        arrays = {name: each for name in names if isinstance(each := getattr(new, name), np.ndarray)}
-        return replace(new, **{name: of_devices(getattr(old, name), each) for name, each in arrays.items()})
-
+    was, new = state.memory, fresh.memory
     return replace(
         fresh,
-        ledger=columns("ledger"),
-        estimate=columns("estimate"),
-        trust=replace(columns("trust"), clean=state.trust.clean),
-        repetition=replace(columns("repetition"), looked_at_s=state.repetition.looked_at_s),
-        account=replace(columns("account"), over_s=of_limits(state.account.over_s, fresh.account.over_s)),
-        memory=after.policy.carried(fresh.memory, state.memory, of_devices, of_limits),
+        ledger=columns(state.ledger, fresh.ledger),
+        estimate=columns(state.estimate, fresh.estimate),
+        trust=replace(columns(state.trust, fresh.trust), clean=state.trust.clean),
+        repetition=replace(columns(state.repetition, fresh.repetition), looked_at_s=state.repetition.looked_at_s),
+        account=columns(state.account, fresh.account),
+        # The window of spikes starts again: a new device is not a rise of the draw.
+        memory=replace(new, demand=columns(was.demand, new.demand), spikes=columns(was.spikes, new.spikes)),
         # Devices held down by a brake are found from the next readings, in domains that were full a short while ago.
-        braking=replace(fresh.braking, full_s=of_limits(state.braking.full_s, fresh.braking.full_s)),
+        braking=replace(fresh.braking, full_s=_column(state.braking.full_s, fresh.braking.full_s, limit)),
         started_s=state.started_s,
         at_s=state.at_s,
     )
 
 
-_OF_LIMITS = ("over_s",)
+_OF_LIMITS = ("exceeded_s", "spike_w", "excess_w")
 """Columns with one entry per limit among columns with one per device."""
 
 

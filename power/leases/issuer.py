@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from cluster.arrays import FloatArray
-from cluster.power import NEVER_S, PHASE_UNKNOWN, PowerLeases, PowerReadings, PowerTable
-from power.control.admission import PHASES
+from cluster.power import NEVER_S, PHASE_UNKNOWN, PHASES, PowerLeases, PowerReadings, PowerTable
 from power.control.state import Grants
 from power.leases.messages import Lease, Refusal, Report
 

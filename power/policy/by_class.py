@@ -1,13 +1,13 @@
 """Tonnage's policy: floors, then needs, class by class, with the measured spike kept free; bursts as room permits."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from math import exp
 
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray, all_of, any_of
 from cluster.power import NEVER_S, PHASE_COMPUTE_BOUND, PHASE_IDLE, PHASE_MEMORY_BOUND, PHASE_UNKNOWN
-from power.policy.interface import Carry, Plant, PolicyInput, Wants, unbounded
+from power.policy.interface import Plant, PolicyInput, Wants
 from power.policy.water_filling import levels_of, pour, pouring_of, widths_w
 from power.rules import MEANT_W
 
@@ -170,29 +170,27 @@ class ByClassMemory:
     def spike_w(self) -> FloatArray:
         return self.spikes.spike_w
 
-    @property
-    def excess_w(self) -> FloatArray:
-        return self.spikes.excess_w
-
 
 class ByClass:
-    """The shipped policy. Power fills levels in order until domains are full (`levels.py`), so low classes give way
-    first; the largest rise of the draw within a control delay stays free of needs, since no grant can prevent it.
-    """
+    """The policy of one plant, without memory of its own.
 
-    name = "by-class"
+    Power fills levels in order until domains are full (`water_filling.py`), so low classes give way first; the largest
+    rise of the draw within a control delay stays free of needs, since no grant can prevent it.
+    """
 
     def __init__(self, plant: Plant) -> None:
         self.plant, self._levels = plant, levels_of(plant.tree, plant.bursts)
         self._pouring = pouring_of(plant.tree, self._levels.count)
 
     def first(self) -> ByClassMemory:
+        """Memory before the first step."""
         plant = self.plant
         first_w = plant.rules.first_spike_share * plant.tree.budget_w
         spikes = Spikes((), first_w, first_w)
         return ByClassMemory(no_demand(plant), spikes, None, NEVER_S, np.zeros(plant.tree.limits))
 
     def wants(self, memory: ByClassMemory, seen: PolicyInput) -> tuple[ByClassMemory, Wants]:
+        """What it wants now, and the memory for the next step. Called once per step."""
         plant, rules = self.plant, self.plant.rules
         spikes = memory.spikes
         if seen.slowed is not None:  # the recovery after a brake is no rise of demand
@@ -207,23 +205,6 @@ class ByClass:
         demand = needed(plant, demand, seen, seen.at_s - memory.decided_s if memory.wants is not None else 0.0)
         wants = self._decided(demand, spikes, seen)
         return ByClassMemory(demand, spikes, wants, seen.at_s, seen.free_w), wants
-
-    def carried(
-        self, fresh: ByClassMemory, before: ByClassMemory, of_devices: Carry, of_limits: Carry
-    ) -> ByClassMemory:
-        was, new = before.demand, fresh.demand
-        columns = {field.name: of_devices(getattr(was, field.name), getattr(new, field.name)) for field in fields(new)}
-        # The window of spikes starts again: a new device is not a rise of the draw.
-        return replace(
-            fresh,
-            demand=replace(new, **columns),
-            spikes=Spikes(
-                (), of_limits(before.spike_w, fresh.spike_w), of_limits(before.spikes.excess_w, fresh.spikes.excess_w)
-            ),
-        )
-
-    def recalled(self, memory: ByClassMemory, spike_w: FloatArray, excess_w: FloatArray) -> ByClassMemory:
-        return replace(memory, spikes=Spikes(memory.spikes.window, spike_w, excess_w))
 
     def _may_wait(self, memory: ByClassMemory, seen: PolicyInput) -> bool:
         """Whether the row is so far from its budget that bursts carry any new work until the next decision.
@@ -335,7 +316,8 @@ def burst_ends_w(
     They keep to their leases as soon as room is scarce: a burst would undo that, and leave no credit for their next
     prompt, where it is worth most.
     """
-    tree, rules, open_w = plant.tree, plant.rules, unbounded(plant, lease_w)
+    tree, rules = plant.tree, plant.rules
+    open_w = np.where(plant.bursts, tree.table.devices.max_w, lease_w)
     free_w = seen.budget_w - soon_w
     room = (free_w - seen.drawn_w) / np.maximum(spikes.spike_w, MEANT_W)
     if spikes.window:  # each measure is valid on its own

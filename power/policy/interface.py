@@ -1,12 +1,10 @@
-"""Interface of policies: what a policy may know, and what it wants; the safety layer grants or trims it."""
+"""Between policy and safety: what the policy may know, and what it wants; the safety layer grants or trims it."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import numpy as np
 
-from cluster.arrays import Array, BoolArray, FloatArray, IntArray, any_of
+from cluster.arrays import BoolArray, FloatArray, IntArray, any_of
 from power.rules import MEANT_W, PowerRules
 from power.tree import Tree
 
@@ -61,7 +59,7 @@ class PolicyInput:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wants:
-    """What a policy wants; shape (devices,) each. A policy that returns the same object again wants no change."""
+    """What the policy wants; shape (devices,) each. The same object again: no change."""
 
     cap_w: FloatArray
     """Caps to move to now."""
@@ -69,47 +67,6 @@ class Wants:
     """What each device would draw without its cap, with a margin. Rises are granted up to it first, class by class."""
     burst_to_w: FloatArray
     """Highest limit of bursts that begin now."""
-
-
-Carry = Callable[[Array, Array], Array]
-
-
-class PowerPolicy(Protocol):
-    """A policy for one plant, without memory of its own: what it remembers is a dataclass that it is given back.
-
-    The memory has `need_w`, what each device would draw, and `spike_w`, how far the draw through each limit may rise
-    before a grant takes effect, which status, explanations and placement read; `excess_w` is the largest rise over the
-    smoothed draw.
-    """
-
-    name: str
-
-    def first(self) -> Any:
-        """Memory before the first step."""
-        ...
-
-    def wants(self, memory: Any, seen: PolicyInput) -> tuple[Any, Wants]:
-        """What it wants now, and the memory for the next step. Called once per step."""
-        ...
-
-    def carried(self, fresh: Any, before: Any, of_devices: Carry, of_limits: Carry) -> Any:
-        """Memory for this plant of what another policy of this kind remembered of a plant before.
-
-        of_devices, of_limits: the column for this plant, of a column of before and a fresh one.
-        """
-        ...
-
-    def recalled(self, memory: Any, spike_w: FloatArray, excess_w: FloatArray) -> Any:
-        """The memory with the rises that an earlier controller measured, shape (limits,) each."""
-        ...
-
-
-MakePolicy = Callable[[Plant], PowerPolicy]
-
-
-def unbounded(plant: Plant, lease_w: FloatArray) -> FloatArray:
-    """Highest limits of bursts where nothing bounds them: the highest limit, or the lease where no burst is allowed."""
-    return np.where(plant.bursts, plant.tree.table.devices.max_w, lease_w)
 
 
 def floors_first_w(tree: Tree, wanted_w: FloatArray, before_w: FloatArray, cap_w: FloatArray) -> FloatArray:

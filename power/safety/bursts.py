@@ -53,14 +53,16 @@ cools."""
 
 
 def burst_of(tree: Tree, share: float) -> FloatArray:
-    """Energy in joules that each device may draw above its lease, shape (devices,); 0 below a limit without a breaker
-    curve.
+    """Energy in joules that each device may draw above its lease, shape (devices,); 0 for classes with hard limits, and
+    below a limit without a breaker curve.
 
     share: fraction used of what is safe, 0..1; 0 makes every lease a hard limit.
     Every device gets the same time at its highest limit, as long as the tightest of its breakers allows.
     """
     table = tree.table
-    span_w = tree.burden * np.where(table.devices.managed, table.devices.max_w - table.devices.min_w, 0.0)
+    may = table.devices.managed & np.array([each.bursts for each in table.classes])[table.devices.power_class]
+    above_w = np.where(may, table.devices.max_w - table.devices.min_w, 0.0)
+    span_w = tree.burden * above_w
     through_w = tree.through(span_w)
     for_s = np.zeros(tree.limits)
     for limit, domain in enumerate(tree.limit.tolist()):
@@ -70,7 +72,7 @@ def burst_of(tree: Tree, share: float) -> FloatArray:
             energy_j = burst_share_s(table.curves[curve], float(over)) * tree.budget_w[limit]
             for_s[limit] = share * _OF_THE_BREAKER * energy_j / through_w[limit]
     seconds = tree.least(for_s)
-    return np.where(np.isfinite(seconds), seconds, 0.0) * (table.devices.max_w - table.devices.min_w)
+    return np.where(np.isfinite(seconds), seconds, 0.0) * above_w
 
 
 def credit_after(
@@ -112,7 +114,7 @@ class BurstAccount:
     """Limit that each device reported as enforced when its draw was last counted."""
     at_s: FloatArray
     """Instant up to which draws are counted."""
-    over_s: FloatArray
+    exceeded_s: FloatArray
     """Instant when the draw last exceeded the budget, shape (limits,)."""
 
 
@@ -141,11 +143,11 @@ def counted(
     credit_j = credit_after(account.credit_j, readings.draw_w, may_draw_w, burst_j, for_s, account.back_s)
     at_s = np.maximum(account.at_s, readings.at_s)
     if credit_j[credit_j.argmin()] >= 0:  # no device has a debt: most steps end here
-        return BurstAccount(credit_j, account.back_s, lease_w, at_s, account.over_s), tree.nobody
+        return BurstAccount(credit_j, account.back_s, lease_w, at_s, account.exceeded_s), tree.nobody
     forgiven = exp(-float(for_s.max(initial=0.0)) / rules.debt_forgiven_s)
     credit_j = np.maximum(credit_j, 0.0) + np.minimum(credit_j, 0.0) * np.where(counts, forgiven, 1.0)
     found = overdrawn(credit_j, burst_j)
-    return BurstAccount(np.where(found, 0.0, credit_j), account.back_s, lease_w, at_s, account.over_s), found
+    return BurstAccount(np.where(found, 0.0, credit_j), account.back_s, lease_w, at_s, account.exceeded_s), found
 
 
 def restoring(
@@ -163,10 +165,10 @@ def restoring(
     drawn_w, budget_w: shape (limits,). A breaker is cold where the budget was not exceeded for as long as it takes to
     cool. While a hardware brake holds, nothing is restored soon: the row only looks calm.
     """
-    over_s = np.where(drawn_w > budget_w, now_s, account.over_s)
-    calm = (drawn_w < rules.calm_share * budget_w) & (now_s - over_s > rules.credit_back_s)
+    exceeded_s = np.where(drawn_w > budget_w, now_s, account.exceeded_s)
+    calm = (drawn_w < rules.calm_share * budget_w) & (now_s - exceeded_s > rules.credit_back_s)
     soon = tree.least(np.where(calm & (not braked), 1.0, -1.0)) > 0
     back_s = np.where(soon, min(rules.calm_credit_back_s, rules.credit_back_s), rules.credit_back_s)
     if all_of(back_s == account.back_s):
         back_s = account.back_s  # the same array signals to later code that nothing changed
-    return BurstAccount(account.credit_j, back_s, account.lease_w, account.at_s, over_s)
+    return BurstAccount(account.credit_j, back_s, account.lease_w, account.at_s, exceeded_s)

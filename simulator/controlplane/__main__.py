@@ -1,24 +1,24 @@
-"""`python -m simulator.controlplane [TOOL ...]`: builds the programs of a control plane, or only the named ones."""
+"""`python -m simulator.controlplane [PROGRAM ...]`: builds the programs of a control plane, or only the named ones."""
 
 import argparse
 import sys
 
 from cluster.errors import BuildError
-from simulator.controlplane.binaries import CONTROL_PLANE, TOOLS, build, progress_on
+from simulator.controlplane.binaries import PACKAGES, build, progress_on
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m simulator.controlplane", description=__doc__)
-    parser.add_argument("tools", nargs="*", metavar="TOOL", help=f"one of {', '.join(TOOLS)}; default: all but helm")
+    parser.add_argument("programs", nargs="*", metavar="PROGRAM", help=f"one of {', '.join(PACKAGES)}; default: all")
     parser.add_argument(
         "--skippable", action="store_true", help="on failure: one line, which says that tests are skipped"
     )
     given = parser.parse_args()
-    names = given.tools or [tool.name for tool in CONTROL_PLANE]
-    if unknown := [name for name in names if name not in TOOLS]:
-        parser.error(f"no tool is called {unknown[0]}; choose from {', '.join(TOOLS)}")
+    names = given.programs or PACKAGES
+    if unknown := [name for name in names if name not in PACKAGES]:
+        parser.error(f"no program is called {unknown[0]}; choose from {', '.join(PACKAGES)}")
     try:
-        programs = build([TOOLS[name] for name in names], progress_on(sys.stderr))
+        programs = build(names, progress_on(sys.stderr))
     except BuildError as error:
         said = f"error: {error}"
         if given.skippable:

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -27,64 +27,40 @@ BUILD_SETTINGS: Mapping[str, str] = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local",
 """No C compiler needed, and no toolchain fetched without the user's consent."""
 
 
-@dataclass(frozen=True, slots=True)
-class Module:
-    """Go module without own code, which pins programs as its tools."""
-
-    folder: Path
-    product: str
-    pin: str
-    """Required module whose version is the product's."""
-
-
-@dataclass(frozen=True, slots=True)
-class UpstreamTool:
-    """Program that Go can build."""
-
-    name: str
-    package: str
-    module: Module
-
-
 SHIPPED = Path(__file__).parent / "modules"
-"""Folder of the Go modules in an installed wheel (setup.py)."""
+"""Folder of the Go module in an installed wheel (setup.py)."""
 ROOT = SHIPPED if SHIPPED.is_dir() else Path(__file__).parents[2] / "deploy" / "controlplane"
-"""Folder of the Go modules: that of the wheel, or that of the source tree."""
+"""That of the wheel, or that of the source tree. The module has no own code and pins the programs as its tools."""
 
-KUBERNETES = Module(ROOT, "kubernetes", "k8s.io/kubernetes")
-HELM = Module(ROOT / "helm", "helm", "helm.sh/helm/v4")
+PIN = "k8s.io/kubernetes"
+"""Required module whose version is that of the programs."""
 
-TOOLS: Mapping[str, UpstreamTool] = {
-    tool.name: tool
-    for tool in (
-        # In the order of building: programs that most tests need come first.
-        UpstreamTool("etcd", "go.etcd.io/etcd/server/v3", KUBERNETES),
-        UpstreamTool("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", KUBERNETES),
-        UpstreamTool("kubectl", "k8s.io/kubernetes/cmd/kubectl", KUBERNETES),
-        UpstreamTool("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler", KUBERNETES),
-        UpstreamTool("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager", KUBERNETES),
-        UpstreamTool("helm", "helm.sh/helm/v4/cmd/helm", HELM),
-    )
+PACKAGES: Mapping[str, str] = {
+    # In the order of building: programs that most tests need come first.
+    "etcd": "go.etcd.io/etcd/server/v3",
+    "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
+    "kubectl": "k8s.io/kubernetes/cmd/kubectl",
+    "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
+    "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
 }
+"""Go package of each program of a control plane."""
 
-CONTROL_PLANE = tuple(tool for tool in TOOLS.values() if tool.module == KUBERNETES)
 
-
-def version_of(module: Module) -> str:
-    """Version, such as `v1.36.3`. Raises BuildError where the module is missing."""
-    pin = re.search(rf"^\s*(?:require )?{re.escape(module.pin)} (v\S+)", _text_of(module.folder / "go.mod"), re.M)
+def kubernetes_version() -> str:
+    """Version, such as `v1.36.3`. Raises BuildError where the Go module is missing."""
+    pin = re.search(rf"^\s*(?:require )?{re.escape(PIN)} (v\S+)", _text_of(ROOT / "go.mod"), re.M)
     if pin is None:
-        raise BuildError(f"{module.folder / 'go.mod'} requires no {module.pin}; see the README.md beside it")
+        raise BuildError(f"{ROOT / 'go.mod'} requires no {PIN}; see the README.md beside it")
     return pin[1]
 
 
-def cache_folder(module: Module, environment: Mapping[str, str] = os.environ) -> Path:
-    """Cache folder of a module's programs: another version, pin or flag gives another folder."""
-    pins = _text_of(module.folder / "go.mod") + _text_of(module.folder / "go.sum")
-    recipe = f"{pins}{BUILD_FLAGS}{sorted(BUILD_SETTINGS.items())}{linker_flags(module)}"
+def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """Cache folder of the programs: another version, pin or flag gives another folder."""
+    pins = _text_of(ROOT / "go.mod") + _text_of(ROOT / "go.sum")
+    recipe = f"{pins}{BUILD_FLAGS}{sorted(BUILD_SETTINGS.items())}{linker_flags()}"
     checksum = hashlib.sha256(recipe.encode()).hexdigest()[:12]
     machine = f"{platform.system()}-{platform.machine()}".lower()
-    return cache_root(environment) / f"{module.product}-{version_of(module)}-{machine}-{checksum}"
+    return cache_root(environment) / f"kubernetes-{kubernetes_version()}-{machine}-{checksum}"
 
 
 def cache_root(environment: Mapping[str, str] = os.environ) -> Path:
@@ -94,11 +70,9 @@ def cache_root(environment: Mapping[str, str] = os.environ) -> Path:
     return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tonnage" / "controlplane"
 
 
-def linker_flags(module: Module) -> str:
+def linker_flags() -> str:
     """Flags that drop symbols and set the version: without it a server calls itself v0.0.0."""
-    if module != KUBERNETES:
-        return "-s -w"
-    version = version_of(module)
+    version = kubernetes_version()
     major, minor = version.removeprefix("v").split(".")[:2]
     fields = {"gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
     packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
@@ -188,38 +162,39 @@ LAST_LINES = 15
 SILENT = Console(quiet=True)
 
 
-def build(tools: Sequence[UpstreamTool], console: Console = SILENT) -> dict[str, Path]:
-    """Program of every tool by its name, built where it is missing.
+def build(names: Iterable[str] = PACKAGES, console: Console = SILENT) -> dict[str, Path]:
+    """Programs by their names, built where they are missing.
 
     Of two builds at once, the second waits for the first and uses its result. Raises BuildError.
     """
     try:
-        programs = {tool.name: cache_folder(tool.module) / tool.name for tool in tools}
-        missing = [tool for tool in tools if not programs[tool.name].exists()]
-        for number, tool in enumerate(missing, 1):
-            which = f"[{number}/{len(missing)}] {tool.name}"
+        folder = cache_folder()
+        programs = {name: folder / name for name in names}
+        missing = [program for program in programs.values() if not program.exists()]
+        for number, program in enumerate(missing, 1):
+            which = f"[{number}/{len(missing)}] {program.name}"
             waiting = partial(console.print, f"{which}: another process is building; waiting for it")
-            with locked(cache_folder(tool.module) / ".lock", on_wait=waiting) as lock:
-                if not programs[tool.name].exists():
-                    _build_one(tool, programs[tool.name], lock, which, console)
+            with locked(folder / ".lock", on_wait=waiting) as lock:
+                if not program.exists():
+                    _build_one(program, lock, which, console)
     except OSError as error:
         raise BuildError(f"building in the cache: {error}; TONNAGE_CACHE may name another folder") from error
     return programs
 
 
-def _build_one(tool: UpstreamTool, program: Path, lock: int, which: str, console: Console) -> None:
+def _build_one(program: Path, lock: int, which: str, console: Console) -> None:
     """Runs Go, which names each compiled package (-v) on standard error."""
     go, began_s = find_go(), time.monotonic()
     # A temporary name marks an unfinished file, so that a file with the right name is always complete.
     unfinished = program.with_name(f".{program.name}.unfinished")
     log = unfinished.with_suffix(".log")
-    words: list[str | Path] = ["-v", *BUILD_FLAGS, "-ldflags", linker_flags(tool.module), "-o", unfinished]
+    words: list[str | Path] = ["-v", *BUILD_FLAGS, "-ldflags", linker_flags(), "-o", unfinished]
     if not console.is_terminal:
         console.print(f"{which}: building, which takes minutes; packages are listed in {log}")
     with log.open("w", encoding="utf-8") as output, console.status(f"{which}: building") as status:
         process = subprocess.Popen(  # noqa: S603
-            [go, "build", *words, tool.package],
-            cwd=tool.module.folder,
+            [go, "build", *words, PACKAGES[program.name]],
+            cwd=ROOT,
             env=environment(),
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -240,7 +215,7 @@ def _build_one(tool: UpstreamTool, program: Path, lock: int, which: str, console
             raise
     if process.returncode:
         last = "\n".join([line for line in lines if not _names_package(line)][-LAST_LINES:])
-        raise BuildError(f"building {tool.name} with {go} failed (full output in {log}):\n{last}")
+        raise BuildError(f"building {program.name} with {go} failed (full output in {log}):\n{last}")
     log.unlink()
     unfinished.rename(program)
     console.print(f"{which}: built in {took_s:.0f} s ({packages} packages)")
@@ -273,16 +248,16 @@ def control_plane_programs(console: Console = SILENT) -> Programs:
     """Programs of a control plane, built first where they are missing. Raises BuildError."""
     if assets := os.environ.get("KUBEBUILDER_ASSETS"):
         return programs_in(Path(assets).absolute())
-    return Programs(build(CONTROL_PLANE, console), {})
+    return Programs(build(console=console), {})
 
 
 def programs_in(folder: Path) -> Programs:
     """Programs in a folder made for $KUBEBUILDER_ASSETS; most have no scheduler and no controller manager."""
-    path = {tool.name: folder / tool.name for tool in CONTROL_PLANE if os.access(folder / tool.name, os.X_OK)}
+    path = {name: folder / name for name in PACKAGES if os.access(folder / name, os.X_OK)}
     missing = {
-        tool.name: f"KUBEBUILDER_ASSETS={folder} has no {tool.name}; unset it, and `make controlplane` builds all"
-        for tool in CONTROL_PLANE
-        if tool.name not in path
+        name: f"KUBEBUILDER_ASSETS={folder} has no {name}; unset it, and `make controlplane` builds all"
+        for name in PACKAGES
+        if name not in path
     }
     programs = Programs(path, missing)
     for name in INDISPENSABLE:

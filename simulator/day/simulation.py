@@ -274,15 +274,12 @@ class _Day:
             job, number = self._jobs[int(self._rng.integers(len(self._jobs)))], next(self._numbers)
             size, pods = len(job.rows), self._fleet.pods
             gangs = (replace(job.gang, name=f"{JOBS}{number}"),) if job.gang else ()
-            fresh = snapshot.PodTable(
-                names=arrays.Names([f"{JOBS}{number}-{member}" for member in range(size)]),
-                shape=np.arange(size, dtype=np.int64),
-                shapes=tuple(pods.shapes[index] for index in pods.shape[job.rows]),
-                node=np.full(size, snapshot.PENDING),
-                devices=np.zeros(size, dtype=np.int64),
+            fresh = snapshot.PodTable.waiting(
+                [f"{JOBS}{number}-{member}" for member in range(size)],
+                np.arange(size, dtype=np.int64),
+                tuple(pods.shapes[index] for index in pods.shape[job.rows]),
                 priority=pods.priority[job.rows],
                 gang=np.full(size, len(self._world.observe().gangs) if gangs else -1),
-                owner=("",) * size,
                 movable=pods.movable[job.rows],
             )
             self._world.arrive(fresh, gangs)

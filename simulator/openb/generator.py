@@ -18,7 +18,7 @@ import numpy as np
 from cluster.arrays import IntArray, Names, column
 from cluster.errors import ConfigError, Mistake
 from cluster.nodes import NodeTable
-from cluster.snapshot import PENDING, PodTable, Snapshot
+from cluster.snapshot import PodTable, Snapshot
 from cluster.workloads import WHOLE_GPU_MILLI, GpuType, PodShape
 
 PodKind = Literal["cpu", "fraction", "whole-1", "whole-2", "whole-4", "whole-8"]
@@ -328,16 +328,10 @@ def trace_of(made: Generated, prices: Mapping[str, float]) -> Snapshot:
             labels=({},) * len(made.nodes),
             taints=((),) * len(made.nodes),
         ),
-        pods=PodTable(
-            names=Names(f"trace/{pod_name(n)}" for n in range(count)),
-            shape=column((shapes[pod] for pod in made.pods), np.int64),
-            shapes=tuple(shapes),
-            node=column(np.full(count, PENDING), np.int64),
-            devices=column(np.zeros(count), np.int64),
-            priority=column(np.zeros(count), np.int64),
-            gang=column(np.full(count, -1), np.int64),
-            owner=("",) * count,
-            movable=column(np.ones(count), np.bool_),
+        pods=PodTable.waiting(
+            (f"trace/{pod_name(n)}" for n in range(count)),
+            column((shapes[pod] for pod in made.pods), np.int64),
+            tuple(shapes),
         ),
     )
 

@@ -10,7 +10,7 @@ import numpy as np
 from cluster.arrays import Names, column
 from cluster.errors import ConfigError, Mistake
 from cluster.nodes import NodeTable
-from cluster.snapshot import PENDING, PodTable, Snapshot
+from cluster.snapshot import PodTable, Snapshot
 from cluster.workloads import MAX_GPUS_PER_NODE, WHOLE_GPU_MILLI, GpuType, PodShape
 
 MIB = 2**20
@@ -64,18 +64,8 @@ def read_trace(nodes: Path, pods: Path, prices: Mapping[str, float] | None = Non
     indices = [
         shapes.setdefault(_shape_from(pod_sheet, line, row, known_types), len(shapes)) for line, row in pod_sheet.rows
     ]
-    count = len(indices)
-    pod_table = PodTable(
-        names=Names(f"trace/{row['name']}" for _, row in pod_sheet.rows),
-        shape=column(indices, np.int64),
-        shapes=tuple(shapes),
-        node=column(np.full(count, PENDING), np.int64),
-        devices=column(np.zeros(count), np.int64),
-        priority=column(np.zeros(count), np.int64),
-        gang=column(np.full(count, -1), np.int64),
-        owner=("",) * count,
-        movable=column(np.ones(count), np.bool_),
-    )
+    names = (f"trace/{row['name']}" for _, row in pod_sheet.rows)
+    pod_table = PodTable.waiting(names, column(indices, np.int64), tuple(shapes))
     if mistakes := (*node_sheet.mistakes, *pod_sheet.mistakes):
         raise ConfigError(mistakes)
     assert table is not None  # noqa: S101 (no mistakes means that there is a fleet)

@@ -8,7 +8,6 @@ import numpy as np
 
 from cluster.arrays import FloatArray, IntArray, Names, column
 from cluster.clock import Clock
-from cluster.nodes import NodeTable
 from cluster.snapshot import PENDING, PodTable, Snapshot
 from cluster.workloads import PodShape
 from placement.engine.packer import Choice, Packer
@@ -296,15 +295,6 @@ def with_renamed_nodes(snapshot: Snapshot, seed: int) -> Snapshot:
     moved = np.where(pods.node == PENDING, PENDING, now_at[pods.node]) if len(nodes) else pods.node
     return replace(
         snapshot,
-        nodes=NodeTable(
-            names=Names(names[row] for row in order),
-            cpu_milli=nodes.cpu_milli[order],
-            memory_bytes=nodes.memory_bytes[order],
-            gpus=nodes.gpus[order],
-            gpu_type=nodes.gpu_type[order],
-            schedulable=nodes.schedulable[order],
-            labels=tuple(nodes.labels[row] for row in order),
-            taints=tuple(nodes.taints[row] for row in order),
-        ),
+        nodes=replace(nodes.only(np.array(order, dtype=np.int64)), names=Names(names[row] for row in order)),
         pods=replace(pods, node=column(moved, np.int64)),
     )

@@ -130,28 +130,6 @@ class _Clocks:
         return RowOrders(self._number, np.full(count, self._number), clock, np.full(count, np.inf))
 
 
-class OneThreshold(MeterPolicy):
-    """Policy with one threshold: above it classes are locked at one clock, below it less the hysteresis all are
-    released.
-    """
-
-    def __init__(self, machine: Machine, servers: tuple[int, ...], budget_w: float, *, high_too: bool) -> None:
-        self.name = "one-threshold-all" if high_too else "one-threshold-low"
-        super().__init__(budget_w)
-        self._clocks, self._high_too = _Clocks(machine, servers), high_too
-        self._capped = False
-
-    def step(self, now_s: float, seen: Readings) -> RowOrders | None:  # noqa: ARG002
-        share = seen.row_w / self._budget_w
-        capped = share >= 0.89 or (self._capped and share >= 0.89 - UNCAP_BELOW)
-        if capped == self._capped:
-            return None
-        self._capped = capped
-        if not capped:
-            return self._clocks.orders(FREE_MHZ, FREE_MHZ)
-        return self._clocks.orders(1110.0, 1110.0 if self._high_too else FREE_MHZ)
-
-
 class Polca(MeterPolicy):
     """POLCA: at T1 the low class is locked at 1275 MHz; at T2 at 1110, and if that was not enough, high at 1305.
 
@@ -195,49 +173,6 @@ class Polca(MeterPolicy):
             return None
         self._stages = [low, high]
         return self._clocks.orders(self.low_mhz[low], self.high_mhz[high])
-
-
-class Ladder(MeterPolicy):
-    """Clocks lowered step by step, the low class down to 810 MHz before the high one is affected.
-
-    One step down per control delay above the first threshold, three above the second; one up after 20 s below the first
-    less the hysteresis. Its thresholds suit one trace: they were tuned by hand on it.
-    """
-
-    name = "ladder"
-    stages: Sequence[tuple[float, float]] = (
-        *((mhz, FREE_MHZ) for mhz in (FREE_MHZ, 1305.0, 1275.0, 1200.0, 1110.0, 990.0, 810.0)),
-        *((810.0, mhz) for mhz in (1305.0, 1200.0, 1110.0)),
-    )
-    up_after_s = 20.0
-
-    def __init__(
-        self,
-        machine: Machine,
-        servers: tuple[int, ...],
-        budget_w: float,
-        delay_s: float,
-        thresholds: tuple[float, float] = (0.90, 0.93),
-    ) -> None:
-        super().__init__(budget_w)
-        self._clocks, self._delay_s = _Clocks(machine, servers), delay_s
-        self._first, self._second = thresholds
-        self._stage = 0
-        self._moved_s, self._calm_s = -np.inf, 0.0
-
-    def step(self, now_s: float, seen: Readings) -> RowOrders | None:
-        share = seen.row_w / self._budget_w
-        if share >= self._first - UNCAP_BELOW:
-            self._calm_s = now_s
-        stage = self._stage
-        if share >= self._first and now_s - self._moved_s >= self._delay_s:
-            stage = min(stage + (3 if share >= self._second else 1), len(self.stages) - 1)
-        elif now_s - max(self._calm_s, self._moved_s) >= self.up_after_s:
-            stage = max(stage - 1, 0)
-        if stage == self._stage:
-            return None
-        self._stage, self._moved_s = stage, now_s
-        return self._clocks.orders(*self.stages[stage])
 
 
 class TwoClocks(MeterPolicy):
@@ -286,7 +221,7 @@ class TwoClocks(MeterPolicy):
         return self._clocks.orders_of_shares(new)
 
 
-BASELINES = ("no-cap", "one-threshold-low", "one-threshold-all", "polca", "ladder", "two-clocks")
+BASELINES = ("no-cap", "polca", "two-clocks")
 
 
 def baseline(name: str, machine: Machine, servers: tuple[int, ...], budget_w: float, delay_s: float) -> RowPolicy:
@@ -294,12 +229,8 @@ def baseline(name: str, machine: Machine, servers: tuple[int, ...], budget_w: fl
     match name:
         case "no-cap":
             return NoCap(budget_w)
-        case "one-threshold-low" | "one-threshold-all":
-            return OneThreshold(machine, servers, budget_w, high_too=name.endswith("all"))
         case "polca":
             return Polca(machine, servers, budget_w, delay_s)
-        case "ladder":
-            return Ladder(machine, servers, budget_w, delay_s)
         case "two-clocks":
             return TwoClocks(machine, servers, budget_w)
         case _:

@@ -15,12 +15,12 @@ from simulator.power import requests
 from simulator.power.agents import BrakeRules, Fault
 from simulator.power.machine import DGX_A100, Machine
 from simulator.power.policies import BASELINES, PERIOD_S, RowPolicy, baseline
-from simulator.power.tonnage_policy import LEASED_CLOCKS, TONNAGE_POLICIES, LeasedClocks, TonnagePower
+from simulator.power.tonnage_policy import TONNAGE_POLICIES, TonnagePower
 from simulator.power.trial import ClassOutcome, TrialOutcome, TrialRules, run_trial
 from simulator.sweep.runner import Executor, PolicyRun, one_by_one
 
-POLICIES = (*BASELINES, LEASED_CLOCKS, *TONNAGE_POLICIES)
-IN_BAND = ("tonnage", "ladder", "two-clocks", LEASED_CLOCKS)
+POLICIES = (*BASELINES, *TONNAGE_POLICIES)
+IN_BAND = ("tonnage", "two-clocks")
 DELAY_S = dict.fromkeys(IN_BAND, 2.0)
 """Control delay of each policy by default: in band through an agent; all others out of band."""
 OUT_OF_BAND_S = 40.0
@@ -222,9 +222,8 @@ def _trial(study: Study, servers: int, seed: int, policy: str, budget_w: float) 
     own = requests.servers_of(servers, study.low_share)
 
     def make_policy(budget_w: float) -> RowPolicy:
-        if policy in (*TONNAGE_POLICIES, LEASED_CLOCKS):
-            made = LeasedClocks if policy == LEASED_CLOCKS else TonnagePower
-            return made(policy, study.machine, own, budget_w, delay_s, telemetry_s, study.rules)
+        if policy in TONNAGE_POLICIES:
+            return TonnagePower(policy, study.machine, own, budget_w, delay_s, telemetry_s, study.rules)
         return baseline(policy, study.machine, own, budget_w, delay_s)
 
     return run_trial(

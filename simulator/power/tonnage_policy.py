@@ -1,8 +1,7 @@
-"""Tonnage on the simulated row, whose table is built as the operator builds it, and two clocks inside leases."""
+"""Tonnage on the simulated row, whose table is built as the operator builds it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import exp
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,19 +13,16 @@ from controller.loops.power.power_table import power_table
 from power.control.state import AllocatorState, Grants, allocator_of, first_state
 from power.control.step import step
 from power.leases.messages import DeviceInventory, Inventory
-from power.policy.by_class import ByClass
-from power.policy.interface import Carry, Plant, PolicyInput, PowerPolicy, Wants
 from power.rules import PowerRules
 from power.safety.estimator import FAULT_WORDS
 from simulator.power.agents import ROW_BREAKER
 from simulator.power.machine import Machine
-from simulator.power.policies import PERIOD_S, Readings, RowOrders, TwoClocks, periods_late
+from simulator.power.policies import PERIOD_S, Readings, RowOrders, periods_late
 from simulator.power.requests import CLASSES
 
 ROW, ROW_LABEL = "row", "example.com/row"
 FLOOR_MHZ: Mapping[str, float] = {"low": 810.0, "high": 1110.0}
 """Useful floors: the draw of token generation at these clocks. Below, more latency is lost than power is saved."""
-WEIGHT: Mapping[str, float] = {"low": 1.0, "high": 4.0}
 LOWEST_LIMIT_SHARE = 0.25
 """Lowest limit as a fraction of TDP: an A100 accepts limits from 100 of its 400 W."""
 
@@ -60,7 +56,7 @@ def _domain(machine: Machine, budget_w: float) -> PowerDomainSpec:
     """The object that an operator would write for this row."""
     points = zip(ROW_BREAKER.over, ROW_BREAKER.for_s, strict=True)
     classes = [
-        {"name": name, "rank": len(CLASSES) - 1 - row, "weight": WEIGHT[name], "floor": _floor_share(machine, name)}
+        {"name": name, "rank": len(CLASSES) - 1 - row, "floor": _floor_share(machine, name)}
         for row, name in enumerate(CLASSES)
     ]
     return PowerDomainSpec.model_validate(
@@ -104,10 +100,6 @@ class TonnagePower:
     A server is one device here: its GPUs work in step, so one limit applies to all of them.
     """
 
-    def make_policy(self, plant: Plant) -> PowerPolicy:
-        """What wants limits: the shipped policy."""
-        return ByClass(plant)
-
     def __init__(
         self,
         name: str,
@@ -132,7 +124,7 @@ class TonnagePower:
             burst_share=0.0 if name == "tonnage-oob" else 1.0,
         )
         self._rules = replace(self._rules, **dict(rules))
-        self._allocator = allocator_of(self._table, self._rules, self.make_policy)
+        self._allocator = allocator_of(self._table, self._rules)
         self._state = first_state(self._allocator)
         self._budget_w: FloatArray = np.array([budget_w])
         self._devices = self._table.devices
@@ -209,92 +201,3 @@ class TonnagePower:
     @property
     def state(self) -> AllocatorState:
         return self._state
-
-
-LEASED_CLOCKS = "two-clocks-leased"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class NeedMemory:
-    need_w: FloatArray
-    spike_w: FloatArray
-    excess_w: FloatArray
-    mean_w: FloatArray
-    """Draw smoothed over `mean_s`, shape (devices,); negative before the first reading."""
-
-
-class ByNeed:
-    """Leases in proportion to what devices draw: all of the budget, without classes. Bursts end at the highest limit.
-
-    A device keeps a lease that covers its need while everything fits.
-    """
-
-    name = "by-need"
-
-    def __init__(self, plant: Plant) -> None:
-        self.plant = plant
-
-    def first(self) -> NeedMemory:
-        tree, devices = self.plant.tree, self.plant.tree.table.devices
-        spike_w = self.plant.rules.first_spike_share * tree.budget_w
-        return NeedMemory(devices.max_w, spike_w, spike_w, np.full(len(devices), -1.0))
-
-    def wants(self, memory: NeedMemory, seen: PolicyInput) -> tuple[NeedMemory, Wants]:
-        rules, tree, devices = self.plant.rules, self.plant.tree, self.plant.tree.table.devices
-        draw_w = np.clip(np.nan_to_num(seen.shown_w), 0.0, devices.max_w)
-        part = 1 - exp(-max(seen.for_s, 0.0) / rules.mean_s)
-        mean_w = np.where(memory.mean_w < 0, draw_w, memory.mean_w + part * (draw_w - memory.mean_w))
-        need_w = np.clip(mean_w * (1 + rules.margin_share), seen.base_w, devices.max_w)
-        above_w = tree.at_worst(np.where(seen.governed, need_w - seen.base_w, 0.0))
-        free_w = seen.free_w - tree.at_worst(np.where(seen.governed, seen.base_w, 0.0))
-        scale = tree.least(np.maximum(free_w, 0.0) / np.maximum(above_w, 1.0))
-        target_w = np.minimum(seen.base_w + np.floor((need_w - seen.base_w) * scale), devices.max_w)
-        kept_w = np.where(seen.lease_w >= need_w, seen.lease_w, target_w)
-        fits = tree.least(seen.free_w - tree.at_worst(np.where(seen.governed, kept_w, 0.0))) >= 0
-        return replace(memory, need_w=need_w, mean_w=mean_w), Wants(
-            np.where(fits, kept_w, target_w), need_w, devices.max_w
-        )
-
-    def carried(self, fresh: NeedMemory, before: NeedMemory, of_devices: Carry, of_limits: Carry) -> NeedMemory:  # noqa: ARG002
-        return replace(
-            fresh,
-            need_w=of_devices(before.need_w, fresh.need_w),
-            mean_w=of_devices(before.mean_w, fresh.mean_w),
-        )
-
-    def recalled(self, memory: NeedMemory, spike_w: FloatArray, excess_w: FloatArray) -> NeedMemory:
-        return replace(memory, spike_w=spike_w, excess_w=excess_w)
-
-
-class LeasedClocks(TonnagePower):
-    """The clocks of `TwoClocks`, and beneath them leases from Tonnage's own safety layer, by need.
-
-    What limits of power cost beside clocks shows in the difference from `tonnage`: a limit slows prompts, which draw
-    most, and leaves tokens, where a watt costs least, while a clock takes the same share from both.
-    """
-
-    def make_policy(self, plant: Plant) -> PowerPolicy:
-        return ByNeed(plant)
-
-    def __init__(
-        self,
-        name: str,
-        machine: Machine,
-        servers: tuple[int, ...],
-        budget_w: float,
-        delay_s: float,
-        telemetry_s: float,
-        rules: Sequence[tuple[str, float]] = (),
-    ) -> None:
-        super().__init__(name, machine, servers, budget_w, delay_s, telemetry_s, rules)
-        self._law = TwoClocks(machine, servers, budget_w)
-
-    def set_budget(self, budget_w: float) -> None:
-        super().set_budget(budget_w)
-        self._law.set_budget(budget_w)
-
-    def step(self, now_s: float, seen: Readings) -> RowOrders | None:
-        orders = self._law.step(now_s, seen)
-        if orders is not None:
-            self._clocks, self._last_grants = orders.clock, None
-        return super().step(now_s, seen)

@@ -8,7 +8,6 @@ import numpy as np
 from autoscaler.decision.decide import WEIGHING, decide
 from autoscaler.decision.expected_cost import Weighing
 from autoscaler.forecast.fits import fit
-from autoscaler.forecast.grid import LEVELS, lead_steps
 from autoscaler.forecast.online import OnlineForecaster
 from autoscaler.series import regular
 from cluster.autoscaling import Scaler, ScalingObjective
@@ -79,17 +78,6 @@ predictive planner on the median. fixed: the highest load of the training days, 
 NAMES = (*CONTENDERS, ORACLE)
 
 
-Record = Mapping[str, object]
-
-
-def figure(record: Record, name: str) -> float:
-    """Number in a record. Raises TypeError for anything else."""
-    value = record[name]
-    if not isinstance(value, (int, float)):
-        raise TypeError(name)
-    return float(value)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplayedPolicy:
     """Replay of one policy on one scenario."""
@@ -121,13 +109,11 @@ def replayed(
     return _of(scenario, name, contender.of(contender.default, scenario), leads, outlook, settings)
 
 
-def tuned_in_hindsight(
-    scenario: LoadScenario, name: str, leads: Leads, outlook: Outlook, settings: ReplaySettings | None = None
-) -> ReplayedPolicy:
+def tuned_in_hindsight(scenario: LoadScenario, name: str, leads: Leads, outlook: Outlook) -> ReplayedPolicy:
     """A policy with the parameter of its grid that has the lowest J on the very days that it is scored on."""
     contender = CONTENDERS[name]
     found = [
-        _of(scenario, name, contender.of(parameter, scenario), leads, outlook, settings, parameter)
+        _of(scenario, name, contender.of(parameter, scenario), leads, outlook, None, parameter)
         for parameter in contender.grid
     ]
     return min(found, key=lambda each: each.score.j)
@@ -184,20 +170,6 @@ def forecasts_of(scenario: LoadScenario) -> tuple[Forecast | None, ...]:
     return tuple(found)
 
 
-def foreseen(scenario: LoadScenario) -> Outlook:
-    """Forecasts that know the load: what a decision is worth whose forecast errs in nothing."""
-    ahead = lead_steps(scenario.step_s)
-    leads_s, demand = ahead.astype(np.float64) * scenario.step_s, scenario.demand
-
-    def known(step: int) -> Forecast:
-        load = demand[np.minimum(step + ahead, len(demand) - 1)]
-        return Forecast(
-            scenario.start_s + step * scenario.step_s, leads_s, LEVELS, np.repeat(load[:, None], len(LEVELS), 1)
-        )
-
-    return known
-
-
 def outlook_of(forecasts: tuple[Forecast | None, ...]) -> Outlook:
     return lambda step: forecasts[step]
 
@@ -217,13 +189,6 @@ class Dollars:
         return self.replicas + self.missed
 
 
-def dollars_of(scenario: LoadScenario, run: ReplayRun, objective: ScalingObjective) -> Dollars:
-    """Dollars of the replayed days."""
-    per_step = objective.price_per_hour * scenario.step_s / _HOUR_S
-    missed = float(missed_load(scenario, run).sum())
-    return Dollars(float(run.wanted.sum()) * per_step, objective.miss_cost * missed * per_step)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Compared:
     """Replays of one scenario under several policies."""
@@ -237,7 +202,10 @@ class Compared:
     """One for each step."""
 
     def dollars(self, result: ReplayedPolicy) -> Dollars:
-        return dollars_of(self.scenario, result.run, self.objective)
+        """Dollars of the replayed days."""
+        per_step = self.objective.price_per_hour * self.scenario.step_s / _HOUR_S
+        missed = float(missed_load(self.scenario, result.run).sum())
+        return Dollars(float(result.run.wanted.sum()) * per_step, self.objective.miss_cost * missed * per_step)
 
 
 def compared(scenario: LoadScenario, policies: Sequence[str], lead_s: float, objective: ScalingObjective) -> Compared:

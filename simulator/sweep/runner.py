@@ -15,7 +15,7 @@ from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from cluster.errors import ConfigError, Mistake
+from cluster.errors import UNREADABLE, ConfigError, Mistake
 
 K = TypeVar("K", bound=Hashable)
 """Name of a run. With the sweep's common input it decides the result; the time and place of the run do not."""
@@ -39,13 +39,13 @@ class ResultCache(Generic[K, R]):
     """File name that two runs share only if their results are the same."""
     to_bytes: Callable[[R], bytes]
     from_bytes: Callable[[bytes], R]
-    """Raises ValueError for content that `to_bytes` has not written."""
+    """Raises one of UNREADABLE for content that `to_bytes` has not written."""
 
     def find(self, run: K) -> R | None:
         """Result of a run that was stored earlier; None where there is none, or where it cannot be read."""
         try:
             return self.from_bytes((self.folder / self.name_of(run)).read_bytes())
-        except (OSError, ValueError):
+        except (OSError, *UNREADABLE):
             return None
 
     def put(self, run: K, result: R) -> None:

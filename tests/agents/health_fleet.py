@@ -33,7 +33,6 @@ from nodeagent.controller_link import ControllerLink
 from nodeagent.health.feed import EVERY_S, HealthFeed
 from nodeagent.health.pod_sockets import SOCKET, Deliver, PodSockets
 from nodeagent.health.processes import NodeProcess, Ranks, Senders
-from power.control.state import LearnedSpikes
 from power.leases.messages import Inventory, Keys, Report, sealed, sealed_text
 from power.leases.mounted_keys import keys_of_node
 from power.rules import PowerRules
@@ -118,9 +117,6 @@ class Alone:
 
     def see(self) -> PowerView:
         return self.view
-
-    def learned(self, memory_s: float) -> Mapping[str, LearnedSpikes]:
-        return {}
 
 
 async def _link(queue: ReportQueue, nodes: Sequence[str], ports: list[int]) -> None:

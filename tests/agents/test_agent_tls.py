@@ -13,7 +13,8 @@ import pytest
 from controller.loops.power.agent_server import AgentServer
 from controller.loops.power.term import PowerTerm
 from controller.loops.server_tls import ServerTls
-from nodeagent.controller_link import ControllerLink, Tls
+from nodeagent.controller_link import ControllerLink
+from nodeagent.settings import TlsFiles
 from power.leases.messages import Inventory, Keys, sealed
 from power.leases.mounted_keys import keys_of_node
 from tests.builders.certificates import Authority, Pair
@@ -31,7 +32,7 @@ def lived(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(asyncio.wait_for(story(), PATIENCE_S))
 
 
-async def joins(server_tls: ssl.SSLContext, agent_tls: Tls | None, attempts: int = 3) -> bool:
+async def joins(server_tls: ssl.SSLContext, agent_tls: TlsFiles | None, attempts: int = 3) -> bool:
     """Whether an agent is connected before this many of its attempts have failed."""
     clock = asyncio.get_running_loop().time
     leader = PowerTerm(lambda _: pytest.fail("no turn is taken"), epoch=1)
@@ -67,7 +68,9 @@ def test_with_certificates_of_one_authority_an_agent_joins(tmp_path: Path) -> No
         ours = Authority(tmp_path)
         operator, agent = ours.vouches_for("localhost"), ours.vouches_for("agent")
 
-        assert await joins(serving(ours, operator), Tls(ours.certificate, agent.certificate, agent.key))
+        assert await joins(
+            serving(ours, operator), TlsFiles(ca=ours.certificate, certificate=agent.certificate, key=agent.key)
+        )
 
     lived(story)
 
@@ -86,7 +89,7 @@ def test_an_agent_of_another_authority_is_not_served(tmp_path: Path) -> None:
         ours, theirs = Authority(tmp_path), Authority(tmp_path, "another")
         agent = theirs.vouches_for("agent")
 
-        tls = Tls(ours.certificate, agent.certificate, agent.key)
+        tls = TlsFiles(ca=ours.certificate, certificate=agent.certificate, key=agent.key)
         assert not await joins(serving(ours, ours.vouches_for("localhost")), tls)
 
     lived(story)
@@ -96,7 +99,7 @@ def test_an_agent_believes_no_server_of_another_name_or_authority(tmp_path: Path
     async def story() -> None:
         ours, theirs = Authority(tmp_path), Authority(tmp_path, "another")
         agent = ours.vouches_for("agent")
-        tls = Tls(ours.certificate, agent.certificate, agent.key)
+        tls = TlsFiles(ca=ours.certificate, certificate=agent.certificate, key=agent.key)
 
         assert not await joins(serving(ours, ours.vouches_for("elsewhere")), tls)
         assert not await joins(serving(ours, theirs.vouches_for("localhost")), tls)

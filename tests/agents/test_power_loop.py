@@ -74,7 +74,7 @@ class Cluster:
         self.store(objects)
         self.nodes.take_page(listed(nodes), 0.0, is_first=True)
         clocks = LoopClocks(self.clock, lambda: 1_700_000_000.0 + self.clock())
-        watcher = PowerWatcher(self.domains, self.nodes, frozenset({GPU}), clocks.wall)
+        watcher = PowerWatcher(self.domains, self.nodes, frozenset({GPU}))
         self.meter = Meter()
         self.metrics = PowerLoopMetrics(self.meter, 0.0)
         self.loop = PowerLoop(watcher, self.leader, lambda: FLEET, self.clock, FAST)
@@ -86,9 +86,7 @@ class Cluster:
         self.samples: tuple[Sample, ...] = ()
         me: Any = self
         context = loop_context(applier=Applier(me, Leading()), meter=me, clocks=clocks)
-        self.reporter = PowerReporter(
-            self.domains, self.loop, context, me, lambda: {"ns/shop": "80" * 24}, FAST.stale_s, learns_s=0.5
-        )
+        self.reporter = PowerReporter(self.domains, self.loop, context, me, FAST.stale_s)
 
     def store(self, objects: Sequence[dict[str, Any]]) -> None:
         self.domains.take_page(listed(objects), 0.0, is_first=True)
@@ -205,26 +203,6 @@ def test_watts_that_a_nodes_meter_finds_are_named_and_kept_free_of_leases(tmp_pa
 
         cluster.metered_w["n0"] = 9000.0
         await until(lambda: [e["reason"] for e in cluster.status("row")["culprits"]] == ["MeterImpossible"])
-
-    lived(story)
-
-
-def test_a_new_leader_plans_for_the_spikes_in_the_status_of_the_one_before(tmp_path: Path) -> None:
-    async def story(stack: AsyncExitStack) -> None:
-        cluster = Cluster(tmp_path, row(2000.0), [node("n0", rack="a")])
-        await cluster.start(stack, "n0")
-        await until(lambda: cluster.status("row").get("learned"))
-        learned = cluster.status("row")["learned"]
-        assert learned["services"] == [{"service": "ns/shop", "hours": "80" * 24}]
-
-        known = [{**each, "status": {"learned": {**learned, "spikeWatts": 1234.0}}} for each in row(2000.0)]
-        cluster.store(known)
-        cluster.leader.epoch = 2
-        await until(lambda: (now := cluster.loop.loop_state) is not None and now.epoch == 2 and now.spikes())
-
-        loop_state = cluster.loop.loop_state
-        assert loop_state is not None
-        assert loop_state.spikes()["row"].spike_w == pytest.approx(1234.0, rel=1e-3)
 
     lived(story)
 

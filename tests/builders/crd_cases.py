@@ -237,7 +237,7 @@ FULL: Mapping[str, Object] = {
             "otherWatts": 500,
             "breaker": {"curve": [{"over": 1.1, "seconds": 600}], "coolingSeconds": 300},
             "nodes": {"key": "example.com/rack", "values": ["r1"], "otherWatts": 1500, "overheadShare": 0.25},
-            "classes": [{"name": "high", "rank": 0, "minPriority": 1000, "weight": 2, "floor": 0.6}],
+            "classes": [{"name": "high", "rank": 0, "minPriority": 1000, "bursts": False, "floor": 0.6}],
             "mode": "enforce",
         },
         {
@@ -249,14 +249,6 @@ FULL: Mapping[str, Object] = {
             "staleDevices": 1,
             "cappedShare": 0.25,
             "culprits": [{"device": "GPU-1", "node": "n1", "reason": "Stale"}],
-            "learned": {
-                "time": "2026-03-01T12:00:00Z",
-                "products": "0123456789abcdef",
-                "devices": 32,
-                "spikeWatts": 2500,
-                "excessWatts": 1800.5,
-                "services": [{"service": "ns/shop", "hours": "00fe" * 12}],
-            },
             "heldBackDevices": 1,
             "heldBack": [
                 {

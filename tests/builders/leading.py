@@ -1,10 +1,8 @@
 """Leadership as a test decides it, and power's view of a cluster that stays."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from controller.loops.power.loop import PowerView
-from power.control.state import LearnedSpikes
 
 
 @dataclass
@@ -38,12 +36,9 @@ class Unreported:
 
 @dataclass
 class FixedSource:
-    """A cluster that power sees like this; no controller before learnt anything of it."""
+    """A cluster that power sees like this."""
 
     view: PowerView | None
 
     def see(self) -> PowerView | None:
         return self.view
-
-    def learned(self, memory_s: float) -> Mapping[str, LearnedSpikes]:
-        return {}

@@ -20,7 +20,7 @@ from cluster.power import (
     PowerTable,
 )
 
-CLASSES = (PowerClass("high", 0, 4.0), PowerClass("low", 1, 1.0))
+CLASSES = (PowerClass("high", 0), PowerClass("low", 1))
 CURVE = BreakerCurve((1.1, 1.5, 2.0), (600.0, 60.0, 10.0))
 
 

@@ -99,12 +99,12 @@ class PretendFleet:
 
     def due(self, decision: HealthDecision) -> tuple[Intent, ...]:
         """What may be carried out, by what was written last."""
-        return decision.due([each.act for each in self.incidents if each.act is not None])
+        return (*decision.nodes, *decision.due([each.act for each in self.incidents if each.act is not None]))
 
     def carry_out(self, intent: Intent) -> None:
         if isinstance(intent, NodeIntent):
             self._on_node(intent)
-        elif isinstance(intent, JobIntent) and intent.do is not JobDo.TOLERATE:
+        elif intent.do is not JobDo.TOLERATE:
             self._on_job(intent)
 
     def _on_node(self, intent: NodeIntent) -> None:
@@ -154,7 +154,7 @@ class PretendFleet:
         return tuple(PodFacts(f"{incarnation}-{index}", name, self.now_s) for index, name in enumerate(places))
 
     def node_dos(self, decision: HealthDecision) -> list[tuple[NodeDo, str]]:
-        return [(each.do, each.node.name) for each in decision.intents if isinstance(each, NodeIntent)]
+        return [(each.do, each.node.name) for each in decision.nodes]
 
     def tainted(self) -> set[str]:
         return {name for name, each in self.nodes.items() if each.taint is not None}

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from simulator.controlplane.binaries import KUBERNETES, Programs, version_of
+from simulator.controlplane.binaries import Programs, kubernetes_version
 from simulator.controlplane.server import ControlPlane, status
 from tests.controlplane.direct_get import asked, direct_get
 from tests.controlplane.kubectl import Kubectl
@@ -27,7 +27,7 @@ def test_every_process_serves(control_plane: ControlPlane) -> None:
 def test_server_and_kubectl_are_the_pinned_release(kubectl: Kubectl) -> None:
     told = kubectl("version")
 
-    assert told.count(f"Version: {version_of(KUBERNETES)}\n") == 2  # client and server
+    assert told.count(f"Version: {kubernetes_version()}\n") == 2  # client and server
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 
 from cluster.version import VERSION
 from deploy.release_files import client_wheel
-from simulator.controlplane.binaries import CONTROL_PLANE, KUBERNETES, cache_folder
+from simulator.controlplane.binaries import PACKAGES, cache_folder
 
 ROOT = Path(__file__).parents[2]
 LEFT = ignore_patterns(".*", "out", "build", "*.egg-info", "__pycache__", "tests", "benchmarks")
@@ -103,9 +103,9 @@ def test_what_the_wheel_holds_runs_outside_the_repository(installed: Installed) 
 
 @pytest.mark.slow
 def test_a_control_plane_of_the_wheel_has_the_programs_that_the_source_tree_builds(installed: Installed) -> None:
-    """The key of their cache is a checksum of the Go modules; another one would build Kubernetes again."""
-    built = cache_folder(KUBERNETES)
-    if not all((built / tool.name).exists() for tool in CONTROL_PLANE):
+    """The key of their cache is a checksum of the Go module; another one would build Kubernetes again."""
+    built = cache_folder()
+    if not all((built / name).exists() for name in PACKAGES):
         pytest.skip(f"{built} has not all programs of a control plane; make controlplane builds them")
 
     dry = installed.run("controlplane", "up", "--dir", "here", "--nodes", "2", "--dry-run")

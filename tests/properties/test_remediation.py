@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 
 from health.remediation.decision import HealthDecision
 from health.remediation.facts import FaultEvidence, NodeKey, Origin, PodFacts, RemedyPolicy
-from health.remediation.incidents import Incident, IncidentPhase, JobDo, JobIntent, NodeIntent
+from health.remediation.incidents import Incident, IncidentPhase, JobDo
 from health.verdicts.verdict import Part, Syndrome
 from tests.builders.remedies import PretendFleet, evidence, job, node
 
@@ -107,14 +107,13 @@ class Watched:
 
     def check(self, decision: HealthDecision) -> None:
         incidents = {each.id: each for each in decision.incidents}
-        for intent in decision.intents:
-            if isinstance(intent, NodeIntent):
-                assert self.world.nodes[intent.node.name].key == intent.node, "a node that was replaced"
-            elif isinstance(intent, JobIntent):
-                on = self.world.jobs[intent.job]
-                assert intent.incarnation == on.incarnation
-                if intent.do is not JobDo.TOLERATE:
-                    assert incidents[intent.incident].seen_s >= on.started_s, "evidence older than the run"
+        for of_node in decision.nodes:
+            assert self.world.nodes[of_node.node.name].key == of_node.node, "a node that was replaced"
+        for intent in decision.jobs:
+            on = self.world.jobs[intent.job]
+            assert intent.incarnation == on.incarnation
+            if intent.do is not JobDo.TOLERATE:
+                assert incidents[intent.incident].seen_s >= on.started_s, "evidence older than the run"
 
 
 def replaced(world: PretendFleet, name: str) -> None:
@@ -195,7 +194,7 @@ def test_a_second_decision_on_the_same_facts_changes_nothing(data: st.DataObject
         first = world.decision(heard)
         world.incidents = first.incidents
         assert world.decision(heard) == first
-        for intent in first.intents:
+        for intent in (*first.nodes, *first.jobs):
             world.carry_out(intent)
         world.now_s += STEP_S
 

@@ -20,7 +20,6 @@ from enum import IntEnum
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
@@ -48,31 +47,6 @@ KEEPS_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 28), "MALLOC_TRIM_THRESHOLD_"
 """Has the process keep memory of large arrays for the next ones: a fifth of its time went to the kernel's pages."""
 ANSWER_S = 30.0
 """Longest time for one request: the longest turn of 10,000 ranks takes a third of a second on a free core."""
-
-
-class Analysis(Protocol):
-    """Analysis of one run of one job, in whatever process."""
-
-    layout: Layout
-
-    @property
-    def lost(self) -> int:
-        """Batches of frames that were given up unread, since it cannot keep up."""
-        ...
-
-    @property
-    def held_bytes(self) -> int:
-        """Memory that it takes."""
-        ...
-
-    def take(self, frames: bytes, now_s: float) -> None: ...
-
-    def judge(self, now_s: float, facts: Sequence[Fact] = ()) -> tuple[JobVerdict, ...]: ...
-
-    def ended(self, now_s: float) -> tuple[JobVerdict, ...]: ...
-
-
-AnalysisOf = Callable[[Layout], Analysis]
 
 
 class AnalyserError(TonnageError):
@@ -113,6 +87,7 @@ class AnalyserProcess:
 
     @property
     def lost(self) -> int:
+        """Batches of frames that were given up unread, since it cannot keep up."""
         return self._child.lost
 
     @property
@@ -141,6 +116,11 @@ class AnalyserProcess:
         """Verdicts on slow parts that are as fast as before again; each once."""
         ended, self._ended = self._ended, ()
         return ended
+
+
+Analysis = Analyser | AnalyserProcess
+"""Analysis of one run of one job, in this process or in another."""
+AnalysisOf = Callable[[Layout], Analysis]
 
 
 class BySize:

@@ -107,11 +107,6 @@ class JobStream:
         self.pace = StepPace()
 
     @property
-    def is_analysed(self) -> bool:
-        """Whether the layout is known."""
-        return self._analyser is not None
-
-    @property
     def layout(self) -> Layout | None:
         """Layout of the present run; None while it is not complete."""
         return self._analyser.layout if self._analyser is not None else None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 
 from health import probing
-from health.records.frames import LOST, Peer, ProbeAddress, ProbeOrder, ProbeResult, packed_order
+from health.records.frames import LOST, Evidence, Peer, ProbeAddress, ProbeOrder, ProbeResult, packed
 from health.remediation.facts import FaultEvidence, NodeKey, Origin
 from health.remediation.incidents import STOPS
 from health.verdicts.verdict import Part
@@ -29,14 +29,18 @@ HEARD_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class AgentState:
-    """What an order to a node's agent needs."""
+class Host:
+    """What the agent of a node reports about it."""
 
-    life: str
-    sequence: int
-    """Number of its newest report."""
     heard_s: float
-    address: ProbeAddress | None
+    evidence: tuple[Evidence, ...] = ()
+    at_s: float = 0.0
+    """When this evidence arrived."""
+    life: str = ""
+    """Session of the agent's newest report, and its number."""
+    sequence: int = -1
+    probes_at: ProbeAddress | None = None
+    """Where others may measure it."""
 
 
 @dataclass(slots=True)
@@ -129,14 +133,14 @@ class Probing:
                     each.seen_s = max(each.seen_s, min(now_s, now_s - result.age_s))
 
     def turn(
-        self, agents: Mapping[str, AgentState], trusted: Sequence[str], keys: Mapping[str, str], now_s: float
+        self, agents: Mapping[str, Host], trusted: Sequence[str], keys: Mapping[str, str], now_s: float
     ) -> tuple[FaultEvidence, ...]:
         """Begins rounds and answers what is complete.
 
         trusted: nodes that may be controls, the best first. keys: UID of each node.
         """
         found: list[FaultEvidence] = []
-        reachable = {node for node, agent in agents.items() if agent.address is not None}
+        reachable = {node for node, agent in agents.items() if agent.probes_at is not None}
         heard = [node for node in trusted if node in agents and now_s - agents[node].heard_s <= HEARD_S]
         for each in list(self._asked[:AT_ONCE]):
             if not each.controls:
@@ -152,7 +156,7 @@ class Probing:
                 found += evidence_of(each, answered, keys, each.seen_s or now_s)
         return tuple(found)
 
-    def _go_on(self, asked: OpenQuestion, agents: Mapping[str, AgentState], now_s: float) -> None:
+    def _go_on(self, asked: OpenQuestion, agents: Mapping[str, Host], now_s: float) -> None:
         """Begins the next round, where its nodes are in no other's."""
         asked.orders = {}
         if not asked.rounds and not asked.has_checked:
@@ -169,12 +173,12 @@ class Probing:
         number = self._token()
         asked.under_way, asked.round_s = dict.fromkeys(wanted, number), now_s
         for a, b in wanted:
-            token, peer = self._token(), agents[b].address
+            token, peer = self._token(), agents[b].probes_at
             assert peer is not None  # noqa: S101 - pairs without an address are left out
             measures = (Peer(b, peer.host, peer.port, token),)
             order = ProbeOrder(a, agents[a].life, agents[a].sequence, number, measures)
             admits = ProbeOrder(b, agents[b].life, agents[b].sequence, number, (), (token,))
-            asked.orders |= {a: packed_order(order), b: packed_order(admits)}
+            asked.orders |= {a: packed(order), b: packed(admits)}
 
 
 def is_elsewhere(at: ProbeAddress) -> bool:

@@ -18,7 +18,7 @@ from controller.loops.health.members import allowed_disruptions
 from controller.loops.health.stream import HealthStream, OwnLimit
 from health.remediation import facts
 from health.remediation.incidents import Incident
-from power.control.admission import speed_of
+from power.control.admission import speed_at
 
 OWNERS = (
     RemediationOwner(name="nvsentinel", label="dgxc.nvidia.com/nvsentinel-state"),
@@ -231,8 +231,8 @@ def own_limits(power: PowerTable, before: Mapping[str, OwnLimit], now_s: float) 
     devices, leases = power.devices, power.leases
     found: dict[str, float] = {}
     for row in np.flatnonzero(devices.managed & (leases.cap_w > 0) & (leases.cap_w < devices.max_w)).tolist():
-        curve = speed_of(power.speeds, power.gpu_types[int(devices.gpu_type[row])], int(power.readings.phase[row]))
-        share = float(np.interp(leases.cap_w[row] / devices.max_w[row], curve.cap_share, curve.speed))
+        product, phase = power.gpu_types[int(devices.gpu_type[row])], int(power.readings.phase[row])
+        share = speed_at(product, phase, float(leases.cap_w[row] / devices.max_w[row]))
         node = power.domains.names[int(devices.domain[row])]
         if share < 1.0:
             found[node] = min(found.get(node, 1.0), share)

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-import msgspec
 import structlog
 
+from cluster.errors import UNREADABLE
 from controller.loops.health.analyser_process import AnalyserError, Analysis, AnalysisOf
 from controller.loops.health.job_stream import JobStream, RankSeat, facts_on
 from controller.loops.health.members import Members
-from controller.loops.health.probing import AgentState, Probing, is_elsewhere
+from controller.loops.health.probing import Host, Probing, is_elsewhere
 from health.probing import question_of
 from health.records import frames as reports
 from health.records.frames import ProbeAddress
@@ -51,20 +51,6 @@ def analysis_bytes(limit: Path = LIMIT) -> int:
     except OSError:
         found = "max"
     return int(SHARE * int(found)) if found.isdecimal() else WITHOUT_LIMIT_BYTES
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """What the agent of a node reports about it."""
-
-    heard_s: float
-    evidence: tuple[reports.Evidence, ...] = ()
-    at_s: float = 0.0
-    """When this evidence arrived."""
-    life: str = ""
-    """Session of the agent's newest report, and its number."""
-    sequence: int = -1
-    probes_at: ProbeAddress | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +94,6 @@ class HealthStream:
     """What operators have chosen for findings, by node and code."""
     most_bytes: int = field(default_factory=analysis_bytes)
     """Memory that the analysis of all jobs may take."""
-    _sessions: dict[str, tuple[str, int]] = field(default_factory=dict)
     _paused_s: dict[str, float] = field(default_factory=dict)
     _judged_s: float = -math.inf
     _weighed_s: float = -math.inf
@@ -128,17 +113,16 @@ class HealthStream:
     def take(self, node: str, body: bytes, now_s: float) -> None:
         """A report that arrived over the connection of this node."""
         try:
-            report = reports.unpacked(body)
-        except msgspec.MsgspecError:
+            report = reports.report_in(body)
+        except UNREADABLE:
             self.refused["unreadable"] += 1
             return
-        life, newest = self._sessions.get(node, ("", -1))
-        if report.node != node or (report.life == life and report.sequence <= newest):
+        host = self.hosts.get(node, Host(now_s))
+        if report.node != node or (report.life == host.life and report.sequence <= host.sequence):
             self.refused["replayed"] += 1
             return
-        self._sessions[node] = (report.life, report.sequence)
         host = replace(
-            self.hosts.get(node, Host(now_s)),
+            host,
             heard_s=now_s,
             life=report.life,
             sequence=report.sequence,
@@ -189,15 +173,11 @@ class HealthStream:
                     evidence = self._evidence(stream, verdict, now_s)
                     found.append(replace(evidence, over=True, shown=("it is as fast as before",)))
         if not self.probing.is_idle:
-            agents = {
-                node: AgentState(host.life, host.sequence, host.heard_s, host.probes_at)
-                for node, host in self.hosts.items()
-            }
             under_jobs = self._nodes_under_jobs()
             clean = [node for node in sorted(self.controls) if self.is_clean(node, now_s)]
             # Agents under jobs report several times a second, so that their orders arrive at once.
             trusted = sorted(clean, key=lambda node: node not in under_jobs)
-            found += self.probing.turn(agents, trusted, self.node_uids, now_s)
+            found += self.probing.turn(self.hosts, trusted, self.node_uids, now_s)
         self.verdicts = tuple(each for each in (*self.verdicts, *found) if now_s - each.at_s <= KEPT_S)
         return tuple(found)
 

@@ -1,33 +1,26 @@
 """Power control in the operator: what the fast loop reads of the cluster, its start, and its facts for planning."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import structlog
 
-from cluster.arrays import FloatArray
-from cluster.clock import Clock
 from cluster.errors import Mistake
-from cluster.power import PowerTable
 from cluster.snapshot import PENDING, Snapshot
 from controller.api import notation
-from controller.api.power_domain import KIND, LearnedStatus, PowerDomainSpec, PowerDomainStatus
+from controller.api.power_domain import KIND, PowerDomainSpec
 from controller.api.structs import Node, OwnObject
 from controller.kube import cache, loop_thread
 from controller.loops.loop import ControlLoop, LoopContext, repeat
 from controller.loops.power import domain_status
 from controller.loops.power.domain_facts import DomainFacts, HeldBackDevice, facts_of, held_of
-from controller.loops.power.domain_status import hours_of, spikes_of
 from controller.loops.power.domain_tree import CLASS_LABEL, PoweredNode, lineage
 from controller.loops.power.loop import LOOK_S, PowerLoop, PowerLoopState, PowerView
 from controller.loops.power.power_table import NODE_LABELS
-from controller.loops.power.term import RECALL_S
 from controller.loops.server_tls import ServerTls
 from controller.metrics.registry import Meter, Sample
 from controller.objects.own_objects import by_object, own_from, own_resource
@@ -35,8 +28,6 @@ from controller.objects.read import Read
 from controller.report.events import Events
 from controller.report.statuses import WrittenStatuses
 from controller.settings import OperatorSettings
-from power.control.daily_profile import DailyProfile, complete_profiles, packed, profiles_after, unpacked
-from power.control.state import LearnedSpikes
 from power.leases.mounted_keys import MountedKeys
 from power.rules import PowerRules
 
@@ -106,17 +97,13 @@ class PowerReporter:
         loop: PowerLoop,
         context: LoopContext,
         events: Events,
-        hours: Callable[[], Mapping[str, str]],
         settle_s: float,
-        learns_s: float = domain_status.LEARNED_EVERY_S,
     ) -> None:
-        """hours: what planning learnt of services (`daily_profile.packed`).
-
-        settle_s: time after the start of a term in which some agents may not have been heard from yet, so that silence
-        is not reported. learns_s: age of a term from which its own measurements take the place of its predecessor's.
+        """settle_s: time after the start of a term in which some agents may not have been heard from yet, so that
+        silence is not reported.
         """
         self._domains, self._loop, self._context, self._events = domains, loop, context, events
-        self._hours, self._settle_s, self._learns_s = hours, settle_s, learns_s
+        self._settle_s = settle_s
         self._written = WrittenStatuses()
         self._written_at_s: dict[str, float] = {}
         self._held: tuple[float, int, Mapping[str, tuple[HeldBackDevice, ...]]] = (0.0, -1, {})
@@ -153,7 +140,6 @@ class PowerReporter:
         clocks, domains = self._context.clocks, loop_state.view.domains
         now_s, at_s = clocks.monotonic(), clocks.wall()
         wrong = by_object((*loop_state.view.unreadable, *loop_state.tree.fatal, *loop_state.tree.mistakes))
-        spikes = loop_state.spikes() if loop_state.at_s - loop_state.since_s >= self._learns_s else {}
         made_s, epoch, held = self._held
         if epoch != loop_state.epoch or loop_state.at_s - made_s >= HELD_EVERY_S:
             held = held_of(loop_state)  # only now and then: curves are looked up for each device
@@ -173,8 +159,6 @@ class PowerReporter:
                 ),
                 unusable=loop_state.mistake,
                 is_observed=any(domains[each].mode == "observe" for each in above),
-                learned=spikes.get(name),
-                hours=self._hours() if spikes and name == min(spikes) else {},
             )
             before = self._written.before(name, obj)
             may_refresh = (
@@ -186,8 +170,6 @@ class PowerReporter:
 
 
 POWER_DOMAINS = own_resource(KIND)
-LEARN_EVERY_S = 60.0
-"""Seconds between two readings of the services' power: hourly means change slowly; 60,000 pods take milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,11 +200,9 @@ def work_of(snapshot: Snapshot) -> NodeWork:
 class PowerWatcher:
     """Reader of the caches, for one thread; it remembers what it read of unchanged objects."""
 
-    def __init__(
-        self, domains: cache.Cache[OwnObject], nodes: cache.Cache[Node], resources: frozenset[str], wall_clock: Clock
-    ) -> None:
+    def __init__(self, domains: cache.Cache[OwnObject], nodes: cache.Cache[Node], resources: frozenset[str]) -> None:
         """resources: names of the resources that count GPUs."""
-        self._domains, self._nodes, self._resources, self._wall_clock = domains, nodes, resources, wall_clock
+        self._domains, self._nodes, self._resources = domains, nodes, resources
         self.work = NodeWork()
         """Facts of the newest planning snapshot, which another thread replaces; empty before the first."""
         self._read: dict[str, tuple[OwnObject, PowerDomainSpec | tuple[Mistake, ...]]] = {}
@@ -274,13 +254,6 @@ class PowerWatcher:
         self._powered = kept
         return made
 
-    def learned(self, memory_s: float) -> Mapping[str, LearnedSpikes]:
-        """Domain → what the controller before learnt of its rises, faded since."""
-        now_s = self._wall_clock()
-        return {
-            name: spikes_of(each).faded(now_s - each.time, memory_s) for name, each in learned_in(self._domains).items()
-        }
-
 
 def _count(written: object) -> int:
     """Number of whole devices of a device plugin; 0 if unreadable, which planning reports for such a node."""
@@ -288,53 +261,6 @@ def _count(written: object) -> int:
         return 0 if written is None else notation.whole(notation.quantity(written))
     except ValueError:
         return 0
-
-
-def learned_in(domains: cache.Cache[OwnObject]) -> Mapping[str, LearnedStatus]:
-    """Domain → what its status says that an earlier controller learnt."""
-    found = {
-        name: PowerDomainStatus.read(msgspec.json.decode(obj.status)).learned for name, obj in domains.all().items()
-    }
-    return {name: learned for name, learned in found.items() if learned is not None}
-
-
-class ServiceProfiles:
-    """Hourly power profiles of services, learned by this leader, so that placement keeps peaks apart.
-
-    Values are replaced whole, so any thread may read them.
-    """
-
-    def __init__(self, recall: Callable[[], Mapping[str, LearnedStatus]] = dict, *, learns: bool = True) -> None:
-        """recall: domain → what the controller before learnt; called until its fleet is there."""
-        self._recall, self._learns = recall, learns
-        self._profiles: Mapping[str, DailyProfile] = {}
-        self._learned_s, self._first_s, self._has_recalled = 0.0, 0.0, False
-
-    def after(self, snapshot: Snapshot, loop_state: PowerLoopState, power: PowerTable) -> Mapping[str, FloatArray]:
-        """Complete profiles, this snapshot included where it is time to learn."""
-        now_s = snapshot.at_s
-        if self._learns and now_s - self._learned_s >= LEARN_EVERY_S:
-            wanted_w = loop_state.wanted_w()
-            if wanted_w is not None:
-                self._take_over(loop_state, now_s)
-                self._profiles = profiles_after(self._profiles, snapshot, power, wanted_w)
-                self._learned_s = now_s
-        return complete_profiles(self._profiles)
-
-    def hours(self) -> Mapping[str, str]:
-        """Hours of services, for the next controller."""
-        return packed(self._profiles)
-
-    def _take_over(self, loop_state: PowerLoopState, now_s: float) -> None:
-        """Takes over what the controller before learnt, once the fleet is there that it was learnt of."""
-        self._first_s = self._first_s or now_s
-        if self._has_recalled or now_s - self._first_s > RECALL_S:
-            return
-        fleets = loop_state.fleets()
-        for name, learned in self._recall().items():
-            if learned.services and name in fleets and fleets[name].fits(spikes_of(learned).fleet):
-                self._profiles = {**self._profiles, **unpacked(hours_of(learned), min(learned.time, now_s))}
-                self._has_recalled = True
 
 
 class LoopUpkeep:
@@ -361,7 +287,6 @@ class PowerControl(ControlLoop):
     def __init__(self, settings: OperatorSettings) -> None:
         self._settings = settings
         self._domains = cache.Cache(POWER_DOMAINS)
-        self._profiles = ServiceProfiles(partial(learned_in, self._domains), learns=settings.power.learn_hours)
         self._running: tuple[PowerWatcher, PowerLoop] | None = None
         """None before the start."""
 
@@ -377,9 +302,9 @@ class PowerControl(ControlLoop):
         watcher.work = work_of(snapshot)
         loop_state = loop.loop_state
         power = loop_state.power_table() if loop_state is not None else None
-        if loop_state is None or power is None:
+        if power is None:
             return snapshot
-        return replace(snapshot, power=replace(power, courses=self._profiles.after(snapshot, loop_state, power)))
+        return replace(snapshot, power=power)
 
     def probe(self) -> str | None:
         return self._running[1].probe() if self._running is not None else None
@@ -394,7 +319,7 @@ class PowerControl(ControlLoop):
         if power.tls:
             tls = ServerTls(power.tls.certificate, power.tls.key, clock, "power.tls", power.tls.ca)
         resources = frozenset(self._settings.dra_drivers.values())
-        watcher = PowerWatcher(self._domains, context.caches.nodes, resources, wall_clock)
+        watcher = PowerWatcher(self._domains, context.caches.nodes, resources)
         rules = PowerRules(
             control_delay_s=power.control_delay_s,
             stale_s=power.stale_s,
@@ -410,7 +335,7 @@ class PowerControl(ControlLoop):
         thread.begin(repeat(upkeep.look, LOOK_S, "the upkeep of the power loop failed"))
         self._running = watcher, loop
         events = context.events_about(KIND.name, self._domains)
-        reporter = PowerReporter(self._domains, loop, context, events, self._profiles.hours, power.stale_s)
+        reporter = PowerReporter(self._domains, loop, context, events, power.stale_s)
         context.keep(repeat(reporter.report, EVERY_S, "reporting power failed"))
         return {"power": port}
 

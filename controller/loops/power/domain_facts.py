@@ -165,7 +165,9 @@ def held_of(loop_state: PowerLoopState) -> Mapping[str, tuple[HeldBackDevice, ..
         if not lacking:
             continue
         cap_w, need_w = float(state.ledger.cap_w[row]), float(state.need_w[row])
-        speed = speed_at(allocator, row, int(now.readings.phase[row]), cap_w, need_w)
+        product, phase = table.gpu_types[int(table.devices.gpu_type[row])], int(now.readings.phase[row])
+        most_w = float(table.devices.max_w[row])
+        speed = speed_at(product, phase, cap_w / most_w) / speed_at(product, phase, need_w / most_w)
         one = HeldBackDevice(
             device=table.devices.names[row][:LONGEST_UUID],
             node=node,

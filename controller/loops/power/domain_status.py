@@ -1,20 +1,17 @@
 """Status of a PowerDomain and when to write it: conditions at once, figures when they have moved."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from cluster.errors import Mistake
 from cluster.plans import Reason
 from controller.api.conditions import ACCEPTED, DEGRADED, READY, Claim, ConditionStatus, condition_of, conditions_after
-from controller.api.power_domain import CappedDevice, Culprit, LearnedHours, LearnedStatus, PowerDomainStatus
+from controller.api.power_domain import CappedDevice, Culprit, PowerDomainStatus
 from controller.loops.power.domain_facts import SHOWN_CULPRITS, DomainFacts, HeldBackDevice, Suspect
 from controller.report.events import ReportedDecision
 from controller.report.statuses import accepted
 from power import watching
-from power.control.daily_profile import is_near
-from power.control.state import Fleet, LearnedSpikes
-from power.rules import PowerRules
 from power.safety.estimator import FAULT_WORDS, FAULTS
 
 MOVED_SHARE = 0.02
@@ -24,11 +21,6 @@ MOVED_HELD_SHARE = 0.05
 FIGURES_EVERY_S = 15.0
 """Shortest interval between writes of figures alone; a busy row moves all the time, and metrics have the figures every
 second."""
-LEARNED_EVERY_S = 3600.0
-"""Shortest interval between two writes of what was learnt over days: a restart loses an hour of it."""
-MOVED_SPIKE = 0.05
-"""Fraction by which a spike must move to be written again."""
-SPIKE_MEMORY_S = PowerRules().spike_memory_s
 NAMED_NODES = 3
 OVER_LEAST_W = 1.0
 """Resolution of caps: whole watts."""
@@ -51,10 +43,6 @@ class StatusInputs:
     """Reason why the domains together cannot be used at present."""
     is_observed: bool = False
     """Whether its mode, or that of a domain above it, forbids changing limits."""
-    learned: LearnedSpikes | None = None
-    """What this controller learnt of its rises; None until it has learnt for long enough to be believed."""
-    hours: Mapping[str, str] = field(default_factory=dict)
-    """Service → its hours (`daily_profile.packed`), where this domain keeps them."""
 
 
 def status_after(before: Mapping[str, Any], inputs: StatusInputs, at_s: float, *, may_refresh: bool) -> dict[str, Any]:
@@ -69,51 +57,12 @@ def status_after(before: Mapping[str, Any], inputs: StatusInputs, at_s: float, *
         (DEGRADED, *_degraded(inputs)),
     )
     conditions = conditions_after(old.conditions, claims, generation=inputs.generation, at_s=at_s)
-    learned = learned_after(old.learned, inputs, at_s)
     counted = ("budget_watts", "devices", "stale_devices", "culprits")  # figures that do not ripple
-    is_news = (
-        conditions != old.conditions
-        or learned != old.learned
-        or any(getattr(old, name) != getattr(fresh, name) for name in counted)
-    )
+    is_news = conditions != old.conditions or any(getattr(old, name) != getattr(fresh, name) for name in counted)
     if not is_news and not (may_refresh and _has_moved(old, fresh)):
         return dict(before)
-    same = {"observed_generation": inputs.generation, "conditions": conditions, "learned": learned}
+    same = {"observed_generation": inputs.generation, "conditions": conditions}
     return fresh.model_copy(update=same).plain()
-
-
-def learned_after(old: LearnedStatus | None, inputs: StatusInputs, at_s: float) -> LearnedStatus | None:
-    """What the status keeps for the next controller: the new once an hour at most, and only where it says other things.
-
-    A spike that only fades is no change, since whoever reads it lets it fade.
-    """
-    new = inputs.learned
-    if new is None:
-        return old
-    if old is not None:
-        age_s = at_s - old.time
-        left = spikes_of(old).faded(age_s, SPIKE_MEMORY_S)
-        moved = max(abs(new.spike_w - left.spike_w), abs(new.excess_w - left.excess_w)) > MOVED_SPIKE * left.spike_w
-        same = not moved and new.fleet == left.fleet and is_near(hours_of(old), inputs.hours)
-        if same or 0 <= age_s < LEARNED_EVERY_S:
-            return old
-    return LearnedStatus(
-        time=float(int(at_s)),
-        products=new.fleet.products,
-        devices=new.fleet.devices,
-        spike_watts=float(round(new.spike_w)),
-        excess_watts=float(round(new.excess_w)),
-        services=tuple(LearnedHours(service=name, hours=hours) for name, hours in inputs.hours.items()),
-    )
-
-
-def spikes_of(learned: LearnedStatus) -> LearnedSpikes:
-    fleet = Fleet(learned.products, learned.devices)
-    return LearnedSpikes(fleet, learned.spike_watts, learned.excess_watts)
-
-
-def hours_of(learned: LearnedStatus) -> Mapping[str, str]:
-    return {each.service: each.hours for each in learned.services}
 
 
 def events_of_change(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[ReportedDecision]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
-import numpy as np
 import structlog
 
 from cluster import arrays, errors, power
@@ -22,7 +21,7 @@ from controller.loops.power.domain_tree import Domains, PoweredNode, PowerTree, 
 from controller.loops.power.power_table import NODE_LABELS, power_table, sound, unheard
 from controller.loops.power.term import PowerTerm, TableOf
 from power.control.admission import headroom_w
-from power.control.state import Allocator, AllocatorState, Fleet, LearnedSpikes, fleets_of, learned_spikes
+from power.control.state import Allocator, AllocatorState
 from power.leases.messages import Inventory, Keys
 from power.rules import PowerRules
 from power.tree import reach_of
@@ -54,10 +53,6 @@ class PowerSource(Protocol):
 
     def see(self) -> PowerView | None:
         """The cluster now; None while it was not seen."""
-        ...
-
-    def learned(self, memory_s: float) -> Mapping[str, LearnedSpikes]:
-        """Domain → what the controller before learnt of its rises, faded since; read when a term begins."""
         ...
 
 
@@ -96,29 +91,6 @@ class PowerLoopState:
         if self.allocator is None or self.state is None:
             return {}
         return headroom_w(self.allocator, self.state, self.meters.excess_w if self.meters is not None else 0.0)
-
-    def fleets(self) -> Mapping[str, Fleet]:
-        """Domain with a budget → its fleet."""
-        return fleets_of(self.allocator) if self.allocator is not None else {}
-
-    def spikes(self) -> Mapping[str, LearnedSpikes]:
-        """Domain with a budget → what this controller learnt of its rises."""
-        if self.allocator is None or self.state is None:
-            return {}
-        return learned_spikes(self.allocator, self.state)
-
-    def wanted_w(self) -> arrays.FloatArray | None:
-        """Draw of each device of the table, or what it would draw where its cap holds it back; NaN where it is not
-        believed.
-
-        None while there is no table with devices.
-        """
-        if self.table is None or self.state is None or self.allocator is None:
-            return None
-        seen, rules = self.state.estimate, self.allocator.rules
-        held_back = seen.draw_w >= rules.pinned_share * self.state.ledger.cap_w
-        wanted_w = np.where(held_back, np.maximum(seen.draw_w, self.state.need_w), seen.draw_w)
-        return np.where(seen.believed, wanted_w, np.nan)
 
     def power_table(self) -> power.PowerTable | None:
         """Table for the deciders: with the present leases, and the headroom."""
@@ -262,8 +234,7 @@ class PowerLoop:
         epoch = self._leader.epoch
         if self._term is None or self._term.epoch != epoch:
             table_of, awaited, outside = self._table_inputs(view, tree, {})
-            learned = self._source.learned(self._rules.spike_memory_s)
-            self._term = PowerTerm(table_of, epoch, self._rules, awaited, outside, learned)
+            self._term = PowerTerm(table_of, epoch, self._rules, awaited, outside)
             self._since_s = self._clock()
             log.info("power loop begins a term", epoch=epoch, domains=len(view.domains))
         return self._term

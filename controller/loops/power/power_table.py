@@ -163,14 +163,18 @@ def _missing_w(
 
 def _classes(tree: PowerTree) -> tuple[tuple[power.PowerClass, ...], Mapping[str, int]]:
     """Classes in use and the row of each node's. Two domains may use one name for different classes."""
-    rows: dict[tuple[str, int, float], int] = {}
+    rows: dict[tuple[str, int, bool], int] = {}
     of_node = {}
     for node, each in sorted(tree.class_of_node.items()):
-        of_node[node] = rows.setdefault((each.name, each.rank, each.weight), len(rows))
+        of_node[node] = rows.setdefault((each.name, each.rank, each.bursts), len(rows))
     names = [name for name, *_ in rows]
     made = (
-        power.PowerClass(name if names.count(name) == 1 else f"{name} (rank {rank}, weight {weight:g})", rank, weight)
-        for name, rank, weight in rows
+        power.PowerClass(
+            name if names.count(name) == 1 else f"{name} (rank {rank}, {'bursts' if bursts else 'hard limits'})",
+            rank,
+            bursts,
+        )
+        for name, rank, bursts in rows
     )
     return tuple(made) or (power.PowerClass("all", 0),), of_node
 

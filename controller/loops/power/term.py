@@ -23,8 +23,6 @@ TableOf = Callable[[Mapping[str, Inventory]], PowerTable]
 """Constructor of the power table for these nodes, without readings and leases. Raises ConfigError."""
 LISTEN_S = 2.0
 """Time that a new controller listens before it grants anything: two reports of every agent."""
-RECALL_S = 600.0
-"""Time in which the fleet of an earlier controller must report: what is measured since then is worth more."""
 LISTEN_MOST_S = 6.0
 """Longest wait for agents that have not been heard from. Until then the leases of the previous controller hold; if it
 started without these agents, their devices would count at their highest limit and take power from all others."""
@@ -41,8 +39,6 @@ class PowerTerm:
     """Nodes whose agents should be heard from."""
     outside: frozenset[str] = frozenset()
     """Nodes of the cluster that are in no domain: their limits must not be changed."""
-    learned: Mapping[str, control_state.LearnedSpikes] = field(default_factory=dict)
-    """What the controller before learnt of domains, until the fleet is there that it was learnt of."""
     inventories: dict[str, Inventory] = field(default_factory=dict)
     table: PowerTable | None = None
     """Table of the last turn; None before the first one that granted."""
@@ -99,8 +95,6 @@ class PowerTerm:
         misses = bool(self.awaited - self.inventories.keys())
         if now_s - self._first_s < (LISTEN_MOST_S if misses and self.table is None else LISTEN_S):
             return ()
-        if now_s - self._first_s > RECALL_S:
-            self.learned = {}
         if self._is_new:
             self._adopt()
         if self.table is None:
@@ -163,8 +157,5 @@ class PowerTerm:
         state = control_state.first_state(allocator) if allocator is not None else None
         if state is not None and allocator is not None and self.state is not None and self.allocator is not None:
             state = control_state.carried(self.allocator, self.state, allocator, state)
-        if state is not None and allocator is not None and self.learned:
-            state, believed = control_state.recalled(allocator, state, self.learned)
-            self.learned = {name: each for name, each in self.learned.items() if name not in believed}
         self.mistake, self.table, self.allocator, self.state = "", found, allocator, state
         self.meters, self._metering = None, metering_of(allocator.tree) if allocator is not None else None

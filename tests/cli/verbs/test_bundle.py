@@ -16,7 +16,7 @@ from cluster.plans import Phase, Plan, Reason, Step
 from controller.cycle import Cycle, run_cycle, stopped
 from controller.guard import Limits
 from controller.ports import Outcome
-from controller.process.main import probes_endpoint, recorder_of
+from controller.process.main import Recorder, probes_endpoint
 from controller.recording.bundle import settings_from
 from simulator.world import SimulatedWorld
 from tests.builders.fleet import node, pod, world
@@ -42,7 +42,7 @@ def decided_otherwise() -> Cycle:
 
 
 def served(*cycles: Cycle, **settings: Any) -> Iterator[str]:
-    recorder = recorder_of(settings_from({"identity": "operator-1", **settings})[0])
+    recorder = Recorder(settings_from({"identity": "operator-1", **settings})[0])
     for cycle in cycles:
         recorder.put(cycle)
     with probes_endpoint("127.0.0.1", 0, {"/healthz": lambda: None}, recorder) as port:

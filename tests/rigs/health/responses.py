@@ -21,7 +21,8 @@ from health.remediation.facts import (
     RemedyPolicy,
     Situation,
 )
-from health.remediation.incidents import Incident, JobDo, JobIntent, NodeDo, NodeIntent, Page
+from health.remediation.incidents import Incident, IncidentPhase, JobDo, JobIntent, NodeDo, NodeIntent
+from health.remediation.lifecycle import is_open_question
 from health.verdicts.verdict import Part, Syndrome
 from tests.rigs.health.training_run import DAY_S, SLOW, NodeFault, NodeFaultKind, Setup, TrainingRun, faults
 
@@ -160,6 +161,15 @@ class RestartOnTimeout:
 
 def _noticed_s(stop: NodeFault) -> float:
     return 1.0 if stop.kind in (NodeFaultKind.CRASH, NodeFaultKind.PROGRAM) else TIMEOUT_S
+
+
+def asks_a_person(incident: Incident) -> bool:
+    """Whether somebody who watches incidents comes: one is left to people, or waits and is no question for a probe."""
+    waits = incident.waits_for != ""
+    stuck = incident.phase is IncidentPhase.SUSPECTED and incident.stops and waits and not is_open_question(incident)
+    limited = incident.phase is IncidentPhase.ACTING and waits
+    is_of_domain = incident.domain != "" and incident.is_open
+    return incident.phase is IncidentPhase.PAGED or stuck or limited or is_of_domain
 
 
 def by_hand(run: TrainingRun, timeline: EventQueue, response: FaultResponse, stop: NodeFault) -> None:
@@ -343,28 +353,25 @@ class Remediated:
             decision = decide(self._situation(run), self.incidents, found, self.policy)
             is_settled = decision.incidents == self.incidents
             self.incidents = decision.incidents
-            for intent in decision.intents:
-                if isinstance(intent, NodeIntent):
-                    there = self.nodes[intent.node.name]
-                    if intent.do is NodeDo.TAINT:
-                        self._count(
-                            "quarantined" if run.is_unsound(int(there.key.name[1:])) else "quarantined by mistake"
-                        )
-                        there = replace(there, taint=OurTaint(intent.incident, intent.generation, run.now_s))
-                        timeline.at(run.now_s + 1.0, lambda: self._decide(run, timeline))
-                    elif intent.do is NodeDo.TEST:
-                        self._test(run, timeline, intent)
-                    elif intent.do is NodeDo.PROBATION and there.taint is not None:
-                        there = replace(there, taint=replace(there.taint, on_probation=True))
-                        timeline.at(run.now_s + self.policy.probation_s + 1.0, lambda: self._decide(run, timeline))
-                        self._work_on_probation(run, timeline, int(there.key.name[1:]))
-                    elif intent.do is NodeDo.UNTAINT:
-                        there = replace(there, taint=None)
-                    self.nodes[intent.node.name] = there
-                elif isinstance(intent, JobIntent):
-                    self._on_job(run, timeline, intent)
-                elif isinstance(intent, Page):
-                    self._call_a_person(run, timeline)
+            for intent in decision.nodes:
+                there = self.nodes[intent.node.name]
+                if intent.do is NodeDo.TAINT:
+                    self._count("quarantined" if run.is_unsound(int(there.key.name[1:])) else "quarantined by mistake")
+                    there = replace(there, taint=OurTaint(intent.incident, intent.generation, run.now_s))
+                    timeline.at(run.now_s + 1.0, lambda: self._decide(run, timeline))
+                elif intent.do is NodeDo.TEST:
+                    self._test(run, timeline, intent)
+                elif intent.do is NodeDo.PROBATION and there.taint is not None:
+                    there = replace(there, taint=replace(there.taint, on_probation=True))
+                    timeline.at(run.now_s + self.policy.probation_s + 1.0, lambda: self._decide(run, timeline))
+                    self._work_on_probation(run, timeline, int(there.key.name[1:]))
+                elif intent.do is NodeDo.UNTAINT:
+                    there = replace(there, taint=None)
+                self.nodes[intent.node.name] = there
+            for restart in decision.jobs:
+                self._on_job(run, timeline, restart)
+            if any(map(asks_a_person, decision.incidents)):
+                self._call_a_person(run, timeline)
             if is_settled:
                 break
         if self._is_busy(run):

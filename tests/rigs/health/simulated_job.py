@@ -6,7 +6,7 @@ from dataclasses import replace
 from health.records.layout import Layout
 from health.remediation.decision import HealthDecision, decide
 from health.remediation.facts import FaultEvidence, JobFacts, NodeFacts, NodeKey, PodFacts, RemedyPolicy, Situation
-from health.remediation.incidents import Incident, NodeDo, NodeIntent
+from health.remediation.incidents import Incident, NodeDo
 from health.verdicts.verdict import JobVerdict, Syndrome
 
 JOB = "train/job"
@@ -66,4 +66,4 @@ class SimulatedJob:
 
 
 def takes_out_a_node(decision: HealthDecision) -> bool:
-    return any(isinstance(each, NodeIntent) and each.do is NodeDo.TAINT for each in decision.intents)
+    return any(each.do is NodeDo.TAINT for each in decision.nodes)

@@ -16,7 +16,6 @@ from isolation.state import CallDemand
 from isolation.tree import CONTROLLERS
 from nodeagent.sandboxes.enforcer import Enforcer
 from tests.rigs.launcher import fork_into, run_in
-from tests.rigs.sandboxes.runs import pressure_of
 
 ROOT = Path("/sys/fs/cgroup")
 FOLDER = "costs"
@@ -94,47 +93,6 @@ def freezes(repetitions: int, rate_mib_s: float, lease_mib: int) -> dict[str, An
         enforcer.take_ends()
         beside.forget(name)
     return {"milliseconds": milliseconds, "over_mib": over_mib}
-
-
-def signals(repetitions: int, stall_us: int, lease_mib: int = 32) -> dict[str, list[float]]:
-    """How much later than the brake's event a PSI trigger on such a stall wakes, ms, and what stalled by a second after
-    both, s. Needs a kernel with PSI.
-
-    stall_us: of some processes, within the half second that is the shortest window a trigger may have.
-    """
-    files = _files()
-    os.setpriority(os.PRIO_PROCESS, 0, -20)
-    later_ms, some_s, full_s = [], [], []
-    for number in range(repetitions):
-        group = f"g{number}"
-        files.make(group)
-        files.write(group, "memory.high", str(lease_mib * MIB))
-        folder = ROOT / FOLDER / group
-        events = os.open(folder / "memory.events", os.O_RDONLY)
-        os.read(events, 4096)
-        trigger = os.open(folder / "memory.pressure", os.O_RDWR)
-        os.write(trigger, b"some %d 500000\0" % stall_us)
-        run_in(files.folder(group), lambda: _allocate(0.0))
-        woken_s = {events: _woken_s(events, select.POLLPRI)}
-        woken_s[trigger] = _woken_s(trigger, select.POLLPRI)
-        later_ms.append((woken_s[trigger] - woken_s[events]) * 1e3)
-        time.sleep(1)
-        stalled = pressure_of(files.read(group, "memory.pressure"))
-        some_s.append(stalled.some_stall_s)
-        full_s.append(stalled.full_stall_s)
-        os.close(events)
-        os.close(trigger)
-        _emptied(files, group)
-        files.remove(group)
-    return {"later_ms": later_ms, "some_s": some_s, "full_s": full_s}
-
-
-def _woken_s(descriptor: int, events: int) -> float:
-    """When something happened on it; at once where it already has."""
-    poll = select.poll()
-    poll.register(descriptor, events)
-    poll.poll(60_000)
-    return time.monotonic()
 
 
 def _started(enforcer: Enforcer, beside: CgroupFs, name: str, claim_mib: int, program: Callable[[], int]) -> str:

@@ -15,7 +15,8 @@ from cluster.demand import Forecast
 from cluster.errors import ConfigError, Mistake
 from cluster.plans import Plan, Reason
 from controller.api.scaling_policy import ScalingPolicy, ScalingPolicyStatus
-from controller.brain.from_settings import decisions_from, inline_brain
+from controller.brain.from_settings import decisions_from
+from controller.brain.inline import InlineBrain
 from controller.cycle import stopped
 from controller.deciders.decisions import Decisions
 from controller.report.scaling_status import scaling_status_after
@@ -101,36 +102,31 @@ def fixed_run(scenario: LoadScenario, counts: Counts) -> MixRun:
     return MixRun(rows, rows)
 
 
-def foresight(scenario: LoadScenario, fleet: MixedService, lead_s: float, *, whole: bool = False) -> MixAccount:
+def foresight(scenario: LoadScenario, fleet: MixedService, lead_s: float) -> MixAccount:
     """Least dollars of any policy that misses nothing with this lead time: a bound that none may reach.
 
     An instance that is ready at one of the next steps within the lead time is billed now, so those that are billed now
     hold the highest of these loads, and cost at least the proven bound of the cheapest mix for it. It may be another
     mix at every step, at no cost.
-
-    whole: with the price of the mix that is found in place of its bound, which is no limit on any policy any more.
     """
     steps = round(lead_s / scenario.step_s)
     highest = scenario.demand.copy()
     for ahead in range(1, min(steps, len(scenario.demand) - 1) + 1):
         highest[:-ahead] = np.maximum(highest[:-ahead], scenario.demand[ahead:])
     levels = np.floor(np.log(np.maximum(highest, 1e-6)) / LEVEL_STEP).astype(np.int64)
-    price = {
-        level: _least_price(fleet, math.exp(level * LEVEL_STEP), whole=whole) for level in np.unique(levels).tolist()
-    }
+    price = {level: _least_price(fleet, math.exp(level * LEVEL_STEP)) for level in np.unique(levels).tolist()}
     per_hour: FloatArray = np.array([price[level] for level in levels.tolist()])
     return account(scenario, per_hour, scenario.demand)
 
 
-def _least_price(fleet: MixedService, rate_per_s: float, *, whole: bool) -> float:
-    """Lower bound on the dollars per hour of a mix, or those of the one that is found; without limits of the stock
-    where that does not hold the rate."""
+def _least_price(fleet: MixedService, rate_per_s: float) -> float:
+    """Lower bound on the dollars per hour of a mix; without limits of the stock where that does not hold the rate."""
     answer = fleet.mix(rate_per_s)
     if isinstance(answer, Reason):
         answer = fleet.mix(rate_per_s, {})
     if isinstance(answer, Reason):
         raise ConfigError(Mistake(f"{rate_per_s:.1f} requests/s", answer.words))
-    return answer.cost_per_hour if whole else answer.certificate.bound
+    return answer.certificate.bound
 
 
 def _rows(units: Units, numbers: IntArray) -> IntArray:
@@ -207,7 +203,7 @@ class _Operated:
             scenario,
             replace(fleet, fleet=replace(fleet.fleet, services=(replace(service, demand=demand),))),
         )
-        self._brain = inline_brain(decisions, clock=stopped)
+        self._brain = InlineBrain(decisions, clock=stopped)
         self._instances = [ReplicaFleet(count, lambda: lead_s) for count in fleet.counts(first)]
         self._policy = policy
         self._status: dict[str, Any] = {}

@@ -145,7 +145,7 @@ def test_a_rank_that_is_slower_than_its_uneven_replica_in_each_step_is_slow() ->
     assert slow_by(added_s) == [int(replica[3])]
 
 
-def waiting_for_rank_1(seq: int, for_s: float) -> waits.Absent | waits.Stuck | waits.Order | None:
+def waiting_for_rank_1(seq: int, for_s: float) -> waits.Absent | waits.Stuck | waits.Differs | None:
     """What is found when rank 0 of two waits in its group's operation and rank 1, whose heart beats, does not come."""
     layout = layout_of(PAIR)
     pulse = Pulse(layout)
@@ -166,17 +166,17 @@ def test_a_rank_that_is_late_to_a_groups_first_operations_hangs_no_job_yet() -> 
 
 
 @pytest.mark.parametrize(
-    ("mine", "theirs", "is_size"),
+    ("mine", "theirs", "what"),
     [
-        ((Op.ALL_REDUCE, 161), (Op.BROADCAST, 161), False),
-        ((Op.ALL_REDUCE, 161), (Op.ALL_REDUCE, 77), True),
+        ((Op.ALL_REDUCE, 161), (Op.BROADCAST, 161), "operation"),
+        ((Op.ALL_REDUCE, 161), (Op.ALL_REDUCE, 77), "size"),
         ((Op.ALL_REDUCE, 161), (Op.ALL_REDUCE, 161), None),
         ((Op.ALL_TO_ALL, 161), (Op.ALL_TO_ALL, 77), None),  # what each rank sends may differ
         ((Op.SEND, 161), (Op.RECEIVE, 161), None),  # two ends of one operation
     ],
 )
 def test_calls_that_differ_under_one_number_are_no_hang_of_their_group(
-    mine: tuple[Op, int], theirs: tuple[Op, int], *, is_size: bool | None
+    mine: tuple[Op, int], theirs: tuple[Op, int], *, what: str | None
 ) -> None:
     layout = layout_of(PAIR)
     pulse = Pulse(layout)
@@ -189,4 +189,4 @@ def test_calls_that_differ_under_one_number_are_no_hang_of_their_group(
     pulse.beat(rows, rank, none, rank, np.full(4, 1001), 480.0)
     found = waits.stands_still(pulse, layout, 480.5)
 
-    assert (found.is_size if isinstance(found, waits.Differs) else None) is is_size
+    assert (found.what if isinstance(found, waits.Differs) else None) == what

@@ -10,15 +10,14 @@ from cluster.actions import Bind, Evict, Move, Scale, SetReplicas
 from cluster.arrays import column
 from cluster.autoscaling import Arm, BanditState, ConcurrencyLimit, Context, Learned, ScaleTarget
 from cluster.demand import Demand, ExpectedDemand, LengthGrid, Slo, ThroughputProfile
-from cluster.frame import FORM, OLDEST, FrameError
+from cluster.frame import FORM, FrameError
 from cluster.nodes import NodeTaint
 from cluster.plans import Certificate, Finding, Phase, Plan, Reason, Refused, Routing, ServicePlan, Step, Unplaced
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang, InstanceType, ModelService, Toleration
 from controller.brain.frames import plan_frame, plan_from_frame, snapshot_frame, snapshot_from_frame
-from controller.deciders.load_fits import ShardFits
 from controller.deciders.remediation import HealthOutcome
-from health.remediation.incidents import Page
+from health.remediation.incidents import JobDo, JobIntent
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import demand, of_types, profile, service
 from tests.builders.power import Device, row_of
@@ -175,8 +174,7 @@ def full_plan() -> Plan:
         findings=(Finding("Node/n", WHY),),
         expected=(ExpectedDemand("d/s", Demand(2.5, grid, np.array([[0.25], [0.75]])), 0.5),),
         limits=(ConcurrencyLimit("d/p", 5.0, 12, "Raised", "more", BANDIT),),
-        health=HealthOutcome(pages=(Page("i", 1, "why"),)),
-        fits=(ShardFits((), ("d/p",), ()),),
+        health=HealthOutcome(jobs=(JobIntent(JobDo.TOLERATE, "d/j", "run", "i", 1, "why"),)),
         cut_short=(WHY,),
     )
 
@@ -224,7 +222,6 @@ def test_no_field_of_a_plan_is_left_behind() -> None:
             "cut_short",
             "expected",
             "health",
-            "fits",
             "limits",
         },
         Phase: {"name", "steps", "whole"},
@@ -265,9 +262,9 @@ def of_form(number: int) -> bytes:
     return frame[:4] + number.to_bytes(4, "little") + frame[8:]
 
 
-def test_older_frames_are_read_and_newer_ones_refused() -> None:
-    assert plan_from_frame(of_form(OLDEST)).unplaced == (Unplaced("Pod/d/x", WHY),)
-    for unknown in (OLDEST - 1, FORM + 1):
+def test_frames_of_another_form_are_refused() -> None:
+    assert plan_from_frame(of_form(FORM)).unplaced == (Unplaced("Pod/d/x", WHY),)
+    for unknown in (FORM - 1, FORM + 1):
         with pytest.raises(FrameError, match="another version"):
             plan_from_frame(of_form(unknown))
 

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from cluster.plans import Plan
 from controller.cycle import Cycle
 from controller.ports import Outcome
-from controller.process.main import recorder_of
+from controller.process.main import Recorder
 from controller.recording.bundle import read_bundle, settings_from
 from tests.builders.fleet import node, world
 
@@ -17,7 +17,7 @@ QUIET = Cycle(world([node("a", gpus=1)]), Plan(), Outcome())
 
 
 def recorder(**record: Any) -> Any:
-    return recorder_of(settings_from({"identity": "one", "record": record})[0])
+    return Recorder(settings_from({"identity": "one", "record": record})[0])
 
 
 def test_a_cycle_that_cannot_be_recorded_is_logged_and_the_loop_goes_on() -> None:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from health.remediation.facts import Origin
-from health.remediation.incidents import IncidentPhase, JobDo, JobIntent, NodeDo, Remedy
+from health.remediation.incidents import IncidentPhase, JobDo, NodeDo, Remedy
 from tests.builders.remedies import START_S, PretendFleet, evidence, fleet, slow
 
 AT_S = START_S + 100.0
@@ -20,7 +20,7 @@ def test_the_clusters_breaker_takes_no_more_nodes_and_still_restarts_the_job() -
     later_s = on(world).started_s + 60
     decision = world.cycle([evidence(on(world), "n20", at_s=later_s, source=Origin.NODE)], at_s=later_s)
     assert world.tainted() == {"n3"}
-    assert [each.do for each in decision.intents if isinstance(each, JobIntent)] == [JobDo.EVICT_NOW]
+    assert [each.do for each in decision.jobs] == [JobDo.EVICT_NOW]
     assert {each.remedy for each in decision.incidents} == {Remedy.QUARANTINE, Remedy.AVOID}
 
 
@@ -60,7 +60,7 @@ def test_a_job_that_accuses_node_after_node_is_restarted_in_place() -> None:
     for name in ("n1", "n50", "n100"):
         decision = world.cycle([evidence(on(world), name, at_s=at_s)], at_s=at_s)
         at_s = on(world).started_s + 10
-    assert [each.do for each in decision.intents if isinstance(each, JobIntent)] == [JobDo.RESTART_IN_PLACE]
+    assert [each.do for each in decision.jobs] == [JobDo.RESTART_IN_PLACE]
     assert world.tainted() == {"n1", "n50"}
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from health.remediation.decision import HealthDecision
 from health.remediation.facts import FaultEvidence, NodeKey, Origin, OurTaint
-from health.remediation.incidents import Incident, IncidentPhase, Intent, JobDo, JobIntent, NodeDo, Page, Remedy
+from health.remediation.incidents import Incident, IncidentPhase, JobDo, NodeDo, Remedy
 from health.verdicts.verdict import Cause, Part, Syndrome
 from tests.builders.remedies import START_S, PretendFleet, evidence, fleet, node, slow
 
@@ -12,7 +12,7 @@ AT_S = START_S + 100.0
 
 
 def jobs_do(decision: HealthDecision) -> list[JobDo]:
-    return [each.do for each in decision.intents if isinstance(each, JobIntent)]
+    return [each.do for each in decision.jobs]
 
 
 def only(incidents: tuple[Incident, ...]) -> Incident:
@@ -31,7 +31,6 @@ def hang(of: PretendFleet, *nodes: str, at_s: float = AT_S, **facts: object):
 def test_a_hanging_rank_is_tainted_first_and_its_gang_restarted_elsewhere() -> None:
     world = fleet()
     decision = world.cycle([hang(world, "n3")], at_s=AT_S)
-    assert [type(each).__name__ for each in decision.intents] == ["NodeIntent", "JobIntent"]
     assert world.node_dos(decision) == [(NodeDo.TAINT, "n3")]
     assert jobs_do(decision) == [JobDo.EVICT_NOW]
     assert "n3" not in {pod.node for pod in the_job(world).pods}
@@ -44,14 +43,14 @@ def test_a_restart_waits_until_every_decision_behind_it_is_on_record_and_a_taint
     acts = [each.act for each in decision.incidents if each.act is not None]
     assert len(acts) == 2
     for recorded in ([], acts[:1], acts[1:]):
-        assert [type(each).__name__ for each in decision.due(recorded)] == ["NodeIntent"]
-    assert decision.due(acts) == decision.intents
+        assert decision.due(recorded) == ()
+    assert decision.due(acts) == decision.jobs
 
 
 def test_a_decision_that_left_only_its_taint_still_restarts_the_job_elsewhere() -> None:
     world = fleet()
     world.now_s = AT_S
-    taint, _ = world.decision([hang(world, "n3")]).intents
+    (taint,) = world.decision([hang(world, "n3")]).nodes
     world.carry_out(taint)  # and then the controller dies, with nothing on record
 
     decision = world.cycle([hang(world, "n3")], at_s=AT_S + 1)
@@ -119,7 +118,7 @@ def test_slowness_beyond_our_own_limit_is_not_excused_by_it() -> None:
     world = fleet()
     world.nodes["n3"] = replace(world.nodes["n3"], own_speed_share=0.9, limited_since_s=START_S)
     heard = slow(the_job(world), "n3", at_s=START_S + 4000, since_s=START_S, share=0.5)
-    assert world.cycle([heard], at_s=START_S + 4000).intents
+    assert world.cycle([heard], at_s=START_S + 4000).nodes
 
 
 def test_a_cause_that_is_no_fault_opens_no_incident() -> None:
@@ -145,7 +144,7 @@ def test_an_abstention_waits_for_its_probe_then_restarts_once_and_then_asks_a_pe
     world.cycle(at_s=again_s - 30)
     world.cycle([hang(world, "n3", "n9", at_s=again_s, **vague)], at_s=again_s)
     asked = world.cycle([hang(world, "n3", "n9", at_s=again_s + 40, **vague)], at_s=again_s + 40)
-    assert next(each for each in asked.intents if isinstance(each, Page)).probe == "stacks of these ranks"
+    assert (only(asked.incidents).phase, only(asked.incidents).probe) == (IncidentPhase.PAGED, "stacks of these ranks")
     assert jobs_do(asked) == []
 
 
@@ -166,7 +165,6 @@ def test_two_suspects_under_one_switch_are_one_incident_of_the_switch() -> None:
     opened = [each for each in decision.incidents if each.is_open]
     assert [each.domain for each in opened] == ["switch/0"]
     assert {key.name for key in opened[0].nodes} == {"n1", "n2"}
-    assert any(isinstance(each, Page) for each in decision.intents)
     world.cycle(at_s=AT_S + 61)
     assert world.tainted() == set()
 
@@ -208,7 +206,6 @@ def test_a_disruption_budget_that_never_allows_is_reported() -> None:
     again_s = the_job(world).started_s + 60
     decision = world.cycle([hang(world, "n3", at_s=again_s, source=Origin.NODE, part=Part.NODE)], at_s=again_s)
     assert "DrainBlocked" in only(decision.incidents).waits_for
-    assert any("DrainBlocked" in each.reason for each in decision.intents if isinstance(each, Page))
 
 
 def test_without_a_spare_a_job_is_not_brought_below_its_least_size() -> None:
@@ -220,7 +217,7 @@ def test_without_a_spare_a_job_is_not_brought_below_its_least_size() -> None:
 def test_an_elastic_job_goes_on_with_fewer_pods_when_no_spare_is_left() -> None:
     world = fleet(nodes=400, spares=0, min_available=390, elastic_pods=(396, 399))
     decision = world.cycle([hang(world, "n3", part=Part.NODE)], at_s=AT_S)
-    (restart,) = [each for each in decision.intents if isinstance(each, JobIntent)]
+    (restart,) = decision.jobs
     assert (restart.do, restart.pods) == (JobDo.EVICT_NOW, 399)
 
 
@@ -306,7 +303,7 @@ def test_a_hang_that_is_over_is_forgotten_even_when_nobody_says_so() -> None:
 def test_a_job_that_suffers_twice_at_once_is_restarted_once_without_both_nodes() -> None:
     world = fleet(nodes=400, spares=4)
     decision = world.cycle([hang(world, "n3"), hang(world, "n30")], at_s=AT_S)
-    (restart,) = [each for each in decision.intents if isinstance(each, JobIntent)]
+    (restart,) = decision.jobs
     assert {key.name for key in restart.avoid} == {"n3", "n30"}
 
 
@@ -318,8 +315,7 @@ def test_hardware_evidence_without_a_job_taints_the_node_alone() -> None:
     decision: HealthDecision = world.cycle([heard], at_s=AT_S)
     assert world.tainted() == {"n41"}
     assert jobs_do(decision) == []
-    intents: tuple[Intent, ...] = decision.intents
-    assert len(intents) == 1
+    assert len(decision.nodes) == 1
 
 
 def of_the_node(on: str, at_s: float, *, after_job: bool = True, **facts: object):

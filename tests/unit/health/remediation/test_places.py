@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from health.remediation.decision import HealthDecision
 from health.remediation.facts import Origin, RemedyPolicy
-from health.remediation.incidents import JobDo, JobIntent, NodeDo
+from health.remediation.incidents import JobDo, NodeDo
 from health.verdicts.verdict import Part, Syndrome
 from tests.builders.remedies import START_S, PretendFleet, evidence, fleet, job, node
 
@@ -13,7 +13,7 @@ GENEROUS = RemedyPolicy(cluster_share=1.0, out_share=1.0, domain_share=1.0, inno
 
 
 def moved(decision: HealthDecision) -> list[str]:
-    return [each.job for each in decision.intents if isinstance(each, JobIntent) and each.do is JobDo.EVICT_NOW]
+    return [each.job for each in decision.jobs if each.do is JobDo.EVICT_NOW]
 
 
 def two_jobs(spares: int) -> PretendFleet:

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from health.remediation.breakers import Harm, places
-from health.remediation.decision import intents
+from health.remediation.breakers import places
+from health.remediation.decision import job_intents, node_intents
 from health.remediation.facts import NodeKey, Origin, OurTaint, is_relevant
 from health.remediation.folding import folded, with_taint
-from health.remediation.incidents import Incident, IncidentPhase, JobIntent, NodeIntent, Remedy
+from health.remediation.incidents import Incident, IncidentPhase, Remedy
 from health.remediation.lifecycle import Around
 from health.verdicts.verdict import Syndrome
 from tests.builders.remedies import START_S, PretendFleet, evidence, fleet, node, slow
@@ -84,23 +84,23 @@ def test_an_incident_goes_on_from_a_taint_whose_record_was_lost() -> None:
 def test_nothing_is_done_to_a_node_under_another_uid() -> None:
     world = fleet()
     incident = acting(world)
-    tainted = [each for each in intents([incident], around(world, incident)) if isinstance(each, NodeIntent)]
+    tainted = list(node_intents([incident], around(world, incident).situation))
     assert [each.node.name for each in tainted] == ["n3"]
 
     world.nodes["n3"] = node("n3", uid="uid-of-its-successor")
 
-    assert not [each for each in intents([incident], around(world, incident)) if isinstance(each, NodeIntent)]
+    assert not list(node_intents([incident], around(world, incident).situation))
 
 
 def test_a_gang_whose_budget_closes_after_the_decision_is_not_restarted() -> None:
     world = fleet()
     incident = acting(world)
-    assert [each for each in intents([incident], around(world, incident)) if isinstance(each, JobIntent)]
+    assert list(job_intents([incident], around(world, incident)))
 
     world.jobs["train/a"] = replace(world.jobs["train/a"], disruptions_allowed=0)
 
-    assert not [each for each in intents([incident], around(world, incident)) if isinstance(each, JobIntent)]
+    assert not list(job_intents([incident], around(world, incident)))
 
 
 def around(world: PretendFleet, incident: Incident) -> Around:
-    return Around(world.situation(), world.policy, Harm((incident,)), places((incident,), world.situation(), spares=8))
+    return Around(world.situation(), world.policy, (incident,), places((incident,), world.situation(), spares=8))

@@ -5,31 +5,21 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
 
 from cluster.actions import Bind
-from cluster.arrays import FloatArray
 from cluster.plans import Phase, Plan, Reason, Step
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from controller.deciders.decisions import Decisions
-from controller.deciders.memory import Warmth
 from controller.deciders.pipeline import decide
 from controller.guard import Limits, guard
-from controller.queries.explain import explain
-from placement.engine.explanation import EXPECTED_PEAK
 from placement.engine.packer import Packer
 from placement.packing.planner import pack
-from placement.partition import shares_of
 from placement.policies.published import BestFit
 from power.safety.bursts import credit_after, overdrawn
-from simulator.power.machine import DGX_A100
-from simulator.power.requests import RowLoad, made_up_rates
 from tests.builders.fleet import Pod, node, pod, world
 from tests.builders.power import Device, Domain, power_table
-from tests.rigs.row_fleet import RowService, expected_course, fleet_of, place, regions, shifted
 
-DAY, NIGHT = np.array([0.9, 0.1]), np.array([0.1, 0.9])
 RISE_W = 140.0
 """Of a device that starts to work: its floor of 200 W less the 60 W that it draws at rest (tests/builders/power.py)."""
 
@@ -41,7 +31,6 @@ def powered(
     gpus: int = 2,
     per_row: int = 1,
     draws_w: Mapping[str, float] | None = None,
-    courses: Mapping[str, FloatArray] | None = None,
     gangs: Sequence[Gang] = (),
 ) -> Snapshot:
     """Rows of nodes `row/0`, `row/1` …, each row with its headroom in watts; draws of busy devices."""
@@ -55,7 +44,6 @@ def powered(
         power,
         readings=replace(power.readings, draw_w=drawn_w),
         headroom_w=headroom_w,
-        courses=courses or {},
     )
     return replace(world([node(name, gpus) for name in nodes], pods, gangs), power=power)
 
@@ -161,107 +149,11 @@ def test_the_guard_counts_the_headroom_again() -> None:
 @pytest.mark.parametrize("planner", ["packing", "columns"])
 def test_both_planners_stay_within_the_headroom(planner: str) -> None:
     seen = powered({"a": 3.5 * RISE_W, "b": 1.5 * RISE_W}, [pod(f"p{n}", 1) for n in range(8)], gpus=4, per_row=2)
-    plan = decide(seen, Decisions(planner=planner), deadline_s=60.0, clock=lambda: 0.0, warmth=Warmth())  # type: ignore[arg-type]
+    plan = decide(seen, Decisions(planner=planner), deadline_s=60.0, clock=lambda: 0.0)  # type: ignore[arg-type]
     rows = [name.split("/")[0] for name in where(plan).values()]
 
     assert (rows.count("a"), rows.count("b")) == (3, 1)
     assert {left.reason.code for left in plan.unplaced} == {"NoPowerHeadroom"}
-
-
-def test_nodes_under_one_limit_are_planned_together() -> None:
-    pools = [node(f"{pool}/{n}", 1, labels={"pool": pool}) for pool in "ab" for n in range(1)]
-    seen = replace(
-        world(pools, [pod("p", 1, selector={"pool": "a"}), pod("q", 1, selector={"pool": "b"})]),
-        power=replace(
-            power_table(
-                [Domain("row", 900.0), Domain("a/0", feeds={"row": 1.0}), Domain("b/0", feeds={"row": 1.0})],
-                [Device("d0", "a/0"), Device("d1", "b/0")],
-            ),
-            headroom_w={"row": RISE_W},
-        ),
-    )
-
-    assert len(shares_of(replace(seen, power=None), 8)) == 2
-    assert len(shares_of(seen, 8)) == 1
-
-
-@pytest.mark.parametrize(("service", "row"), [("day", "b/0"), ("night", "a/0")])
-def test_a_service_goes_where_others_rest_while_it_works(service: str, row: str) -> None:
-    courses = {"day": DAY, "night": NIGHT}
-    running = [
-        pod("d", 1, on="a/0", devices=(0,), owner="day"),
-        pod("n", 1, on="b/0", devices=(0,), owner="night"),
-    ]
-    seen = powered({"a": 2000.0, "b": 2000.0}, [*running, pod("p", 1, owner=service)], courses=courses)
-
-    assert where(packed(seen)) == {"p": row}
-
-
-def test_what_was_placed_counts_for_the_next() -> None:
-    pods = [pod(f"p{n}", 1, owner="day") for n in range(2)]
-    seen = powered({"a": 2000.0, "b": 2000.0}, pods, courses={"day": DAY})
-
-    assert sorted(where(packed(seen)).values()) == ["a/0", "b/0"]
-
-
-def test_a_service_without_a_power_profile_goes_where_the_policy_chooses() -> None:
-    pods = [pod(f"p{n}", 1, owner="new") for n in range(2)]
-    seen = powered({"a": 2000.0, "b": 2000.0}, pods, courses={"day": DAY})
-
-    assert where(packed(seen)) == where(packed(replace(seen, power=None)))
-
-
-def test_the_explanation_puts_the_row_that_the_hours_prefer_first() -> None:
-    running = [pod("d", 1, on="a/0", devices=(0,), owner="day")]
-    asking = pod("default/p", 1, owner="day")
-    seen = powered({"a": 2000.0, "b": 2000.0}, [*running, asking], courses={"day": DAY})
-    why = explain(seen, packed(seen), "Pod/default/p", lambda shown: Packer(shown, BestFit()))
-    best, other = why.seats.candidates  # type: ignore[union-attr]
-
-    assert why.nodes[best.node] == "b/0"  # type: ignore[union-attr]
-    assert best.terms[EXPECTED_PEAK] < other.terms[EXPECTED_PEAK]
-    # 2 devices at 60 W, and one that adds 0.9 of 340 W in its best hour, of 5000 W
-    assert best.terms[EXPECTED_PEAK] == pytest.approx((120 + 0.9 * 340) / 5000)
-
-
-@given(st.integers(0, 10_000))
-def test_the_row_taken_is_one_whose_peak_rises_least_weighed_by_how_tight_it_is(seed: int) -> None:
-    chance = np.random.default_rng(seed)
-    courses = {f"s{n}": chance.uniform(0, 1, 6) for n in range(4)}
-    pods = [pod(f"p{n}", 1, owner=f"s{chance.integers(4)}") for n in range(12)]
-    seen = powered({f"r{n}": 4000.0 for n in range(4)}, pods, gpus=4, courses=courses)
-    plan = packed(seen)
-    rows_w, free = np.full((4, 6), 4 * 60.0), np.full(4, 4)
-    for name, node_name in where(plan).items():
-        course_w = 340 * courses[pods[int(name[1:])].owner]
-        before, after = rows_w.max(axis=1) / 5000, (rows_w + course_w).max(axis=1) / 5000
-        price, own = np.where(free > 0, after**16 - before**16, np.inf), course_w.max() / 5000 * 16 * before**15
-        taken = int(node_name[1])
-        assert price[taken] <= price.min() + 0.05 * own[price.argmin()] + 1e-12
-        rows_w[taken] += course_w
-        free[taken] -= 1
-
-
-def test_services_with_different_hours_share_rows_and_blind_packing_separates_them() -> None:
-    curve, load = made_up_rates(), RowLoad()
-    services = [RowService(f"s{n}", shifted(curve, 12.0 * n), 8) for n in range(2)]
-    courses = {service.name: expected_course(DGX_A100, service.curve, load, 7) for service in services}
-    blind = place(services, 2, 8, BestFit(), fleet=fleet_of(DGX_A100, 2, 8, 50_000.0, {}))
-    aware = place(services, 2, 8, BestFit(), fleet=fleet_of(DGX_A100, 2, 8, 50_000.0, courses))
-    even = place(services, 2, 8, BestFit(), fleet=fleet_of(DGX_A100, 2, 8, 50_000.0, {}), spread=True)
-
-    assert sorted(blind.tolist()) == [[0, 8], [8, 0]]
-    assert abs(aware - 4).max() <= 1
-    assert even.tolist() == [[4, 4], [4, 4]]
-
-
-def test_a_fleet_of_regions_fills_its_servers_and_is_the_same_for_a_seed() -> None:
-    curve = made_up_rates()
-    made = regions([curve], 24, 160, seed=3)
-
-    assert sum(service.instances for service in made) == 160
-    assert [s.name for s in made] == [s.name for s in regions([curve], 24, 160, seed=3)]
-    assert [s.name for s in made] != [s.name for s in regions([curve], 24, 160, seed=4)]
 
 
 def test_a_liar_is_found_by_its_account_and_an_honest_burst_is_not() -> None:

@@ -78,7 +78,7 @@ def test_the_low_class_gives_first_and_what_that_costs_is_said() -> None:
     assert held_back(allocator, state).tolist() == [False, True]
     assert tightest(allocator, state).tolist() == [0, 0]  # the row, the only limit
     # about 220 of 400 W while computing prompts
-    assert 0.4 < speed_at(allocator, 1, 2, float(state.ledger.cap_w[1]), float(state.need_w[1])) < 0.7
+    assert 0.4 < speed_at("A100", 2, float(state.ledger.cap_w[1]) / 400.0) < 0.7
 
 
 def test_other_loads_of_a_domain_count_beside_the_floors() -> None:

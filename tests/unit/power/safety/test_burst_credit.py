@@ -1,5 +1,7 @@
 """Burst credit: joules above a lease that no breaker notices, earned no faster than the breaker cools."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -20,6 +22,16 @@ def test_all_bursts_of_a_domain_together_are_half_of_what_its_breaker_tolerates(
 
     assert burst_j.sum() == pytest.approx(0.5 * burst_share_s(CURVE, 1.0 + 1200.0 / BUDGET_W) * BUDGET_W)
     assert burst_of(tree, 0.0).tolist() == [0.0] * 4
+
+
+def test_a_class_with_hard_limits_never_bursts_and_leaves_the_breakers_tolerance_to_others() -> None:
+    table = row_of([Device(f"g{n}", f"n{n}", "high" if n < 2 else "low") for n in range(4)], BUDGET_W)
+    hard = replace(table, classes=(table.classes[0], replace(table.classes[1], bursts=False)))
+
+    burst_j = burst_of(tree_of(hard), 1.0)
+
+    assert (burst_j[:2] > burst_of(tree_of(table), 1.0)[:2]).all()
+    assert burst_j[2:].tolist() == [0.0, 0.0]
 
 
 def test_the_tightest_breaker_above_a_device_bounds_its_bursts() -> None:

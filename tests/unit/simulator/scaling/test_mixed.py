@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
+from autoscaler.forecast.grid import LEVELS, lead_steps
+from cluster.demand import Forecast
 from cluster.errors import ConfigError
 from cluster.workloads import GpuType
 from simulator.scaling.replay import LoadScenario
 from simulator.scaling.rival_rules import Fixed
-from simulator.scaling.study import foreseen
 from tests.builders.mix import profile, service
 from tests.rigs.scaling.mixed_fleet import PRECISION, MixCapacity, MixedService, MixRun, account_of, fleet_of
 from tests.rigs.scaling.mixed_policies import (
@@ -93,17 +94,16 @@ def test_foresight_costs_the_cheapest_mix_for_the_highest_rate_within_the_lead_t
     assert found.missed_fraction == 0
 
 
-def test_a_whole_mix_costs_what_it_holds_and_no_less_than_its_bound() -> None:
-    seen = minutes(2.9, 5.9)
-    whole = foresight(seen, fleet(), 60.0, whole=True)
-    assert whole.dollars == pytest.approx((24 + 24) / 60)
-    assert foresight(seen, fleet(), 60.0).dollars <= whole.dollars
-
-
 def test_a_foreseen_load_is_ordered_before_it_comes() -> None:
     """3 requests/s for five minutes, then 9: with a lead of 2 minutes the capacity for 9 is ready at its first one."""
     seen = minutes(*[3.0] * 5, *[9.0] * 5)
-    run = operator_run(seen, fleet(), foreseen(seen), 120.0)
+    ahead = lead_steps(60.0)
+
+    def foreseen(step: int) -> Forecast:
+        load = seen.demand[np.minimum(step + ahead, 9)]
+        return Forecast(60.0 * step, 60.0 * ahead, LEVELS, np.repeat(load[:, None], len(LEVELS), 1))
+
+    run = operator_run(seen, fleet(), foreseen, 120.0)
     found = [MixCapacity(fleet()).served(tuple(row), 9.0) for row in run.ready.tolist()]
     assert found[5:] == [9.0] * 5
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from controller.loops.health.job_stream import frames_in
 from controller.loops.health.members import JobMember, Members
-from controller.loops.health.probing import DEADLINE_S, REST_S, AgentState, Probing
+from controller.loops.health.probing import DEADLINE_S, REST_S, Host, Probing
 from controller.loops.health.stream import HealthStream
 from health.probing import Question
 from health.records.frames import HealthReport, ProbeAddress, ProbeOrder, ProbeResult, order_in, packed
@@ -256,7 +256,9 @@ def hang(**fields: object) -> FaultEvidence:
     return replace(made, probe="pair probes between neighbours of the ring", **fields)  # type: ignore[arg-type]
 
 
-AGENTS = {node: AgentState("life", 5, 100.0, ProbeAddress(node, 1)) for node in ("a", "b", "c1", "c2")}
+AGENTS = {
+    node: Host(100.0, life="life", sequence=5, probes_at=ProbeAddress(node, 1)) for node in ("a", "b", "c1", "c2")
+}
 KEYS = {node: f"key-{node}" for node in AGENTS}
 
 

@@ -1,7 +1,6 @@
 """Status of a PowerDomain: its content, when it is written, and the Events that result."""
 
 from dataclasses import replace
-from math import exp
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ from cluster.errors import Mistake
 from controller.api.power_domain import PowerDomainStatus
 from controller.loops.power.domain_facts import DomainFacts, HeldBackDevice, Suspect
 from controller.loops.power.domain_status import StatusInputs, events_of_change, status_after
-from power.control.state import Fleet, LearnedSpikes
 
 FINE = DomainFacts(
     draw_w=2400.0,
@@ -152,27 +150,3 @@ def test_what_is_told_can_be_read_back() -> None:
     status = after({}, inputs())
 
     assert PowerDomainStatus.model_validate(status).plain() == status
-
-
-def learned(spike_w: float, hours: str = "00" * 24) -> StatusInputs:
-    found = LearnedSpikes(Fleet("0123456789abcdef", 4), spike_w, spike_w / 3)
-    return replace(inputs(), learned=found, hours={"ns/shop": hours})
-
-
-def test_what_was_learnt_is_written_once_an_hour_at_most_and_only_where_it_changed() -> None:
-    first = after({}, learned(300.0))
-    assert first["learned"]["spikeWatts"] == 300.0
-    assert first["learned"]["services"] == [{"service": "ns/shop", "hours": "00" * 24}]
-
-    assert after(first, learned(400.0), AT_S + 3599.0) == first
-    assert after(first, learned(400.0), AT_S + 3600.0)["learned"]["spikeWatts"] == 400.0
-    assert after(first, learned(300.0, "80" * 24), AT_S + 3600.0)["learned"]["services"][0]["hours"] == "80" * 24
-    day_later_w = 300.0 * exp(-1 / 7)  # a week's time constant: what only fades is no news
-    assert after(first, learned(day_later_w), AT_S + 86_400.0) == first
-
-
-def test_what_was_learnt_stays_while_a_new_controller_learns() -> None:
-    first = after({}, learned(300.0))
-
-    assert after(first, inputs(stale=1))["learned"] == first["learned"]
-    assert after(first, StatusInputs(generation=3, unusable="x feeds itself"))["learned"] == first["learned"]

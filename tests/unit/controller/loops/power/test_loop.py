@@ -1,13 +1,12 @@
 """Fast loop in the operator: it serves only while this process leads, and a new epoch is a new term."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from controller.loops.power.loop import LOOK_S, PowerLoop, PowerView
-from power.control.state import LearnedSpikes
 from power.leases.messages import Keys
 from power.rules import PowerRules
 from tests.clock import HandClock, run_in_no_time
@@ -29,9 +28,6 @@ class Process:
 
     def see(self) -> PowerView | None:
         return self.view
-
-    def learned(self, memory_s: float) -> Mapping[str, LearnedSpikes]:
-        return {}
 
     def may_write(self) -> bool:
         return self.leads

@@ -7,8 +7,7 @@ import pytest
 
 from cluster.errors import ConfigError, Mistake
 from cluster.power import PowerTable
-from controller.loops.power.term import LISTEN_MOST_S, LISTEN_S, RECALL_S, PowerTerm, TableOf
-from power.control.state import Fleet as LearnedFleet, LearnedSpikes, learned_spikes
+from controller.loops.power.term import LISTEN_MOST_S, LISTEN_S, PowerTerm, TableOf
 from power.leases.messages import DeviceInventory, DeviceReport, Inventory, Lease, Report
 from power.rules import PowerRules
 from tests.builders.power import Device, row_of
@@ -188,38 +187,6 @@ def test_every_report_is_answered_once() -> None:
 
     assert set(row.turn("n1")) == {"n1"}
     assert row.turn() == {}
-
-
-def learned_by(fleet: Fleet) -> LearnedSpikes:
-    assert fleet.term.allocator is not None
-    assert fleet.term.state is not None
-    return learned_spikes(fleet.term.allocator, fleet.term.state)["row"]
-
-
-def test_a_new_controller_plans_for_the_spikes_that_the_one_before_measured() -> None:
-    first = fleet("n1", "n2")
-    first.settles("n1", "n2")
-    assumed_w, kind = learned_by(first).spike_w, learned_by(first).fleet
-
-    def restarted(then: LearnedFleet) -> float:
-        made = fleet("n1", "n2")
-        made.term.learned = {"row": LearnedSpikes(then, 333.0, 222.0)}
-        made.settles("n1", "n2", turns=4)
-        return learned_by(made).spike_w
-
-    assert restarted(kind) == pytest.approx(333.0, rel=1e-3)
-    assert restarted(LearnedFleet("other products", 2)) == pytest.approx(assumed_w, rel=1e-3)
-    assert restarted(LearnedFleet(kind.products, 3)) == pytest.approx(assumed_w, rel=1e-3)
-
-
-def test_what_was_learnt_of_a_fleet_that_does_not_come_is_dropped() -> None:
-    row = fleet("n1", "n2")
-    row.term.learned = {"row": LearnedSpikes(LearnedFleet("other", 2), 333.0, 222.0)}
-    row.settles("n1", "n2", turns=4)
-
-    row.turn("n1", "n2", for_s=RECALL_S)
-
-    assert row.term.learned == {}
 
 
 def test_an_agent_that_names_devices_of_others_comes_after_them() -> None:

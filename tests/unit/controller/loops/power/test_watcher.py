@@ -11,7 +11,6 @@ from controller.loops.power.loop import PowerView
 from controller.report.events import EventSeries, ReportedDecision, event_name, event_write, series_write
 from tests.builders.fleet import node, pod, world
 from tests.builders.watch_events import Object, listed
-from tests.clock import HandClock
 
 GPU = "nvidia.com/gpu"
 
@@ -20,7 +19,7 @@ class Watched:
     def __init__(self) -> None:
         self.domains: Cache[OwnObject] = Cache(POWER_DOMAINS, lambda: None)
         self.nodes: Cache[Node] = Cache(NODES, lambda: None)
-        self.watcher = PowerWatcher(self.domains, self.nodes, frozenset({GPU}), HandClock())
+        self.watcher = PowerWatcher(self.domains, self.nodes, frozenset({GPU}))
 
     def store(self, domains: list[Object], nodes: list[Object]) -> "Watched":
         self.domains.take_page(listed(domains), 0.0, is_first=True)

@@ -11,18 +11,16 @@ import pytest
 from cluster.errors import BuildError
 from simulator.controlplane import binaries
 from simulator.controlplane.binaries import (
-    CONTROL_PLANE,
-    KUBERNETES,
-    TOOLS,
+    PACKAGES,
     build,
     cache_folder,
+    kubernetes_version,
     linker_flags,
     programs_in,
     progress_on,
-    version_of,
 )
 
-ETCD, KUBECTL = TOOLS["etcd"], TOOLS["kubectl"]
+ETCD, KUBECTL = "etcd", "kubectl"
 
 # A Go that "builds" by writing its last argument, the package, into the output; and counts how often it was asked to.
 GO = """#!/bin/sh
@@ -62,7 +60,7 @@ def test_a_program_is_built_once(cache: Path, tmp_path: Path, monkeypatch: pytes
     built = [build([ETCD]), build([ETCD])]
 
     assert calls(cache) == 1
-    assert built[0] == built[1] == {"etcd": cache_folder(KUBERNETES) / "etcd"}
+    assert built[0] == built[1] == {"etcd": cache_folder() / "etcd"}
     assert built[0]["etcd"].read_text(encoding="utf-8") == "go.etcd.io/etcd/server/v3\n"
 
 
@@ -82,7 +80,7 @@ def test_a_build_that_broke_off_goes_on_with_what_is_missing(
     use_go(tmp_path / "go", monkeypatch, deed='echo whole > "$2"; case "$3" in *kubectl) exit 1;; esac')
     with pytest.raises(BuildError):
         build([ETCD, KUBECTL])
-    assert not (cache_folder(KUBERNETES) / "kubectl").exists()  # what failed left no half program behind
+    assert not (cache_folder() / "kubectl").exists()  # what failed left no half program behind
     use_go(tmp_path / "go", monkeypatch)
     told = StringIO()
 
@@ -138,15 +136,23 @@ def test_where_no_go_is_new_enough_the_message_lists_the_found_ones(
         binaries.find_go()
 
 
-def test_another_pin_is_another_folder_of_the_cache() -> None:
-    kubernetes, helm = cache_folder(KUBERNETES), cache_folder(TOOLS["helm"].module)
+def test_another_pin_is_another_folder_of_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = cache_folder()
+    for name in ("go.mod", "go.sum"):
+        (tmp_path / name).write_text((binaries.ROOT / name).read_text(encoding="utf-8"), encoding="utf-8")
+    with (tmp_path / "go.sum").open("a", encoding="utf-8") as pins:
+        pins.write("example.com/another v1.0.0 h1:0=\n")
+    monkeypatch.setattr(binaries, "ROOT", tmp_path)
 
-    assert kubernetes.name.startswith(f"kubernetes-{version_of(KUBERNETES)}-")
-    assert helm.name.startswith("helm-v4.")
+    changed = cache_folder()
+
+    assert now.name.startswith(f"kubernetes-{kubernetes_version()}-")
+    assert changed.parent == now.parent
+    assert changed != now
 
 
 def test_the_server_is_built_with_its_version() -> None:
-    assert f"-X k8s.io/component-base/version.gitVersion={version_of(KUBERNETES)}" in linker_flags(KUBERNETES)
+    assert f"-X k8s.io/component-base/version.gitVersion={kubernetes_version()}" in linker_flags()
 
 
 def assets(folder: Path, names: Sequence[str]) -> Path:
@@ -165,4 +171,4 @@ def test_assets_without_a_scheduler_do_and_say_what_they_lack(tmp_path: Path) ->
 
 def test_assets_without_an_api_server_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BuildError, match="has no kube-apiserver"):
-        programs_in(assets(tmp_path, [tool.name for tool in CONTROL_PLANE if tool.name != "kube-apiserver"]))
+        programs_in(assets(tmp_path, [name for name in PACKAGES if name != "kube-apiserver"]))
