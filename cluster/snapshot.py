@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from cluster.arrays import BoolArray, IntArray, Names, column
-from cluster.autoscaling import LoadHistory, Scaler
+from cluster.autoscaling import Scaler
 from cluster.demand import ThroughputProfile
 from cluster.disruption import DisruptionBudget
 from cluster.errors import ActionError
@@ -208,8 +208,6 @@ class Snapshot:
     """Claims whose devices are unused, because their pods have no node."""
     scalers: tuple[Scaler, ...] = ()
     """State of each ScalingPolicy."""
-    load_histories: tuple[LoadHistory, ...] = ()
-    """Histories whose forecasts should be fitted again; a few at a time, and none where nothing is due."""
     budgets: tuple[DisruptionBudget, ...] = ()
     """PodDisruptionBudgets that cover running pods."""
     refused_stops: Mapping[str, str] = field(default_factory=dict)

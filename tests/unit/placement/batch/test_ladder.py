@@ -8,7 +8,7 @@ from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from controller.brain.inline import InlineBrain
 from controller.deciders.decisions import Decisions
-from controller.deciders.memory import Warmth
+from controller.deciders.memory import PlannerMemory
 from controller.deciders.pipeline import decide
 from placement.batch.column_generation import rounds_at_most
 from placement.batch.columns import Memory
@@ -25,9 +25,9 @@ def planned(seen: Snapshot, rung: Rung = "columns", memory: Memory | None = None
     return plan_batch(seen, memory or Memory(), BatchSettings(), rung=rung)
 
 
-def decided(seen: Snapshot, *, preempt: bool = True, warmth: Warmth | None = None) -> Plan:
+def decided(seen: Snapshot, *, preempt: bool = True, memory: PlannerMemory | None = None) -> Plan:
     decisions = Decisions(planner="columns", policy="bestfit", preempt=preempt)
-    return decide(seen, decisions, deadline_s=20.0, clock=lambda: 0.0, warmth=warmth)
+    return decide(seen, decisions, deadline_s=20.0, clock=lambda: 0.0, memory=memory)
 
 
 def binds(plan: Plan) -> dict[str, str]:
