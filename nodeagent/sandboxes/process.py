@@ -19,21 +19,11 @@ import msgspec
 import structlog
 
 from cluster.errors import UNREADABLE
-from isolation.cgroupfs import CgroupFs, host_facts
+from isolation.cgroupfs import CgroupFs, capability_of
 from isolation.ledger import Sandbox
 from isolation.orders import ORDERS, REPORT, IsolationReport, Orders, SandboxOrder, SandboxReport
 from isolation.settings import Settings
-from isolation.tree import (
-    AGENT,
-    CALL_PREFIX,
-    LIGHT,
-    Capability,
-    CgroupFiles,
-    capability_of,
-    container_group,
-    is_uid,
-    pod_groups,
-)
+from isolation.tree import AGENT, CALL_PREFIX, LIGHT, Capability, CgroupFiles, container_group, is_uid, pod_groups
 from nodeagent.logs import configure_logs
 from nodeagent.sandboxes.enforcer import Enforcer, lower_own_risk
 from nodeagent.sandboxes.server import SandboxServer, new_call_name
@@ -173,7 +163,7 @@ def serve(settings: ProcessSettings, orders: int, reports: int) -> None:
     """Isolates until the descriptor of orders ends."""
     life = os.urandom(8).hex()
     joined = join_host_cgroups()
-    can = capability_of(host_facts(Path(settings.cgroups)))
+    can = capability_of(Path(settings.cgroups))
     if can.level == "full" and not joined:
         can = Capability("observe", "the node's cgroup namespace cannot be joined: it takes SYS_ADMIN and SYS_PTRACE")
     log.info("isolation starts", level=can.level, why=can.reason)
