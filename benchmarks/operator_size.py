@@ -57,21 +57,20 @@ def operator_size(
     phase_s: int = 60,
     quiet_s: float = 60.0,
     within_min: int = 30,
-    inline: bool = False,
     seeds: Sequence[int] = (42,),
 ) -> Iterator[Row]:
     """A row for each phase: it fills, rests, pods come and go, and pods come that fit nowhere.
 
     stuck: pods that fit nowhere, in the last phase. churn: pods that go and come per second. phase_s: length of each
     phase after the fill, which is over after `quiet_s` without one more bound pod. within_min: longest time after the
-    start of the fill. inline: plan in the operator's process instead of on its embedded Ray.
+    start of the fill.
     """
     for seed in seeds:
         with site_with(fleet(nodes), {"settings": SETTINGS}) as site:
             made = [*definitions(), *services(services_count, nodes * GPUS_PER_NODE, seed, SERVED_SHARE)]
             site.kubectl("create", "-f", "-", stdin={"apiVersion": "v1", "kind": "List", "items": made})
             # Quiet cycles are debug lines.
-            overrides = {**SETTINGS, "log_level": "debug", **({"brain": {"mode": "inline"}} if inline else {})}
+            overrides = {**SETTINGS, "log_level": "debug"}
             with operator_of(site, overrides) as (running, _), asyncio.Runner() as runner:
                 over_at_s = time.monotonic() + 60.0 * within_min
                 phases = _phases(site, running, nodes, pods, stuck, churn, phase_s, quiet_s)

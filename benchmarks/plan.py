@@ -1,4 +1,4 @@
-"""Planning of batches: cost above the proven bound and time, beside rivals, with more time, when late, and on Ray.
+"""Planning of batches: cost above the proven bound and time, beside rivals, and with more time.
 
 One process, one core, unless a case says otherwise. Every plan is verified by code that is independent of the planner.
 """
@@ -11,11 +11,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from benchmarks.cases import DATA, Row, case, numbers
-from cluster import actions, errors, snapshot
+from cluster import errors, snapshot
 from cluster.clock import Clock
-from controller.brain.remote import LATE_POLICY, LATE_S, late_decisions
-from controller.deciders.decisions import Decisions
-from controller.deciders.pipeline import PlanRequest, planned
 from placement.batch.columns import Memory
 from placement.batch.ladder import BatchPlan, BatchSettings, Rung, plan_batch
 from placement.batch.problem import batch_of
@@ -221,42 +218,4 @@ def plan_unseen(
                     "short": int(cold.startable[cold.waiting].sum()),
                     "best_fit_short": int(hasty.startable[hasty.waiting].sum()),
                     "impossible": int((~cold.startable[cold.waiting]).sum()),
-                }
-
-
-PLANNERS: Mapping[str, Decisions] = {
-    "fallback": late_decisions(Decisions()),
-    "columns": Decisions(planner="columns", within_s=LATE_S, batch=BatchSettings(within_s=LATE_S)),
-    "packing": Decisions(policy=LATE_POLICY, within_s=LATE_S),
-}
-"""fallback: what the operator takes past the deadline. columns, packing: the planners of these names, in the same time;
-packing by best fit."""
-
-
-@case(
-    "plan-late",
-    "Pods that the operator places itself past the deadline, beside the whole planner.",
-    quick={"pods": (1000,)},
-)
-def plan_late(
-    *, pods: Sequence[int] = (10_000, 50_000, 200_000), waiting: float = 0.2, seeds: Sequence[int] = (1,)
-) -> Iterator[Row]:
-    """A row for each size, seed and planner; CPU seconds from the snapshot to the plan with its reasons.
-
-    waiting: fraction of the pods that are pending.
-    """
-    for count in pods:
-        for seed in seeds:
-            seen = plan_fleets.partly_running(count, waiting, seed)
-            for name, decisions in PLANNERS.items():
-                request = PlanRequest(decisions, LATE_S, time.process_time)
-                took_s, found = timed(lambda now=seen, by=request: planned(now, by))  # type: ignore[misc]
-                yield {
-                    "pods": len(seen.pods),
-                    "nodes": len(seen.nodes),
-                    "waiting": len(seen.pods.pending),
-                    "planner": name,
-                    "placed": sum(isinstance(action, actions.Bind) for action in found.actions),
-                    "cpu_s": round(took_s, 3),
-                    "cut_short": [reason.code for reason in found.cut_short],
                 }

@@ -9,11 +9,12 @@ from benchmarks.cases import Row, case, numbers
 from cluster import actions, plans
 from controller.deciders import edits
 from controller.deciders.decisions import Decisions
-from controller.deciders.pipeline import PlanRequest, planned
+from controller.deciders.pipeline import ORDER, decide
 from placement.network_tree import natural
 from tests.rigs.traffic import GPUS, NODES_PER_LEAF, fleet_of
 
 ORDERS = ("random", "as packed", "rank order")
+UNORDERED = tuple(each for each in ORDER if each.name != "rank_order")
 Order = list[str]
 """Node of each rank of a gang."""
 
@@ -44,9 +45,8 @@ def traffic(
     for seed in seeds:
         rng = np.random.default_rng(seed)
         fleet = fleet_of(rng, gangs, near, held)
-        asked = PlanRequest(Decisions(), 600.0, float)
-        packed = planned(fleet.snapshot, asked)
-        ordered = edits.order_ranks(fleet.snapshot, packed, asked.decisions)
+        packed = decide(fleet.snapshot, Decisions(), deadline_s=600.0, clock=float, order=UNORDERED)
+        ordered = edits.order_ranks(fleet.snapshot, packed, Decisions())
         shuffled = {gang: list(rng.permutation(nodes)) for gang, nodes in rings_of(packed).items()}
         for name, rings in zip(ORDERS, (shuffled, rings_of(packed), rings_of(ordered)), strict=True):
             leaves = {gang: [fleet.leaf[node] for node in ring] for gang, ring in rings.items()}

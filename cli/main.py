@@ -40,7 +40,7 @@ class Verb:
 VERBS = {
     "advise": Verb("cli.verbs.advise", "Say in dollars what idle, stranded and scattered GPUs of a cluster cost."),
     "apply": Verb("cli.verbs.apply", "Apply manifests by server-side apply; --dry-run shows what would change."),
-    "brain": Verb("cli.verbs.operator", "Run planners on a Ray cluster for an operator elsewhere."),
+    "background": Verb("cli.verbs.operator", "Run background work on a Ray cluster for an operator elsewhere."),
     "bundle": Verb("cli.verbs.bundle", "Fetch a support bundle: recent snapshots, decisions and results."),
     "completion": Verb("cli.verbs.installation", "Print the completion script for a shell."),
     "controlplane": Verb("cli.verbs.controlplane", "Run a real control plane on this machine, with simulated nodes."),

@@ -4,10 +4,6 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
-from cluster.arrays import BoolArray
 from cluster.demand import Demand, Forecast
 from cluster.workloads import PodShape
 
@@ -291,23 +287,6 @@ class ForecastSkill:
     coverage_90: float | None = None
     """Fraction of the values that the 90 % interval held; likewise."""
     coverage_99: float | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LoadHistory:
-    """Load of one policy over the last weeks, for a background decider that fits its forecast."""
-
-    scaler: str
-    """`namespace/name` of the ScalingPolicy."""
-    start_s: float
-    """Instant of the first value, seconds since the epoch."""
-    step_s: float
-    values: NDArray[np.float32]
-    """Shape (points,), in the policy's unit; NaN where nothing was measured."""
-    is_censored: BoolArray
-    """Shape (points,): the value is a lower bound, because the target was saturated."""
-    boosted: bool = True
-    """Whether gradient-boosted quantiles are fitted, too."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

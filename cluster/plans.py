@@ -141,12 +141,6 @@ class HealthResult:
     __slots__ = ()
 
 
-class FitsResult:
-    """Base of the fits of load histories, whose fields only the autoscaler knows."""
-
-    __slots__ = ()
-
-
 @dataclass(frozen=True, slots=True)
 class PlanLimits:
     """Limits on what one plan may do, independent of the deciders, as shipped: LimitSettings describes each of them."""
@@ -162,7 +156,7 @@ class PlanLimits:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Proposal of the planning process (the brain) for one snapshot."""
+    """Proposal of the deciders for one snapshot."""
 
     phases: tuple[Phase, ...] = ()
     unplaced: tuple[Unplaced, ...] = ()
@@ -178,8 +172,6 @@ class Plan:
     """Concurrency limits of scaled targets, for their policies' statuses; clients read them there."""
     health: HealthResult | None = None
     """Next state of all incidents, for the loop that observes health; None: nothing was decided on."""
-    fits: tuple[FitsResult, ...] = ()
-    """Fits of load histories by background deciders, for the loop that offered them; they change nothing."""
     cut_short: tuple[Reason, ...] = ()
     """Parts that the time limit ended early. Empty: the same input gives the same plan on every machine."""
 
@@ -212,6 +204,5 @@ class Plan:
             expected=self.expected + other.expected,
             limits=self.limits + other.limits,
             health=other.health or self.health,
-            fits=self.fits + other.fits,
             cut_short=self.cut_short + other.cut_short,
         )

@@ -127,14 +127,6 @@ class PowerFloors:
         place = int(self.place_of[node])
         return np.inf if place < 0 else float(self._left_at_places()[place]) / _MW
 
-    def nodes_under(self) -> dict[str, IntArray]:
-        """Nodes that draw through each limit."""
-        places = {
-            name: [p for p, path in enumerate(self.paths) if any(one == n for one, _ in path)]
-            for n, name in enumerate(self.limits)
-        }
-        return {name: np.flatnonzero(np.isin(self.place_of, own)) for name, own in places.items() if own}
-
     def bears(self, node: int, held: int) -> bool:
         """Whether a node may have `held` allocated devices instead of its present number."""
         return self._rise(node, held) - self._rise(node, int(self._held[node])) <= self.left_w(node) * _MW

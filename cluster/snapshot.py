@@ -7,7 +7,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from cluster.arrays import BoolArray, IntArray, Names, column
-from cluster.autoscaling import LoadHistory, Scaler
+from cluster.autoscaling import Scaler
+from cluster.capacity import Free
 from cluster.demand import ThroughputProfile
 from cluster.disruption import DisruptionBudget
 from cluster.errors import ActionError
@@ -154,20 +155,6 @@ def device_numbers(mask: int) -> tuple[int, ...]:
     return tuple(d for d in range(int(mask).bit_length()) if mask >> d & 1)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Free:
-    """Free capacity of each node: a mutable copy owned by the caller."""
-
-    cpu_milli: IntArray
-    """Shape (nodes,); thousandths of cores."""
-    memory_bytes: IntArray
-    """Shape (nodes,)."""
-    gpu_milli: IntArray
-    """Shape (nodes, maximum GPUs per node); free thousandths of each device, 0 where the node has no such device."""
-    others: Mapping[str, IntArray] = field(default_factory=dict)
-    """Of every other resource that some node has; each of shape (nodes,)."""
-
-
 class HealthInput:
     """Base of the facts of health for one cycle, whose fields only remediation and the loop that observes them know."""
 
@@ -210,8 +197,6 @@ class Snapshot:
     """Claims whose devices are unused, because their pods have no node."""
     scalers: tuple[Scaler, ...] = ()
     """State of each ScalingPolicy."""
-    load_histories: tuple[LoadHistory, ...] = ()
-    """Histories whose forecasts should be fitted again; a few at a time, and none where nothing is due."""
     budgets: tuple[DisruptionBudget, ...] = ()
     """PodDisruptionBudgets that cover running pods."""
     refused_stops: Mapping[str, str] = field(default_factory=dict)
@@ -246,17 +231,7 @@ class Snapshot:
         others = {name: amounts.copy() for name, amounts in nodes.others.items()}
         left = Free(nodes.cpu_milli.copy(), nodes.memory_bytes.copy(), gpu, others)
         bound = np.flatnonzero(pods.node != PENDING)
-        where, shape = pods.node[bound], pods.shape[bound]
-        ask = np.array([(s.cpu_milli, s.memory_bytes, s.gpu_milli) for s in pods.shapes], dtype=np.int64).reshape(-1, 3)
-        np.subtract.at(left.cpu_milli, where, ask[shape, 0])
-        np.subtract.at(left.memory_bytes, where, ask[shape, 1])
-        for name, amounts in others.items():
-            asks = np.array([shape.asks(name) for shape in pods.shapes], dtype=np.int64)
-            if asks.any():
-                np.subtract.at(amounts, where, asks[shape])
-        for device in range(width):
-            holds = (pods.devices[bound] >> device & 1).astype(bool)
-            np.subtract.at(left.gpu_milli[:, device], where[holds], ask[shape[holds], 2])
+        left.charge_all(pods.shapes, pods.shape[bound], pods.node[bound], pods.devices[bound])
         return left
 
     def after(self, actions: Iterable["Change"]) -> "Snapshot":

@@ -56,7 +56,3 @@ class Brain(Protocol):
     def plan(self, snapshot: Snapshot, deadline_s: float) -> Plan:
         """Plan for this snapshot, made within `deadline_s`."""
         ...
-
-
-PLANNED_LOCALLY = "PlannedLocally"
-"""Code of a plan's note: the remote brain was unavailable, so the plan was made locally."""

@@ -51,22 +51,19 @@ class LeaseSettings(Part):
     name: str = Field(default="tonnage", min_length=1)
 
 
-class BrainSettings(Part):
-    """Planning process (the brain): in the operator or outside it."""
+class RaySettings(Part):
+    """Where background work runs, which takes longer than a cycle, as fits of forecasts do. Plans never wait for it."""
 
-    mode: Literal["inline", "embedded", "cluster"] = "inline"
-    """inline: plans in this process. embedded: plans in a private Ray, in child processes on this machine; 0.5 GB more
-    memory. cluster: plans on a Ray cluster, through the brain server at `address`. While Ray is unavailable, this
-    process plans with a heuristic."""
+    mode: Literal["none", "embedded", "cluster"] = "none"
+    """none: one child process at the lowest priority. embedded: tasks of a private Ray, in child processes on this
+    machine; 0.25 GB more memory while there is work. cluster: tasks on a Ray cluster, through the server at `address`.
+    While Ray is unavailable, the child process of mode none takes the same tasks."""
     address: str = Field(default="", pattern=r"^$|^.+:[0-9]+$")
-    """`host:port` of the brain server (`tonnage brain serve`); only for mode cluster."""
+    """`host:port` of the server (`tonnage background serve`); only for mode cluster."""
     token_file: str = ""
-    """File with the token shared with the brain server, at least 16 bytes; read again for each connection."""
-    planners: int = Field(default=1, ge=1, le=64)
-    """Number of planning actors; above 1 only useful if `shares` is, too. In mode cluster the server decides."""
-    shares: int = Field(default=1, ge=1, le=256)
-    """Maximum number of parts into which the fleet is divided for packing in parallel. Two nodes are in different parts
-    only if no pod can run on both: pods choose between them by node selectors or GPU types."""
+    """File with the token shared with the server, at least 16 bytes; read again for each connection."""
+    cpus: int = Field(default=1, ge=1, le=64)
+    """Tasks at once in mode embedded, one processor each. On a cluster its workers decide."""
 
 
 class PowerTlsSettings(Part):
@@ -187,9 +184,6 @@ class AutoscalerSettings(Part):
     """Whether ScalingPolicies are evaluated. Their mode Recommend, the default, changes nothing."""
     sync_s: float = Field(default=15.0, ge=1, le=300)
     """Seconds between two readings of demand and targets. Chosen: that of HorizontalPodAutoscalers."""
-    fit_slots: int = Field(default=1, ge=0, le=8)
-    """Actors of the brain that fit forecasts beside the plans, about 120 MB each; one fits some 100 policies a minute.
-    0, or brain mode inline: this process fits them, two in each sync."""
     prometheus: PrometheusSettings = PrometheusSettings()
     custom_metrics: bool = False
     """Whether policies may read metrics of their targets from the custom metrics API."""
@@ -287,8 +281,7 @@ class OperatorSettings(Part):
     release_deadline_s: float = Field(default=60.0, ge=1, le=86_400)
     """Time after which a pod whose gate was removed, but that kube-scheduler has not bound, is evicted if its owner
     recreates it. Binding takes milliseconds; the remaining time is for volumes that must be provisioned first."""
-    brain: BrainSettings = BrainSettings()
-    """Planning process."""
+    ray: RaySettings = RaySettings()
     power: PowerSettings = PowerSettings()
     health: HealthSettings = HealthSettings()
     isolation: IsolationSettings = IsolationSettings()
@@ -392,15 +385,13 @@ def _mistakes(settings: OperatorSettings) -> Iterator[errors.Mistake]:
         yield errors.Mistake(
             "isolation.enabled", "needs power.enabled", "its orders travel on the link of power control"
         )
-    brain = settings.brain
+    ray = settings.ray
     for name in ("address", "token_file"):
-        if brain.mode == "cluster" and not getattr(brain, name):
+        if ray.mode == "cluster" and not getattr(ray, name):
+            yield errors.Mistake(f"ray.{name}", "is missing", "mode cluster needs the server's address and token")
+        if ray.mode != "cluster" and getattr(ray, name):
             yield errors.Mistake(
-                f"brain.{name}", "is missing", "mode cluster needs the brain server's address and token"
-            )
-        if brain.mode != "cluster" and getattr(brain, name):
-            yield errors.Mistake(
-                f"brain.{name}", f"has no effect in mode {brain.mode}", "set brain.mode: cluster, or leave it out"
+                f"ray.{name}", f"has no effect in mode {ray.mode}", "set ray.mode: cluster, or leave it out"
             )
 
 

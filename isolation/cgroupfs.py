@@ -5,9 +5,11 @@ No symbolic link is followed below the folder, and open files are kept: reading 
 
 import contextlib
 import os
+import re
+from collections.abc import Callable
 from pathlib import Path
 
-from isolation.tree import HostFacts, is_below
+from isolation.tree import Capability, is_below
 
 
 class CgroupFs:
@@ -71,23 +73,41 @@ class CgroupFs:
             os.close(self._folders.pop(name))
 
 
-def host_facts(root: Path, version: Path = Path("/proc/version")) -> HostFacts:
-    """What this machine offers below the folder of cgroups."""
-    text = ""
+NEEDED = ("memory", "pids", "cpu")
+
+
+def _may_write(path: Path) -> bool:
+    return os.access(path, os.W_OK)
+
+
+def capability_of(
+    root: Path, version: Path = Path("/proc/version"), may_write: Callable[[Path], bool] = _may_write
+) -> Capability:
+    """What this machine can do below the folder of cgroups, and why not more.
+
+    full: calls are limited, frozen and killed. observe: memory is read only. none: nothing is known.
+    """
+    kernel, controllers = _text(version), _text(root / "cgroup.controllers").split()
+    if "gVisor" in kernel:
+        return Capability("none", "gVisor's cgroup files are virtual and enforce nothing")
+    if not (root / "cgroup.controllers").exists():
+        found = "cgroup v1" if (root / "memory").is_dir() or (root / "tasks").exists() else "no cgroups"
+        return Capability("none", f"{found}: isolation needs cgroup v2 (systemd.unified_cgroup_hierarchy=1)")
+    missing = [controller for controller in NEEDED if controller not in controllers]
+    if "memory" in missing:
+        return Capability("none", "the memory controller is not delegated to this cgroup")
+    if not (may_write(root) and may_write(root / "cgroup.subtree_control")):
+        return Capability("observe", "the cgroup tree is read-only: mount it writable, or delegate it")
+    if missing:
+        return Capability("observe", f"controllers are not delegated to this cgroup: {', '.join(missing)}")
+    # By its version: the root group has no such file to look for.
+    release = re.match(r"Linux version (\d+)\.(\d+)", kernel)
+    if release is None or (int(release[1]), int(release[2])) < (5, 14):
+        return Capability("observe", "the kernel has no cgroup.kill: isolation needs Linux 5.14 or newer")
+    return Capability("full", "cgroup v2, writable")
+
+
+def _text(path: Path) -> str:
     with contextlib.suppress(OSError):
-        text = version.read_text(errors="replace")
-    controllers = ""
-    with contextlib.suppress(OSError):
-        controllers = (root / "cgroup.controllers").read_text(encoding="ascii")
-    # Whether the kernel is 5.14 or newer, which has cgroup.kill; the root group has no such file to look for.
-    words = text.split()
-    release = words[2] if text.startswith("Linux version ") and len(words) > 2 else ""
-    numbers = release.split(".")[:2]
-    return HostFacts(
-        is_v2=(root / "cgroup.controllers").exists(),
-        is_v1=(root / "memory").is_dir() or (root / "tasks").exists(),
-        controllers=tuple(controllers.split()),
-        is_writable=os.access(root, os.W_OK) and os.access(root / "cgroup.subtree_control", os.W_OK),
-        kernel=text.strip(),
-        has_kill=all(number.isdigit() for number in numbers) and tuple(map(int, numbers)) >= (5, 14),
-    )
+        return path.read_text(encoding="ascii", errors="replace")
+    return ""

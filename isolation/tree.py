@@ -53,19 +53,6 @@ class MemoryEvents:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundCall:
-    """Call's leaf that was found in the tree, as after a restart."""
-
-    sandbox: str
-    call: str
-    lease_bytes: int | None
-    """None: without limit."""
-    used_bytes: int
-    frozen: bool
-    populated: bool
-
-
-@dataclass(frozen=True, slots=True)
 class SandboxTree:
     """Cgroups of a node's sandboxes."""
 
@@ -152,9 +139,10 @@ class SandboxTree:
     def set_agent_lease(self, sandbox: str, lease_bytes: int | None) -> None:
         self._limit(self.agent_group(sandbox), "memory.high", lease_bytes)
 
-    def max_bytes(self, sandbox: str, call: str) -> int | None:
-        """memory.max of a call; None: without limit."""
-        return _limit_from(self.files.read(self.call_group(sandbox, call), "memory.max"))
+    def limit_bytes(self, group: str, file: str) -> int | None:
+        """Limit in this file of a group; None: without limit."""
+        text = self.files.read(group, file).strip()
+        return None if text == "max" else int(text)
 
     def set_light_max(self, sandbox: str, max_bytes: int) -> None:
         """Limit of the leaf of light calls: behind it the kernel kills the largest of them."""
@@ -180,7 +168,7 @@ class SandboxTree:
     def is_gone(self, sandbox: str, call: str, left_bytes: int = 1 << 20) -> bool:
         """Whether no process is left in the call and its memory came back, but for what the kernel keeps."""
         group = self.call_group(sandbox, call)
-        return not self._populated(group) and self._number(group, "memory.current") <= left_bytes
+        return not self.is_populated(group) and self._number(group, "memory.current") <= left_bytes
 
     def remove_call(self, sandbox: str, call: str) -> None:
         """Removes the leaf. Raises OSError (EBUSY) until the last process is reaped."""
@@ -203,20 +191,10 @@ class SandboxTree:
         idle = next((line.split()[1] for line in stat.splitlines() if line.startswith("inactive_file ")), "0")
         return max(0, self.used_bytes(group) - int(idle))
 
-    def calls_of(self, sandbox: str) -> Iterator[FoundCall]:
+    def calls_of(self, sandbox: str) -> list[str]:
         """Calls of one sandbox in the tree: what a restarted node agent knows of them."""
-        for leaf in self.files.children(self.home(sandbox)):
-            if leaf.startswith(CALL_PREFIX):
-                call = leaf.removeprefix(CALL_PREFIX)
-                group = self.call_group(sandbox, call)
-                yield FoundCall(
-                    sandbox,
-                    call,
-                    _limit_from(self.files.read(group, "memory.high")),
-                    self.used_bytes(group),
-                    self.files.read(group, "cgroup.freeze").strip() == "1",
-                    self._populated(group),
-                )
+        leaves = self.files.children(self.home(sandbox))
+        return [leaf.removeprefix(CALL_PREFIX) for leaf in leaves if leaf.startswith(CALL_PREFIX)]
 
     def home(self, sandbox: str) -> str:
         """Group of a sandbox."""
@@ -254,7 +232,8 @@ class SandboxTree:
     def _number(self, group: str, file: str) -> int:
         return int(self.files.read(group, file))
 
-    def _populated(self, group: str) -> bool:
+    def is_populated(self, group: str) -> bool:
+        """Whether a process is in the group."""
         return "populated 1" in self.files.read(group, "cgroup.events")
 
 
@@ -265,27 +244,7 @@ def _checked(name: str) -> str:
     return name
 
 
-def _limit_from(text: str) -> int | None:
-    return None if text.strip() == "max" else int(text)
-
-
 Level = Literal["full", "observe", "none"]
-
-NEEDED = ("memory", "pids", "cpu")
-
-
-@dataclass(frozen=True, slots=True)
-class HostFacts:
-    """What a machine offers below one folder of cgroups."""
-
-    is_v2: bool
-    is_v1: bool
-    controllers: tuple[str, ...]
-    is_writable: bool
-    kernel: str
-    """Text of /proc/version."""
-    has_kill: bool
-    """Whether the kernel has cgroup.kill (Linux 5.14)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,25 +253,6 @@ class Capability:
 
     level: Level
     reason: str
-
-
-def capability_of(facts: HostFacts) -> Capability:
-    """full: calls are limited, frozen and killed. observe: memory is read only. none: nothing is known."""
-    if "gVisor" in facts.kernel:
-        return Capability("none", "gVisor's cgroup files are virtual and enforce nothing")
-    if not facts.is_v2:
-        found = "cgroup v1" if facts.is_v1 else "no cgroups"
-        return Capability("none", f"{found}: isolation needs cgroup v2 (systemd.unified_cgroup_hierarchy=1)")
-    missing = [controller for controller in NEEDED if controller not in facts.controllers]
-    if "memory" in missing:
-        return Capability("none", "the memory controller is not delegated to this cgroup")
-    if not facts.is_writable:
-        return Capability("observe", "the cgroup tree is read-only: mount it writable, or delegate it")
-    if missing:
-        return Capability("observe", f"controllers are not delegated to this cgroup: {', '.join(missing)}")
-    if not facts.has_kill:
-        return Capability("observe", "the kernel has no cgroup.kill: isolation needs Linux 5.14 or newer")
-    return Capability("full", "cgroup v2, writable")
 
 
 _ID = re.compile(r"(?:[a-z0-9+.-]+://)?([a-z0-9]{12,128})")

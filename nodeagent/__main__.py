@@ -29,7 +29,7 @@ from nodeagent.health.processes import ProcessTable, Ranks, Senders
 from nodeagent.logs import configure_logs
 from nodeagent.loops import kept_up
 from nodeagent.metrics import Scraped, agent_metrics, dcgm_metrics, feed_metrics, probe_metrics, probes, serve
-from nodeagent.pretend_devices import NoDevices, PretendDevices
+from nodeagent.pretend_devices import PretendDevices
 from nodeagent.recovery import RESTORE_S, AgentRules, Session
 from nodeagent.sandboxes.process import ProcessSettings, SandboxSupervisor
 from nodeagent.settings import AgentSettings, read_settings
@@ -327,7 +327,7 @@ def _backend(settings: AgentSettings) -> DeviceProcess:
         case "nvml" | "amdsmi":
             return _vendors(settings.backend)
         case _:
-            return DeviceProcess(NoDevices, clock)
+            return DeviceProcess(partial(PretendDevices, settings.node, 0, time.monotonic), clock)
 
 
 def _vendors(name: Literal["nvml", "amdsmi"]) -> DeviceProcess:

@@ -1,4 +1,4 @@
-"""Back ends of nodes without devices of their own: simulated devices, which a script may misguide, and none at all."""
+"""Back end of nodes without devices of their own: simulated devices, which a script may misguide, or none at all."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -99,7 +99,7 @@ class PretendDevice:
 
 
 class PretendDevices:
-    """Back end of `count` simulated devices, named after their node."""
+    """Back end of `count` simulated devices, named after their node; 0: there is nothing to read or to limit."""
 
     def __init__(self, node: str, count: int, clock: Callable[[], float], folder: Path | None = None) -> None:
         self._clock, self._folder = clock, folder
@@ -166,22 +166,3 @@ class PretendDevices:
         self._script_is_of_ns = path.stat().st_mtime_ns
         for uuid, device in self._devices.items():
             device.behaviour = script.get(uuid, script.get(ALL_DEVICES, Behaviour()))
-
-
-class NoDevices:
-    """Implements `Backend`: there is nothing to read or to limit."""
-
-    def discover(self) -> tuple[DeviceFacts, ...]:
-        return ()
-
-    def read(self) -> Mapping[str, DeviceReading | DeviceError]:
-        return {}
-
-    def set_limit(self, uuid: str, limit_w: float) -> float:
-        raise DeviceError(REFUSED, f"{uuid} at {limit_w:g} W: this node has no devices (backend none)")
-
-    def set_clocks(self, uuid: str, max_mhz: float | None) -> None:
-        raise DeviceError(REFUSED, f"{uuid} at {max_mhz} MHz: this node has no devices (backend none)")
-
-    def close(self) -> None:
-        """Nothing is open."""

@@ -9,7 +9,8 @@ import numpy as np
 from cluster.demand import Slo
 from cluster.errors import ConfigError, Mistake
 from cluster.snapshot import PENDING, Snapshot
-from controller.brain.from_settings import decisions_from, inline_brain, limits_from
+from controller.brain.from_settings import decisions_from, limits_from
+from controller.brain.inline import InlineBrain
 from controller.guard import guard
 from controller.settings import settings_from, with_changes
 from placement.budget import stopped
@@ -96,7 +97,7 @@ def answered(scenario: Scenario, snapshot: Snapshot, within_s: float) -> Scenari
     """
     fleet = changed(snapshot, scenario)
     settings = with_changes(settings_from({}), policy=scenario.policy, plan_deadline_s=within_s)
-    brain = inline_brain(replace(decisions_from(settings, awaits_pods=False), seed=scenario.seed), stopped)
+    brain = InlineBrain(replace(decisions_from(settings, awaits_pods=False), seed=scenario.seed), stopped)
     plan = guard(fleet, brain.plan(fleet, within_s), limits_from(settings))
     after = fleet.after(plan.actions)
     price = np.array([*(each.price_per_hour for each in fleet.gpu_types), 0.0])[after.nodes.gpu_type]

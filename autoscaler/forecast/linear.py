@@ -174,20 +174,26 @@ class Course:
     levels: FloatArray
     season_levels: FloatArray
     """Both (points, weights)."""
-    season_ahead: FloatArray
     centre: FloatArray
     scale: FloatArray
-    """All (points, leads)."""
+    """Both (points, leads)."""
     errors: FloatArray
     """Shape (points, leads, error weights)."""
 
 
-def fit_linear(series: Series) -> LinearFit | None:
-    """Fit of a history; None where it is too short or all zero."""
+def is_long_enough(series: Series) -> bool:
+    """Whether a history can be fitted: it is neither too short nor all zero."""
     values = informative(series)
     known = ~np.isnan(values)
-    if known.sum() < MIN_POINTS or not values[known].max() > 0:
+    return bool(known.sum() >= MIN_POINTS and values[known].max() > 0)
+
+
+def fit_linear(series: Series) -> LinearFit | None:
+    """Fit of a history; None where it is too short or all zero."""
+    if not is_long_enough(series):
         return None
+    values = informative(series)
+    known = ~np.isnan(values)
     root = float(np.sqrt(values[known].mean()))
     roots, leads = to_root(values) / root, lead_steps(series.step_s)
     season, of_other_days = seasons(roots, series.at_s, series.step_s)
@@ -214,7 +220,7 @@ def course(fit: LinearFit, series: Series, *, of_other_days: bool = False) -> Co
     levels, season_levels, season_ahead = _parts(roots, series, fit.leads, season, day)
     centre = fit.centre(design(levels, season_levels, season_ahead), levels[:, 0])
     errors = smoothed_errors(roots, centre, fit.leads)
-    return Course(roots, levels, season_levels, season_ahead, centre, fit.scale(centre, errors), errors)
+    return Course(roots, levels, season_levels, centre, fit.scale(centre, errors), errors)
 
 
 def _day(series: Series) -> IntArray:

@@ -161,11 +161,12 @@ def decider(settings: "OperatorSettings", move_share: float = 0.0, *, awaits_pod
 
     awaits_pods: whether pods of services exist only after scaling, as on a cluster.
     """
-    from controller.brain.from_settings import decisions_from, inline_brain, limits_from
+    from controller.brain.from_settings import decisions_from, limits_from
+    from controller.brain.inline import InlineBrain
     from controller.guard import guard
 
     decisions = replace(decisions_from(settings, awaits_pods=awaits_pods, explain=True), move_share=move_share)
-    brain, limits = inline_brain(decisions), limits_from(settings)
+    brain, limits = InlineBrain(decisions), limits_from(settings)
     deadline_s = TIME_SLACK * settings.plan_deadline_s
     return lambda snapshot: guard(snapshot, brain.plan(snapshot, deadline_s), limits)
 

@@ -77,8 +77,11 @@ def _manifest_mistakes(document: "Document") -> Sequence[Mistake]:
     if kind not in OWN_KINDS or kind is None:
         return ()
     subject = f"{kind.name}/{metadata['name']}"
-    _, mistakes = checked(pruned(content, kind.model), kind, lambda path: document.place(subject, path))
-    return tuple(mistakes)
+    return tuple(
+        m
+        for m in checked(pruned(content, kind.model), kind, lambda path: document.place(subject, path))
+        if isinstance(m, Mistake)
+    )
 
 
 @dataclass(frozen=True, slots=True)

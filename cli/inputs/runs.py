@@ -136,8 +136,12 @@ def executor_of(ray: str, jobs: int | None) -> "Executor":
         from simulator.sweep.runner import WorkerProcesses
 
         return WorkerProcesses(jobs or cores())
+    from controller.background.on_ray import check_installed
+    from controller.report.logs import configure_logs
     from simulator.sweep.on_ray import SweepOnRay
 
+    check_installed("--ray")
+    configure_logs("auto", "warning")
     return SweepOnRay(ray, jobs or cores())
 
 

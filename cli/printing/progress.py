@@ -57,7 +57,7 @@ Show = Callable[[DayMoment], None]
 
 
 @contextmanager
-def watching(stream: TextIO, brain: str, pace_s: float) -> Iterator[Show]:
+def watching(stream: TextIO, pace_s: float) -> Iterator[Show]:
     """Function that shows one moment. pace_s: shortest real time between two moments on a terminal, s."""
     if not stream.isatty():
 
@@ -85,7 +85,7 @@ def watching(stream: TextIO, brain: str, pace_s: float) -> Iterator[Show]:
                 "GPUs allocated", f"{moment.gpus_used:,.1f} of {moment.gpus:,}", "", ProgressBar(100, 100 * share, 30)
             )
             figures.add_row("pods running", f"{moment.running:,}", "pending", f"{moment.waiting:,}")
-            figures.add_row("services", f"${moment.services_per_hour:,.2f} per hour", "brain", brain)
+            figures.add_row("services", f"${moment.services_per_hour:,.2f} per hour", "", "")
             figures.add_row("last cycle", f"{moment.bound} bound", "planning", f"{1000 * moment.plan_s:.0f} ms")
             lines = [Text(line, overflow="ellipsis", no_wrap=True) for line in news]
             screen.update(Group(Text("Simulated datacenter", style="bold"), figures, Text(""), *lines), refresh=True)

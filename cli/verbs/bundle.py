@@ -193,6 +193,7 @@ def replay(ctx: click.Context, file: str, output: str, numbers: tuple[int, ...],
 
 def brain_with(settings: "OperatorSettings", clock: "Clock") -> "Brain":
     """Planner that decides in this process as an operator with these settings would, from the snapshot alone."""
-    from controller.brain.from_settings import decisions_from, inline_brain
+    from controller.brain.from_settings import decisions_from
+    from controller.brain.inline import InlineBrain
 
-    return inline_brain(decisions_from(settings), clock)
+    return InlineBrain(decisions_from(settings), clock)

@@ -1,4 +1,4 @@
-"""`tonnage operator` and `tonnage brain`: the control loop on a cluster, and a remote planner beside a Ray cluster."""
+"""`tonnage operator` and `tonnage background`: the control loop on a cluster, and its background work on Ray."""
 
 import signal
 from collections.abc import Callable
@@ -75,36 +75,35 @@ def settings(config: Path | None) -> None:
 
 
 @click.group(cls=VerbGroup)
-def brain() -> None:
-    """Run planners on a Ray cluster for an operator elsewhere."""
+def background() -> None:
+    """Run background work on a Ray cluster for an operator elsewhere."""
 
 
-@brain.command()
+@background.command()
 @setting("--listen", "0.0.0.0:6390", "HOST:PORT on which the operator connects.")
 @click.option(
     "--token-file", type=click.Path(path_type=Path), required=True, help="File with the token shared with the operator."
 )
 @click.option("--ray-address", required=True, help="HOST:PORT of the Ray head; this machine must be one of its nodes.")
 @click.option("--ray-token-file", required=True, help="File with the token of the Ray cluster.")
-@setting("--planners", 1, "Number of planner actors.", click.IntRange(1, 64))
-def serve(listen: str, token_file: Path, ray_address: str, ray_token_file: str, planners: int) -> None:
-    """Wait for the operator's connection and plan for it on the Ray cluster, until SIGTERM."""
+def serve(listen: str, token_file: Path, ray_address: str, ray_token_file: str) -> None:
+    """Wait for the operator's connection and run its tasks on the Ray cluster, until SIGTERM."""
     import socket
 
     import structlog
 
-    from controller.brain.launcher import BrainServer, ChildBrain, secret_from
-    from controller.brain.on_ray.ray_start import RayStart, check_installed
+    from controller.background.launcher import ChildDriver, DriverServer, secret_from
+    from controller.background.on_ray import DriverStart, check_installed
     from controller.report.logs import configure_logs
 
     configure_logs("auto", "info")
-    log = structlog.get_logger("brain")
-    check_installed("tonnage brain serve")
+    log = structlog.get_logger("background")
+    check_installed("tonnage background serve")
     try:
         secret_from(token_file)
     except ConnectionError as error:
-        raise ConfigError(Mistake("--token-file", str(error), "mount the Secret with the brain's token")) from error
-    start = RayStart(folder="", address=ray_address, token_file=ray_token_file, planners=planners)
+        raise ConfigError(Mistake("--token-file", str(error), "mount the Secret with the driver's token")) from error
+    start = DriverStart("cluster", address=ray_address, token_file=ray_token_file)
     host, _, port = listen.rpartition(":")
     try:
         listener = socket.create_server((host, int(port)))
@@ -118,7 +117,7 @@ def serve(listen: str, token_file: Path, ray_address: str, ray_token_file: str, 
 
     _on_signal(log, end)
     log.info("waiting for the operator", address="{}:{}".format(*listener.getsockname()[:2]), ray=ray_address)
-    BrainServer(token_file, ChildBrain(start)).serve(listener)
+    DriverServer(token_file, ChildDriver(start)).serve(listener)
     log.info("ended")
 
 

@@ -116,7 +116,7 @@ def _cache_of(contest: "Contest", folder: Path | None) -> "ResultCache[PolicyRun
     same = digest_of(repr(contest.rules), code_digest())
 
     def name_of(run: "PolicyRun") -> str:
-        return f"{run.trace}-{run.policy}-{run.seed}-{digest_of(contest.digests[run.trace], same)}.npz"
+        return f"{run.trace}-{run.policy}-{run.seed}-{digest_of(contest.digests[run.trace], same)}.msgpack"
 
     return ResultCache(folder, name_of, to_bytes, from_bytes)
 
@@ -145,8 +145,6 @@ def _cache_of(contest: "Contest", folder: Path | None) -> "ResultCache[PolicyRun
     click.FloatRange(0, 1),
     "SHARE",
 )
-@setting("--brain", "inline", "Where to plan: in this process, or on a Ray started on this machine.",
-         click.Choice(["inline", "embedded"]))  # fmt: skip
 @setting("--seconds", 0.0, "Shortest duration on a terminal, so that the day can be watched.",
          click.FloatRange(0, 3600))  # fmt: skip
 @click.option("--baseline/--no-baseline", default=True, show_default=True, help=BASELINE)

@@ -3,35 +3,27 @@
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
-import structlog
 
 from cli.inputs.planning import print_notes, read
 from cli.inputs.runs import check_report, report_facts, save_report
 from cli.printing import progress, tables, terminal
 from cluster.errors import ConfigError, Mistake, tried
 from cluster.snapshot import Snapshot
-from controller.brain.from_settings import brain_from, decisions_from
+from controller.brain.from_settings import decisions_from
 from controller.brain.inline import InlineBrain
-from controller.brain.on_ray.ray_start import check_installed
-from controller.brain.remote import RayBrain
 from controller.deciders.decisions import Decisions
-from controller.ports import Brain
-from controller.settings import BrainSettings, settings_from, with_changes
+from controller.settings import settings_from, with_changes
 from placement.policies import POLICIES
 from simulator.day.baseline import baseline_day
 from simulator.day.report import BaselineDay, as_html, as_picture, planning_words, summary_of
 from simulator.day.simulation import HOUR_S, DayMoment, DaySettings, check_day, live
-
-RAY_STARTS_S = 180.0
-"""Time for an embedded Ray to come up, s: it takes 20 on two busy cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +32,6 @@ class DayOptions:
 
     policy: str
     polish: float
-    brain: Literal["inline", "embedded"]
     seconds: float
     """Shortest duration on a terminal, s."""
     baseline: bool
@@ -56,23 +47,20 @@ def simulate_day(files: Sequence[str], settings: DaySettings, options: DayOption
         remedy = f"choose one of {', '.join(POLICIES)}"
         mistakes.append(Mistake(f"--policy {options.policy}", "there is no such policy", remedy))
     tried(lambda: check_report(options.report), None, mistakes)
-    if options.brain == "embedded":
-        tried(lambda: check_installed("--brain embedded"), None, mistakes)
     if mistakes:
         raise ConfigError(tuple(mistakes))
     observed = read(files, sys.stdin)
     check_day(observed.snapshot, settings)
     print_notes(observed.notes)
-    mode = BrainSettings(mode=options.brain)
-    operators = with_changes(settings_from({}), policy=options.policy, plan_deadline_s=settings.deadline_s, brain=mode)
+    operators = with_changes(settings_from({}), policy=options.policy, plan_deadline_s=settings.deadline_s)
     decisions = replace(decisions_from(operators, awaits_pods=False), polish_share=options.polish, seed=settings.seed)
     started_at, began_s = datetime.now(UTC), time.perf_counter()
     pace_s = options.seconds / max(1.0, settings.hours * HOUR_S / settings.step_s)
     moments: list[DayMoment] = []
     stopped = ""
-    with _ready(brain_from(operators, decisions)) as mind, progress.watching(sys.stderr, options.brain, pace_s) as show:
+    with progress.watching(sys.stderr, pace_s) as show:
         try:
-            for moment in live(observed.snapshot, mind, settings, time.perf_counter):
+            for moment in live(observed.snapshot, InlineBrain(decisions), settings, time.perf_counter):
                 moments.append(moment)
                 show(moment)
         except KeyboardInterrupt:
@@ -92,8 +80,7 @@ def simulate_day(files: Sequence[str], settings: DaySettings, options: DayOption
     click.echo(planning_words(moments), err=True)
     click.echo(text, nl=False)
     if options.report is not None:
-        more = (("seed", str(settings.seed)), ("brain", options.brain))
-        facts = report_facts(started_at, time.perf_counter() - began_s, *more)
+        facts = report_facts(started_at, time.perf_counter() - began_s, ("seed", str(settings.seed)))
         is_picture = options.report.suffix == ".svg"
         save_report(
             options.report, as_picture(moments, beside) if is_picture else as_html(moments, facts, beside, stopped)
@@ -101,27 +88,6 @@ def simulate_day(files: Sequence[str], settings: DaySettings, options: DayOption
     if stopped:
         click.echo(f"stopped: {stopped}", err=True)
         click.get_current_context().exit(terminal.INTERRUPTED)
-
-
-@contextmanager
-def _ready(brain: InlineBrain | RayBrain) -> Iterator[Brain]:
-    """Brain that is ready. Raises ConfigError when Ray does not start in time."""
-    if isinstance(brain, InlineBrain):
-        yield brain
-        return
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))  # standard output is for figures
-    try:
-        brain.lead(leads=True)
-        until_s = time.monotonic() + RAY_STARTS_S
-        while brain.standing.state != "up":
-            if time.monotonic() > until_s:
-                why = brain.standing.why or "no reason given"
-                raise ConfigError(Mistake("--brain embedded", f"did not start: {why}", "omit --brain"))
-            time.sleep(0.1)
-        yield brain
-    finally:
-        brain.close()
-        structlog.reset_defaults()
 
 
 def _baseline(

@@ -60,6 +60,7 @@ class FaultIncident(OwnKind):
 
 
 KIND = Kind(
+    name="FaultIncident",
     model=FaultIncident,
     plural="faultincidents",
     short_names=("finc",),

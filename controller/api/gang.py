@@ -95,6 +95,7 @@ RULES = (
 )
 
 KIND = Kind(
+    name="Gang",
     model=Gang,
     plural="gangs",
     short_names=("gng",),

@@ -64,6 +64,7 @@ RULES = (
 )
 
 KIND = Kind(
+    name="GPUType",
     model=GPUType,
     plural="gputypes",
     short_names=("gput",),

@@ -154,6 +154,7 @@ class HealthPolicy(fields.OwnKind):
 
 
 KIND = Kind(
+    name="HealthPolicy",
     model=HealthPolicy,
     plural="healthpolicies",
     short_names=("hpol",),

@@ -110,6 +110,7 @@ RULES = (
 )
 
 KIND = Kind(
+    name="ModelProfile",
     model=ModelProfile,
     plural="modelprofiles",
     short_names=("mprof",),

@@ -249,6 +249,7 @@ RULES = (
 
 
 KIND = Kind(
+    name="ModelService",
     model=ModelService,
     plural="modelservices",
     short_names=("msvc",),

@@ -227,6 +227,7 @@ RULES = (
 )
 
 KIND = Kind(
+    name="PowerDomain",
     model=PowerDomain,
     plural="powerdomains",
     short_names=("pdom",),

@@ -90,6 +90,7 @@ class SandboxPolicy(fields.OwnKind):
 
 
 KIND = Kind(
+    name="SandboxPolicy",
     model=SandboxPolicy,
     plural="sandboxpolicies",
     short_names=("sbp",),

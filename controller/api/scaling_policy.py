@@ -583,6 +583,7 @@ RULES = (
 )
 
 KIND = Kind(
+    name="ScalingPolicy",
     model=ScalingPolicy,
     plural="scalingpolicies",
     short_names=("sp",),

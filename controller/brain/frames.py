@@ -1,11 +1,6 @@
-"""Frames: a snapshot, a plan or a background result as one run of bytes (cluster/frame.py), sent between processes.
+"""Frames: a snapshot or a plan as one run of bytes (cluster/frame.py), as the recorder and support bundles keep them.
 
-A slot is the named place in the brain in which one background decider runs beside planning, with its own deadline; a
-plan never waits for it. It receives the newest snapshot and the memory of its last result, and the loop adopts a
-finished proposal with the next plan. Its input holds all that it knows, so a replacement of a lost one continues from
-the same point.
-
-Size: 60,000 pods on 6,000 nodes, 4 MB, 30 ms to make and read (benchmarks/brain.py).
+Size: 60,000 pods on 6,000 nodes, 4 MB, 30 ms to make and read (benchmarks/operator_size.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,11 +11,9 @@ import msgspec
 from cluster import actions, autoscaling, demand, errors, plans
 from cluster.frame import Buffer, FrameError, framed, no_columns, unframed
 from cluster.snapshot import HealthInput, Snapshot
-from controller.deciders.decider import LARGEST_MEMORY, Proposal, Proposer
-from controller.deciders.load_fits import ShardFits
 from controller.deciders.remediation import HealthFacts, HealthOutcome
 
-KINDS: Mapping[type, type] = {HealthInput: HealthFacts, plans.HealthResult: HealthOutcome, plans.FitsResult: ShardFits}
+KINDS: Mapping[type, type] = {HealthInput: HealthFacts, plans.HealthResult: HealthOutcome}
 """What snapshots and plans hold of deciders whose types only these know."""
 
 _StepHead = tuple[str, msgspec.Raw, plans.Reason]
@@ -48,7 +41,6 @@ class _PlanHead:
     expected: tuple[demand.ExpectedDemand, ...] = ()
     limits: tuple[autoscaling.ConcurrencyLimit, ...] = ()
     health: plans.HealthResult | None = None
-    fits: tuple[plans.FitsResult, ...] = ()
 
 
 _SAME = tuple(each.name for each in fields(_PlanHead) if each.name not in ("phases", "refused", "certificates"))
@@ -86,7 +78,7 @@ def plan_from_frame(frame: Buffer, kinds: Sequence[type[actions.Action]] = actio
     def step(head: _StepHead) -> plans.Step:
         name, action, reason = head
         if name not in decoders:
-            raise FrameError(f"the plan has an unknown action {name!r}; the brain runs another version of Tonnage")
+            raise FrameError(f"the plan has an unknown action {name!r}; another version of Tonnage wrote it")
         return plans.Step(decoders[name].decode(action), reason)
 
     try:
@@ -98,51 +90,3 @@ def plan_from_frame(frame: Buffer, kinds: Sequence[type[actions.Action]] = actio
         raise
     except errors.UNREADABLE as error:
         raise FrameError(f"the plan cannot be read: {error}") from error
-
-
-_LENGTH = 8
-"""Size of the memory's length, in bytes, at the start of a result's frame."""
-
-
-@dataclass(frozen=True, slots=True)
-class SlotOutcome:
-    """Outcome of one run in a slot: the result's frame, or the reason why there is none."""
-
-    slot: str
-    frame: bytes = b""
-    reason: str = ""
-    """`deadline`, `error`, `garbled`, `queue_full`, or why its actor was replaced (`on_ray.actors.Useless`)."""
-    words: str = ""
-
-
-def proposal_over(proposer: Proposer, frame: Buffer, memory: bytes, deadline_s: float) -> bytes:
-    """The frame of a background decider's result. Raises ValueError when its memory is too large.
-
-    frame: a snapshot's.
-    """
-    proposal = proposer.propose(snapshot_from_frame(frame), memory, deadline_s)
-    if len(proposal.memory) > LARGEST_MEMORY:
-        raise ValueError(
-            f"the memory of {proposer.name} has {len(proposal.memory):,} bytes; at most {LARGEST_MEMORY:,} are allowed"
-        )
-    return proposal_frame(proposal)
-
-
-def proposal_frame(proposal: Proposal) -> bytes:
-    """The frame of a result, to be read by `proposal_from_frame`."""
-    return len(proposal.memory).to_bytes(_LENGTH, "little") + proposal.memory + plan_frame(proposal.plan)
-
-
-def memory_of(frame: Buffer) -> bytes:
-    """The memory in a result's frame. Raises FrameError."""
-    view = memoryview(frame)
-    end = _LENGTH + int.from_bytes(view[:_LENGTH], "little")
-    if len(view) < end or end > _LENGTH + LARGEST_MEMORY:
-        raise FrameError("a background result that is cut off")
-    return bytes(view[_LENGTH:end])
-
-
-def proposal_from_frame(frame: Buffer) -> Proposal:
-    """The result in a frame. Raises FrameError."""
-    memory = memory_of(frame)
-    return Proposal(plan_from_frame(memoryview(frame)[_LENGTH + len(memory) :]), memory)

@@ -1,4 +1,4 @@
-"""Settings of all deciders, as one value that can be sent to other processes."""
+"""Settings of all deciders, as one value."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -39,8 +39,8 @@ class Decisions:
     costs more trust than a fragment costs dollars. The planner `packing` moves pods to reduce fragmentation, the
     planner `columns` to empty nodes."""
     polish_share: float = 0.0
-    """Like `move_share`, but for the background decider of consolidation.py: nodes are emptied where that pays, without
-    making a plan late. Off by default."""
+    """Like `move_share`, but nodes are emptied where that pays, whatever the planner; a few are examined in each plan.
+    Off by default."""
     move_price: MovePrice = field(default_factory=MovePrice)
     """Saving that a move must reach."""
     gang_deadline_s: float = 300.0
@@ -48,8 +48,6 @@ class Decisions:
     release_deadline_s: float = 60.0
     """Seconds after which a pod that was released towards a node, but is not bound there, is evicted if it is
     movable."""
-    fit_slots: int = 0
-    """Background slots that fit forecasts of load beside the cycle (`load_fits.py`); on Ray each costs an actor."""
     awaits_pods: bool = False
     """Whether pods of a service are created only after it was scaled, as a Deployment's are. Then the next plan places
     them, under their real names."""
@@ -60,6 +58,3 @@ class Decisions:
     Only code of this repository can raise there, so outside a running operator the error is better seen at once."""
     seed: int = 0
     """Seed of all randomness in deciding: the same snapshot and seed give the same plan."""
-    shares: int = 1
-    """Largest number of shares into which the fleet is divided; each is packed separately (`placement.partition`).
-    Shares that have no pod in common lose nothing by it. The expected mix of pods is learned separately in each."""

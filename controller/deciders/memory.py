@@ -80,7 +80,7 @@ WAIT_SHARE = 0.5
 
 @dataclass(slots=True)
 class PackingMemory:
-    """Packing policy of one share of the cluster, with the thread that makes its prices."""
+    """Packing policy, with the thread that makes its prices."""
 
     packer: LivePacker
     worker: SlowWorker = field(default_factory=SlowWorker)
@@ -106,14 +106,16 @@ class PackingMemory:
 
 
 @dataclass(slots=True)
-class ShareMemory:
-    """Memory of one share of the cluster."""
+class PlannerMemory:
+    """All that a planner keeps."""
 
     columns: Columns = field(default_factory=Columns)
     """Columns that batch planning priced: the next batch starts from them."""
     packing: PackingMemory | None = None
     mix: SearchMemory = field(default_factory=SearchMemory)
     """Searches of the mix, which the next plan goes on with."""
+    polished: str = ""
+    """Node that was examined last for emptying, so that in a large fleet every node has its turn."""
 
     def packing_under(self, decisions: Decisions) -> PackingMemory:
         """Memory of the packing policy, empty at first. A memory belongs to one planner, and so to one policy."""
@@ -125,18 +127,3 @@ class ShareMemory:
         """Uses the time between two plans."""
         if self.packing is not None:
             self.packing.rest()
-
-
-@dataclass(slots=True)
-class Warmth:
-    """Memories of a planner, one for each share of the cluster."""
-
-    of_share: dict[int, ShareMemory] = field(default_factory=dict)
-
-    def memory(self, share: int) -> ShareMemory:
-        return self.of_share.setdefault(share, ShareMemory())
-
-    def rest(self) -> None:
-        """Uses the time between two plans, for all shares."""
-        for memory in self.of_share.values():
-            memory.rest()

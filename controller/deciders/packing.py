@@ -1,4 +1,4 @@
-"""Packing: a node for every pending pod of one share of the cluster, pod by pod or all at once, and moves after it."""
+"""Packing: a node for every pending pod, pod by pod or all at once, and moves after it."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from controller.deciders.decider import Turn
 from controller.deciders.decisions import Decisions
 from controller.deciders.memory import PackingMemory
 from placement.batch import proposal
-from placement.batch.consolidation import consolidated
+from placement.batch.consolidation import candidates, consolidated, emptying
 from placement.batch.ladder import BatchSettings, plan_batch, seated
 from placement.batch.pod_assignment import all_seats
 from placement.engine.packer import Packer
@@ -22,18 +22,21 @@ ASSURED_SHARE = 0.5
 places a thousand pods one by one on 2,000 nodes."""
 PRICES_LATE = Reason("PricesLate", "new prices of the packing policy were not ready in time, so earlier ones were used")
 OUT_OF_TIME = Reason("MovesOutOfTime", "time ran out before the search for moves began")
+POLISH_OUT_OF_TIME = Reason("PolishOutOfTime", "time ran out before nodes were examined for emptying")
+POLISH_WORK = 20_000
+"""Nodes that one plan examines for emptying, times the nodes of the fleet: a tenth of a second of a slow core."""
 
 
-def decide(share: Snapshot, turn: Turn) -> Plan:
+def decide(snapshot: Snapshot, turn: Turn) -> Plan:
     """Binds, by priority, and the evictions that make room for them; a pod without a place waits, with the reason."""
     decisions, kept = turn.decisions, turn.memory.packing_under(turn.decisions)
     kept.packer.observe(turn.observed)
     kept.is_late = False
     if decisions.planner == "columns":
-        plan = pack_batch(share, turn)
-    elif len(share.pods.pending):
-        packer = kept.packer_for(share, turn.budget.left_s)
-        plan = pack(share, packer, turn.budget, preempt=decisions.preempt, tried=kept.tried)
+        plan = pack_batch(snapshot, turn)
+    elif len(snapshot.pods.pending):
+        packer = kept.packer_for(snapshot, turn.budget.left_s)
+        plan = pack(snapshot, packer, turn.budget, preempt=decisions.preempt, tried=kept.tried)
         kept.tried = tried_in_vain(plan, kept.tried)
     else:
         plan = Plan()
@@ -88,24 +91,53 @@ def _with_unserved(snapshot: Snapshot, packed: Plan, settings: BatchSettings) ->
     return replace(packed, unplaced=unplaced).joined(proposal.proposed(after, seats, proposal.DEALT_BY_PRIORITY))
 
 
-def decide_moves(share: Snapshot, turn: Turn) -> Plan:
+def decide_moves(snapshot: Snapshot, turn: Turn) -> Plan:
     """Moves that reduce fragmentation, or that empty nodes where pods are planned in batches.
 
     Their work is limited by the numbers of pods and nodes, so only time can forbid them.
     """
-    decisions, pods, before = turn.decisions, share.pods, turn.before.pods
+    decisions = turn.decisions
     if not decisions.move_share:
         return Plan()
     if turn.budget.left_s <= 0:
         return Plan(cut_short=(OUT_OF_TIME,))
-    # Pods that this plan starts, or restarts on other devices, stay where it puts them.
-    stays = (pods.node == before.node) & (pods.devices == before.devices)
-    # Nor do those move that others' rules are about, or that have rules of their own.
-    if (plain := proposal.by_batch(share)) is not None:
-        stays &= plain
-    seen = replace(share, pods=replace(pods, movable=pods.movable & stays))
+    seen = _movable(snapshot, turn.observed)
     if decisions.planner == "columns":
-        most = int(decisions.move_share * int((pods.node != PENDING).sum()))
+        most = _most_moves(snapshot, decisions.move_share)
         return Plan(phases=consolidated(seen, decisions.move_price, decisions.batch.price, most_moves=most))
     packer = turn.memory.packing_under(decisions).packer_for(seen, turn.budget.left_s)
     return Plan(phases=defragmented(seen, packer, decisions.move_price, decisions.move_share))
+
+
+def decide_polish(snapshot: Snapshot, turn: Turn) -> Plan:
+    """Moves that empty nodes where that pays, whatever planner placed their pods; a few nodes have their turn."""
+    decisions, memory = turn.decisions, turn.memory
+    if not decisions.polish_share:
+        return Plan()
+    if turn.budget.left_s <= 0:
+        return Plan(cut_short=(POLISH_OUT_OF_TIME,))
+    seen, price = _movable(snapshot, turn.observed), decisions.batch.price
+    order, last = candidates(seen, price), snapshot.nodes.names.row(memory.polished)
+    after = order.index(last) + 1 if last in order else 0
+    nodes = [*order[after:], *order[:after]][: 1 + POLISH_WORK // len(snapshot.nodes)]
+    if nodes:
+        memory.polished = snapshot.nodes.names[nodes[-1]]
+    most = _most_moves(snapshot, decisions.polish_share)
+    return Plan(phases=emptying(seen, nodes, decisions.move_price, price, most_moves=most))
+
+
+def _most_moves(snapshot: Snapshot, share: float) -> int:
+    return int(share * int((snapshot.pods.node != PENDING).sum()))
+
+
+def _movable(snapshot: Snapshot, observed: Snapshot) -> Snapshot:
+    """The snapshot in which only those pods may move that stand where they were observed, and that no rule between pods
+    is about: what this plan starts stays where it puts it."""
+    pods, before = snapshot.pods, observed.pods
+    rows = before.names.rows(pods.names)
+    known = rows >= 0
+    stays = np.zeros(len(pods), dtype=np.bool_)
+    stays[known] = (pods.node[known] == before.node[rows[known]]) & (pods.devices[known] == before.devices[rows[known]])
+    if (plain := proposal.by_batch(snapshot)) is not None:
+        stays &= plain
+    return replace(snapshot, pods=replace(pods, movable=pods.movable & stays))

@@ -16,6 +16,7 @@ from cluster import clock, errors, plans
 from cluster.snapshot import Snapshot
 from controller.api.kind import Kind
 from controller.api.structs import OwnObject
+from controller.background.tasks import Background
 from controller.kube import cache, leader_election, loop_thread, sender
 from controller.kube.connection import Connection
 from controller.kube_world.observer import Caches
@@ -130,6 +131,8 @@ class LoopContext:
     meter: Meter
     clocks: LoopClocks
     trigger: CycleTrigger
+    background: Background
+    """Where work is given to that takes long."""
     identity: str
     """Name of this process in Events."""
     stack: ExitStack
@@ -175,7 +178,7 @@ class ControlLoop(ABC):
         return snapshot
 
     def learn(self, plan: plans.Plan) -> None:  # noqa: B027 - most loops learn nothing from plans
-        """Takes what deciders decided for it (`Plan.health`, `Plan.fits`), after each cycle. Must be quick."""
+        """Takes what deciders decided for it (`Plan.health`), after each cycle. Must be quick."""
 
     def probe(self) -> str | None:
         """Why it has to be restarted; None while it runs."""

@@ -61,7 +61,7 @@ class Meter:
         self._published = {part: _GaugeSet(metrics) for part, metrics in PUBLISHED.items()}
         for gauges in self._published.values():
             self.registry.register(gauges)
-        own = table.LOOP + table.PROCESS + table.BRAIN + table.POWER_LOOP + table.DEMAND + table.SANDBOX_COUNTS
+        own = table.LOOP + table.PROCESS + table.BACKGROUND + table.POWER_LOOP + table.DEMAND + table.SANDBOX_COUNTS
         self._counters = {
             m.name: Counter(m.name, m.help, m.labels, registry=self.registry) for m in _of(own, "counter")
         }

@@ -178,32 +178,16 @@ gauge tonnage_build_info{version}
     Always 1, with the running version as a label.
 """)
 
-BRAIN = described("""
-gauge tonnage_brain_up
-    1 while the brain (the planner process on Ray) is up and its circuit breaker closed; 0 also without a brain.
-counter tonnage_brain_plans_total{by}
-    Plans by where they were made: ray, or local (this process).
-counter tonnage_brain_fallbacks_total{reason}
-    Plans made locally, by reason: away, starting, deadline, distrusted (too many were late, or one was unusable),
-    infeasible (the guard refuses most of it), lost, busy, ...
-counter tonnage_brain_restarts_total{reason}
-    Brain processes that were replaced by a new one, by reason.
-counter tonnage_brain_late_answers_total
-    Answers of the brain that came too late and were dropped.
-gauge tonnage_brain_planners
-    Planners on Ray that respond.
-gauge tonnage_brain_planner_restarts
-    Restarts of planners since the brain is up.
-gauge tonnage_brain_handover_seconds
-    Time to encode the last snapshot for the brain.
-gauge tonnage_brain_slot_up{slot}
-    1 while the actor of a background decider responds on Ray; slot: the name of the background decider.
-counter tonnage_brain_slot_thoughts_total{slot, by}
-    Proposals of a background decider by where they were made: ray, or local (this process).
-counter tonnage_brain_slot_failures_total{slot, reason}
-    Runs of a background decider without a proposal, by reason: deadline, error, lost, silent, stuck, ...
-counter tonnage_brain_slot_actions_total{slot}
-    Actions of a background decider that were added to plans.
+BACKGROUND = described("""
+gauge tonnage_background_up
+    1 while the driver of background work is up; 0 also while there is no work for it, and in a replica that does not
+    lead.
+gauge tonnage_background_tasks_open
+    Background tasks without a result.
+counter tonnage_background_tasks_total{kind, result}
+    Background tasks that ended, by kind and result: done, failed.
+counter tonnage_background_restarts_total{reason}
+    Drivers of background work that were lost, by reason; their open tasks are given to the next one.
 """)
 
 POWER = described("""
@@ -292,7 +276,7 @@ counter tonnage_sandbox_happenings_total{policy, what, reason}
 """)
 
 METRICS = (
-    *(FLEET + BATCH + SERVICES + AUTOSCALER + LOOP + PROCESS + BRAIN),
+    *(FLEET + BATCH + SERVICES + AUTOSCALER + LOOP + PROCESS + BACKGROUND),
     *(POWER + POWER_LOOP + SCALING + DEMAND + HEALTH + SANDBOXES + SANDBOX_COUNTS),
 )
 

@@ -11,6 +11,7 @@ from uuid import uuid4
 from cluster.errors import ActionError, Mistake, ObservationError
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
+from controller.background.tasks import Background
 from controller.kube import api_server, connection, credentials, leader_election, loop_thread, sender
 from controller.kube.cache import Cache, WatchSurroundings as Watching
 from controller.kube.request import ApiRequest
@@ -201,7 +202,7 @@ class ClusterWriter:
                 log_unwritten(job.about, answer)
         cluster.observer.log_devices()
 
-    def loop_context(self) -> LoopContext:
+    def loop_context(self, background: Background) -> LoopContext:
         """What loops beside the cycle get at their start."""
         cluster = self._cluster
         return LoopContext(
@@ -213,6 +214,7 @@ class ClusterWriter:
             self._meter,
             LoopClocks(boot_time_s, time.time),
             cluster.trigger,
+            background,
             self._settings.identity,
             self._stack,
         )

@@ -12,9 +12,12 @@ import structlog
 
 from cluster.errors import ConfigError, Mistake, ObservationError
 from cluster.plans import Plan
-from controller.brain.from_settings import brain_from, limits_from
-from controller.brain.remote import BrainMetrics, RayBrain
+from controller.background.from_settings import background_from
+from controller.background.host import BackgroundHost
+from controller.brain.from_settings import decisions_from, limits_from
+from controller.brain.inline import InlineBrain
 from controller.cycle import Cycle, run_cycle
+from controller.guard import Limits
 from controller.loops.loop import ControlLoop, LoopContext
 from controller.metrics.registry import Meter, metrics_endpoint
 from controller.process.cluster import ClusterWriter, WatchedCluster
@@ -145,31 +148,6 @@ class Heartbeat:
         return f"the last {self.failures} cycles failed: see the log" if is_failing else None
 
 
-class Planner:
-    """The brain as the settings configure it, its metrics, and the limits on its plans."""
-
-    def __init__(self, settings: OperatorSettings, registries: Registries, meter: Meter) -> None:
-        self.limits = limits_from(settings)
-        self.brain = brain_from(settings, sections=registries.sections)
-        self._on_ray = self.brain if isinstance(self.brain, RayBrain) else None
-        self._metrics = BrainMetrics(meter)
-
-    def lead(self, *, leads: bool, epoch: int) -> None:
-        """Starts a brain on Ray in a replica that leads; stops that of one that stands by."""
-        if self._on_ray is not None:
-            self._on_ray.lead(leads=leads, epoch=epoch)
-            self.publish()
-
-    def publish(self) -> None:
-        """Updates the metrics of a brain on Ray."""
-        if self._on_ray is not None:
-            self._metrics.publish(self._on_ray, self._on_ray.background.counts)
-
-    def close(self) -> None:
-        if self._on_ray is not None:
-            self._on_ray.close()
-
-
 class RunningLoops:
     """The loops beside the cycle that the settings enable."""
 
@@ -199,7 +177,9 @@ class Operator:
     settings: OperatorSettings
     cluster: WatchedCluster
     writer: ClusterWriter
-    planner: Planner
+    brain: InlineBrain
+    limits: Limits
+    background: BackgroundHost
     loops: RunningLoops
     reporter: CycleReporter
     recorder: Recorder
@@ -231,9 +211,9 @@ def started(settings: OperatorSettings, registries: Registries = PRODUCT) -> Ite
         loops = RunningLoops(settings, registries)
         cluster = WatchedCluster(settings, registries, loops.each, meter, stack)
         writer = ClusterWriter(settings, cluster, meter, stack)
-        ports = loops.start(writer.loop_context())
-        planner = Planner(settings, registries, meter)
-        stack.callback(planner.close)
+        background = background_from(settings, meter)
+        stack.callback(background.close)
+        ports = loops.start(writer.loop_context(background))
         probes = {
             "/healthz": lambda: heartbeat.probe() or loops.probe(),
             "/readyz": lambda: heartbeat.readiness() if cluster.is_synced() else "the watches are not synced yet",
@@ -243,7 +223,9 @@ def started(settings: OperatorSettings, registries: Registries = PRODUCT) -> Ite
             settings,
             cluster,
             writer,
-            planner,
+            InlineBrain(decisions_from(settings), order=registries.order),
+            limits_from(settings),
+            background,
             loops,
             CycleReporter(meter, structlog.get_logger("cycle"), time.time),
             recorder,
@@ -279,7 +261,7 @@ def run_loop(operator: Operator, stop: Event) -> None:
                 cluster.reservations.lead(is_guarded=is_fenced)
                 if settings.fenced and not is_fenced:
                     reporter.report_unfenced()
-            operator.planner.lead(leads=leads, epoch=cluster.leadership.epoch)
+            operator.background.want(wanted=leads)
         now_s = time.monotonic()
         # What is deleted or made together arrives together: a gang is not judged by a half of it.
         has_settled = now_s >= rested_at_s and trigger.has_settled(SETTLE_S, settings.interval_s)
@@ -297,10 +279,9 @@ def run_loop(operator: Operator, stop: Event) -> None:
 
 
 def _one_cycle(operator: Operator) -> None:
-    planner, reporter = operator.planner, operator.reporter
-    deadline_s = operator.settings.plan_deadline_s
+    reporter, deadline_s = operator.reporter, operator.settings.plan_deadline_s
     try:
-        cycle = run_cycle(operator.writer.world, planner.brain, planner.limits, deadline_s, time.monotonic)
+        cycle = run_cycle(operator.writer.world, operator.brain, operator.limits, deadline_s, time.monotonic)
     except ObservationError as error:
         reporter.report_blind(error)
     except Exception as error:  # noqa: BLE001 - a bug in one cycle must not end the process that holds the Lease
@@ -311,4 +292,3 @@ def _one_cycle(operator: Operator) -> None:
         reporter.report_cycle(cycle)
         operator.recorder.put(cycle)
         operator.loops.learn(cycle.plan)
-        planner.publish()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from controller.api.kind import Kind
 from controller.api.kinds import KINDS
 from controller.deciders.decider import Entry
-from controller.deciders.pipeline import ORDER, Sections, sections_of
+from controller.deciders.pipeline import ORDER
 from controller.loops.autoscaler import loop as autoscaler
 from controller.loops.health import loop as health
 from controller.loops.isolation import loop as isolation
@@ -35,10 +35,6 @@ class Registries:
     facts: Facts = FACTS
     order: tuple[Entry, ...] = ORDER
     loops: tuple[LoopOf, ...] = LOOPS
-
-    @property
-    def sections(self) -> Sections:
-        return sections_of(self.order)
 
     def plus(self, *, kind: Kind, fact: Fact, decider: Entry) -> "Registries":
         """These registries with one more line in each, as a new decider needs."""

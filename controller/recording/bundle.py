@@ -196,8 +196,8 @@ def _decoded(content: bytes, kind: Any, place: str) -> Any:
 LEFT_OUT = (
     ("kubeconfig",),
     ("context",),
-    ("brain", "address"),
-    ("brain", "token_file"),
+    ("ray", "address"),
+    ("ray", "token_file"),
     ("power", "keys"),
     ("power", "tls"),
 )

@@ -143,10 +143,9 @@ def recorded(cycle: Cycle, number: int) -> tuple[CycleEntry, tuple[tuple[str, by
     undone = tuple(Refused(each.step, each.reason) for each in outcome.undone)
     frames = [
         # Instants of observation are in the entry; otherwise no snapshot would equal the one before.
-        # Histories and fits are large, and no plan depends on them.
-        snapshot_frame(replace(snapshot, at_s=0.0, observed_at_s={}, load_histories=())),
-        plan_frame(replace(cycle.wanted, health=None, fits=())),
-        plan_frame(replace(plan, health=None, fits=())),
+        snapshot_frame(replace(snapshot, at_s=0.0, observed_at_s={})),
+        plan_frame(replace(cycle.wanted, health=None)),
+        plan_frame(replace(plan, health=None)),
         plan_frame(Plan(phases=(Phase("done", outcome.done),) if outcome.done else (), refused=undone)),
     ]
     names = [digest(frame) for frame in frames]

@@ -5,6 +5,7 @@ from collections import Counter
 from structlog.typing import FilteringBoundLogger
 
 from cluster import actions, clock, errors, plans
+from controller.background.kinds import KINDS
 from controller.cycle import STAGES, Cycle
 from controller.deciders.pipeline import DECIDER_FAILED, ORDER
 from controller.guard import REASONS
@@ -25,14 +26,9 @@ STUCK = "stuck"
 ROLLBACKS = ("GangTakenBack", "MemberLost", "NotBound")
 """Codes of the reasons for rollbacks (controller/deciders/closing.py)."""
 
-PLANNERS = ("ray", "local")
-FALLBACKS = ("away", "starting", "distrusted", "deadline", "lost", "garbled", "infeasible")
-LOSSES = ("unreachable", "ended", "garbled", "refused", "unready", "useless", "silent", "broken")
-"""Usual label values of the brain's counters, which are initialised to 0 even without a brain."""
-BACKGROUND_DECIDERS, PROPOSERS = ("polish",), ("ray", "local")
-NO_PROPOSAL = ("deadline", "error", "garbled", "lost", "queue_full", "silent", "stuck", "unborn")
-"""Usual label values of the counters of background deciders."""
-OUT_OF_TIME = tuple(f"{part}OutOfTime" for part in ("Background", "Brain", "Hold", "Mix", "Moves", "Packing", "Polish"))
+LOSSES = ("unreachable", "ended", "garbled", "refused", "unready", "silent", "broken")
+"""Usual reasons for which the driver of background work is started again."""
+OUT_OF_TIME = tuple(f"{part}OutOfTime" for part in ("Hold", "Mix", "Moves", "Packing", "Polish"))
 """Codes of `Plan.cut_short`."""
 
 
@@ -56,14 +52,8 @@ class CycleReporter:
         meter.foresee("tonnage_guard_refusals_total", REASONS)
         meter.foresee("tonnage_plans_out_of_time_total", OUT_OF_TIME)
         meter.foresee("tonnage_decider_failures_total", [entry.name for entry in ORDER])
-        meter.foresee("tonnage_brain_plans_total", PLANNERS)
-        meter.foresee("tonnage_brain_fallbacks_total", FALLBACKS)
-        meter.foresee("tonnage_brain_restarts_total", LOSSES)
-        meter.foresee("tonnage_brain_slot_thoughts_total", BACKGROUND_DECIDERS, PROPOSERS)
-        meter.foresee("tonnage_brain_slot_failures_total", BACKGROUND_DECIDERS, NO_PROPOSAL)
-        meter.foresee("tonnage_brain_slot_actions_total", BACKGROUND_DECIDERS)
-        for slot in BACKGROUND_DECIDERS:
-            meter.set("tonnage_brain_slot_up", 0, slot)
+        meter.foresee("tonnage_background_restarts_total", LOSSES)
+        meter.foresee("tonnage_background_tasks_total", KINDS, ["done", "failed"])
         meter.foresee("tonnage_cycles_total", ["acted", "quiet", "blind", "failed"])
         meter.set("tonnage_leader", 0)
 

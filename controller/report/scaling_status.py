@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from autoscaler.decision.outcome import CODES, LimitedBy
+from autoscaler.decision.outcome import LIMITS, LimitedBy
 from cluster.autoscaling import ConcurrencyLimit, ConcurrencyTuning, Scaler
 from cluster.plans import Reason
 from controller.api.conditions import (
@@ -149,7 +149,7 @@ MOST_KEPT = 64
 """Entries of each list in a status."""
 MOST_LEARNED = 32
 NO_LIMITS = ("none", "load")
-_LIMITS: Mapping[str, LimitedBy] = {code: limit for limit, code in CODES.items()}
+_LIMITS: Mapping[str, LimitedBy] = {code: limit for limit, (code, _) in LIMITS.items()}
 
 
 def scaling_status_after(

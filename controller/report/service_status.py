@@ -17,7 +17,7 @@ from controller.api.conditions import (
     conditions_after,
 )
 from controller.api.model_service import ModelServiceStatus, RoutingStatus, RoutingWeights
-from controller.ports import PLANNED_LOCALLY, Outcome
+from controller.ports import Outcome
 from controller.report.fleet_metrics import IsRunning, running_instances
 from controller.report.statuses import Status, accepted
 
@@ -105,9 +105,7 @@ def _claims(
 
 def _found(plan: ServicePlan) -> Reason:
     mix = ", ".join(f"{count} × {each}" for each, count in sorted(plan.instances.items())) or "no instance"
-    words = f"{mix} at {plan.cost_per_hour:.2f} $/h"
-    locally = next((note.words for note in plan.notes if note.code == PLANNED_LOCALLY), None)
-    return Reason("MixFound", words) if locally is None else Reason("MixFoundLocally", f"{words}; {locally}")
+    return Reason("MixFound", f"{mix} at {plan.cost_per_hour:.2f} $/h")
 
 
 State = tuple[ConditionStatus, Reason]

@@ -7,7 +7,7 @@ from enum import StrEnum
 import msgspec
 import numpy as np
 
-from cluster import arrays, errors, frame
+from cluster import arrays, frame
 from tonnage.records import FIELDS, FRAME_RECORDS, LAST_KIND, MAGIC
 
 RECORD = np.dtype(list(FIELDS))
@@ -145,15 +145,6 @@ class ProbeAddress:
     port: int
 
 
-def packed_order(order: ProbeOrder) -> bytes:
-    return msgspec.msgpack.encode(order)
-
-
-def order_in(text: bytes) -> ProbeOrder:
-    """An order that was received. Raises errors of UNREADABLE for anything else."""
-    return msgspec.msgpack.decode(text, type=ProbeOrder)
-
-
 REPORT_KIND = "health"
 """Kind of these messages on the agents' link."""
 LONGEST_FRAMES = 96 * 1024
@@ -212,14 +203,16 @@ class HealthReport:
     """Pairs that it measured of late; each is sent several times."""
 
 
-def packed(report: HealthReport) -> bytes:
-    """The report as it is sent."""
-    return msgspec.msgpack.encode(report)
+def packed(message: HealthReport | ProbeOrder) -> bytes:
+    """A report or an order as it is sent."""
+    return msgspec.msgpack.encode(message)
 
 
-def unpacked(body: bytes) -> HealthReport:
-    """A report that was received. Raises msgspec.MsgspecError for anything else."""
-    try:
-        return msgspec.msgpack.decode(body, type=HealthReport)
-    except errors.UNREADABLE as error:
-        raise msgspec.DecodeError(str(error)) from error
+def report_in(body: bytes) -> HealthReport:
+    """A report that was received. Raises errors of UNREADABLE for anything else."""
+    return msgspec.msgpack.decode(body, type=HealthReport)
+
+
+def order_in(body: bytes) -> ProbeOrder:
+    """An order that was received. Raises errors of UNREADABLE for anything else."""
+    return msgspec.msgpack.decode(body, type=ProbeOrder)

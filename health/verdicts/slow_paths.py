@@ -16,8 +16,7 @@ PATH_LEAST = 0.2
 EXPLAINED = 0.85
 """Share of all excess that one part must explain to be named."""
 TELLING = 0.2
-"""Share of the slow span's transfer time from which another tells about the NIC, four bytes tell nothing; and share of
-its slow-down that the other must show, since a slow NIC slows all its paths."""
+"""Share of the slow span's transfer time from which another tells about the NIC: four bytes tell nothing."""
 EVERYWHERE = 0.6
 """Share of the paths over NICs from which the network as a whole is slow."""
 _HINT_Z = 4.0
@@ -159,27 +158,15 @@ def _at_a_point(slow: SlowSpans, layout: Layout) -> Named:
     part = Part.LINK if len(ranks) == 2 else Part.GROUP
     if not slow.crosses[worst]:
         return Named(part, _rising(ranks), "inside one node")
-    if any((slow.ratio[_telling(int(layout.nic[rank]), worst, slow, layout)] < 0).any() for rank in ranks):
+    others = [_telling(int(layout.nic[rank]), worst, slow, layout) for rank in ranks]
+    if any((slow.ratio[each] < 0).any() for each in others):
         return _abstention(
             np.array([worst]), layout, "a clock was stepped: until it is aligned, other paths cannot tell"
         )
-    support = [_support(int(layout.nic[rank]), worst, slow, layout) for rank in ranks]
-    supported = [
-        rank for rank, share in zip(ranks.tolist(), support, strict=True) if share is not None and share >= 0.5
-    ]
-    if len(supported) == 1:
-        return _nic(int(layout.nic[supported[0]]), layout, "its other paths are slower too, within their noise")
-    if len(ranks) == 2 and None in support:
+    if len(ranks) == 2 and not all(map(len, others)):
         return _abstention(np.array([worst]), layout, "an end has no other path that would tell NIC from link")
     probe = "" if len(ranks) == 2 else "pair probes between neighbours of the ring"
     return Named(part, _rising(ranks), "a point: other paths of both ends are as before", probe=probe)
-
-
-def _support(nic: int, span: int, slow: SlowSpans, layout: Layout) -> float | None:
-    """Share of a NIC's other spans that are slower than before; None where it has no other."""
-    others = _telling(nic, span, slow, layout)
-    alike = slow.ratio[others] - 1 >= TELLING * (slow.ratio[span] - 1)
-    return float((slow.hinted[others] & alike).mean()) if len(others) else None
 
 
 def _telling(nic: int, span: int, slow: SlowSpans, layout: Layout) -> IntArray:

@@ -113,19 +113,17 @@ class Enforcer:
         self.tree.adopt(name, home)
         self.tree.set_light_max(name, self.settings.light_leaf_bytes)
         events: list[act.Event] = [act.SandboxStarted(sandbox)]
-        for call in list(self.tree.calls_of(name)):
-            if call.frozen:
-                self.tree.thaw(name, call.call)
-            self._watch_call(name, call.call)
-            if not call.populated:
-                self._ending.add((name, call.call))
-            lease_bytes = call.lease_bytes
+        for call in self.tree.calls_of(name):
+            group = self.tree.call_group(name, call)
+            self.tree.thaw(name, call)
+            self._watch_call(name, call)
+            if not self.tree.is_populated(group):
+                self._ending.add((name, call))
+            used_bytes, lease_bytes = self.tree.used_bytes(group), self.tree.limit_bytes(group, "memory.high")
             if lease_bytes is None:  # loosened by a stop: the wall tells
-                wall_bytes = self.tree.max_bytes(name, call.call)
-                lease_bytes = call.used_bytes if wall_bytes is None else max(1, wall_bytes - WALL_SLACK_BYTES)
-            events.append(
-                act.Found(act.CallDemand(call.call, name, self._clock(), lease_bytes), lease_bytes, call.used_bytes)
-            )
+                wall_bytes = self.tree.limit_bytes(group, "memory.max")
+                lease_bytes = used_bytes if wall_bytes is None else max(1, wall_bytes - WALL_SLACK_BYTES)
+            events.append(act.Found(act.CallDemand(call, name, self._clock(), lease_bytes), lease_bytes, used_bytes))
         self._step(events)
         self._watch_agent(name)
         self._step([act.Used({}, {name: self._agent_bytes(name)}, complete=False)])

@@ -19,21 +19,11 @@ import msgspec
 import structlog
 
 from cluster.errors import UNREADABLE
-from isolation.cgroupfs import CgroupFs, host_facts
+from isolation.cgroupfs import CgroupFs, capability_of
 from isolation.ledger import Sandbox
 from isolation.orders import ORDERS, REPORT, IsolationReport, Orders, SandboxOrder, SandboxReport
 from isolation.settings import Settings
-from isolation.tree import (
-    AGENT,
-    CALL_PREFIX,
-    LIGHT,
-    Capability,
-    CgroupFiles,
-    capability_of,
-    container_group,
-    is_uid,
-    pod_groups,
-)
+from isolation.tree import AGENT, CALL_PREFIX, LIGHT, Capability, CgroupFiles, container_group, is_uid, pod_groups
 from nodeagent.logs import configure_logs
 from nodeagent.sandboxes.enforcer import Enforcer, lower_own_risk
 from nodeagent.sandboxes.server import SandboxServer, new_call_name
@@ -173,7 +163,7 @@ def serve(settings: ProcessSettings, orders: int, reports: int) -> None:
     """Isolates until the descriptor of orders ends."""
     life = os.urandom(8).hex()
     joined = join_host_cgroups()
-    can = capability_of(host_facts(Path(settings.cgroups)))
+    can = capability_of(Path(settings.cgroups))
     if can.level == "full" and not joined:
         can = Capability("observe", "the node's cgroup namespace cannot be joined: it takes SYS_ADMIN and SYS_PTRACE")
     log.info("isolation starts", level=can.level, why=can.reason)
@@ -197,7 +187,7 @@ def serve(settings: ProcessSettings, orders: int, reports: int) -> None:
     pods = SandboxPods(enforcer, files, server, settings.below)
     known = recorded(record, settings.node)
     pods.follow(known)
-    server.listen_to(orders)
+    enforcer.watch(orders)
     pending, report_at_s = b"", 0.0
     while True:
         is_ended, pending, newest = received(orders, pending, known)
@@ -313,8 +303,6 @@ class SandboxSupervisor:
         self._command = (*command, msgspec.json.encode(settings).decode())
         self._process: asyncio.subprocess.Process | None = None
         self._orders: bytes | None = None
-        self.report: IsolationReport | None = None
-        """The newest report; None before the first."""
 
     def receive(self, travelled: bytes) -> bool:
         """Whether a message of the controller was one of orders, which then go to the process."""
@@ -360,7 +348,7 @@ class SandboxSupervisor:
             self._hand_over()
             assert process.stdout is not None  # noqa: S101 - made with a pipe
             while line := await process.stdout.readline():
-                self.report = msgspec.json.decode(line, type=IsolationReport)
+                msgspec.json.decode(line, type=IsolationReport)  # a process that is killed may leave half of one
                 self._send(sealed_text(REPORT, line.rstrip(), self._keys(), self._settings.node))
             log.warning("the isolation process ended and is started again", code=await process.wait())
         finally:

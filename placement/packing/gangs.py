@@ -8,10 +8,10 @@ import numpy as np
 import pulp
 
 from cluster.arrays import BoolArray, IntArray
+from cluster.capacity import Free
 from cluster.snapshot import PENDING
 from cluster.workloads import WHOLE_GPU_MILLI, PodShape
 from placement.budget import Budget
-from placement.engine.ledger import copies_at_most
 from placement.mix.pulp_solver import solve
 from placement.packing.draft import Kind, PackingDraft, lacking, members_running
 from placement.packing.units import Unit
@@ -66,40 +66,49 @@ class Rooms:
         free = draft.packer.ledger.free
         self._reach = free if below is None else draft.reclaimable(below).free()
         self._open = {shape: draft.packer.eligible(shape) for shape in self._kinds}
-        self._copies = {shape: copies_at_most(shape, free) * self._open[shape] for shape in self._kinds}
+        self._copies = {shape: free.copies(shape) * self._open[shape] for shape in self._kinds}
         self._most = self._copies
         if below is not None:
-            self._most = {shape: copies_at_most(shape, self._reach) * self._open[shape] for shape in self._kinds}
+            self._most = {shape: self._reach.copies(shape) * self._open[shape] for shape in self._kinds}
 
     def free(self, domain: IntArray) -> IntArray:
         """Pods that fit now: exact for equal pods, a guess for unequal ones. Shape (domains,).
 
         domain: shape (nodes,), the domain of each node; -1 for none.
         """
-        most: IntArray = np.max([_sums(copies, domain) for copies in self._copies.values()], axis=0)
+        most: IntArray = np.max([domain_sums(copies, domain) for copies in self._copies.values()], axis=0)
         return most
 
     def most(self, domain: IntArray) -> IntArray:
         """Pods that fit at most, after any preemption; never too low. Shape (domains,)."""
-        parts = [np.minimum(_sums(self._most[shape], domain), count) for shape, count in self._kinds.items()]
+        parts = [np.minimum(domain_sums(self._most[shape], domain), count) for shape, count in self._kinds.items()]
         total: IntArray = np.sum(parts, axis=0)
         return total
 
     def may_hold(self, domain: IntArray, need: int) -> BoolArray:
         """Domains that may hold so many of the pods, after any preemption; the others certainly cannot."""
         may: BoolArray = self.most(domain) >= need
-        if len(self._kinds) > 1:  # pods of several shapes need the sum of what they request
-            eligible, reach = np.any(list(self._open.values()), axis=0), self._reach
-            for free, asked in (
-                (reach.cpu_milli, [shape.cpu_milli for shape in self._shapes]),
-                (reach.memory_bytes, [shape.memory_bytes for shape in self._shapes]),
-                (reach.gpu_milli.sum(axis=1), [shape.total_gpu_milli for shape in self._shapes]),
-            ):
-                may &= _sums(np.maximum(free, 0) * eligible, domain) >= sum(sorted(asked)[:need])
+        if len(self._kinds) > 1:
+            may &= has_in_all(self._reach, np.any(list(self._open.values()), axis=0), domain, self._shapes, need)
         return may
 
 
-def _sums(copies: IntArray, domain: IntArray) -> IntArray:
+def has_in_all(free: Free, eligible: BoolArray, domain: IntArray, shapes: Sequence[PodShape], need: int) -> BoolArray:
+    """Domains whose eligible nodes have as much of each resource in all as the smallest of these pods request, so many
+    of them. Shape (domains,).
+    """
+    enough = np.ones(int(domain.max(initial=-1)) + 1, dtype=np.bool_)
+    for left, asked in (
+        (free.cpu_milli, [shape.cpu_milli for shape in shapes]),
+        (free.memory_bytes, [shape.memory_bytes for shape in shapes]),
+        (free.gpu_milli.clip(min=0).sum(axis=1), [shape.total_gpu_milli for shape in shapes]),
+    ):
+        enough &= domain_sums(np.maximum(left, 0) * eligible, domain) >= sum(sorted(asked)[:need])
+    return enough
+
+
+def domain_sums(copies: IntArray, domain: IntArray) -> IntArray:
+    """Sum over the nodes of each domain; nodes of domain -1 are in none. Shape (domains,)."""
     inside = domain >= 0
     count = int(domain.max(initial=-1)) + 1
     return np.bincount(domain[inside], copies[inside], count).astype(np.int64)

@@ -10,7 +10,6 @@ from cluster.occupancy import kube_schedulers
 from cluster.snapshot import PENDING, device_numbers
 from cluster.workloads import PodShape
 from placement.packing.draft import PackingDraft
-from placement.packing.spared import fits, without
 from placement.packing.units import Unit
 
 MOST_ASKS = 64
@@ -73,7 +72,7 @@ def _candidates(draft: PackingDraft, shape: PodShape, priority: int) -> BoolArra
     stays = np.zeros(len(pods), dtype=np.bool_) if pods.settled is None else pods.settled
     leaves = lower & pods.strangers & ~stays
     leaves[draft.budgets.covered] = False
-    room = fits(shape, without(draft, np.flatnonzero(leaves)))
+    room = draft.free_without(np.flatnonzero(leaves)).fits(shape)
     is_wide = np.array([each.gpus > 0 for each in pods.shapes], dtype=np.bool_)
     settled = np.flatnonzero(lower & stays)
     with_gpus = settled[is_wide[pods.shape[settled]]] if shape.gpus else settled

@@ -75,7 +75,7 @@ def stop(process: Process, within_s: float = STOP_WITHIN_S) -> None:
             signal.pidfd_send_signal(pidfd, signal.SIGTERM)
             if not _ends(pidfd, within_s):
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-                _ends(pidfd, within_s)
+                _ends(pidfd, STOP_WITHIN_S)
     # Where this process is its parent, a dead child would stay in the process table.
     with suppress(ChildProcessError):
         os.waitpid(process.pid, os.WNOHANG)

@@ -8,7 +8,7 @@ import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -282,7 +282,7 @@ def _running(folder: Folder) -> dict[str, Process]:
 def _ports(folder: Folder, running: Mapping[str, Process], *, fresh: bool) -> Ports:
     """Ports of the last start, so that a kubeconfig stays valid, unless other processes have them now."""
     before = state_of(folder)
-    if before is not None and not fresh and (running or all(_is_free(port) for port in _each(before.ports))):
+    if before is not None and not fresh and (running or all(map(_is_free, astuple(before.ports)))):
         return before.ports
     with ExitStack() as held:
         # All are held until the last is chosen: otherwise the same one could be given twice.
@@ -290,10 +290,6 @@ def _ports(folder: Folder, running: Mapping[str, Process], *, fresh: bool) -> Po
         for each in sockets:
             each.bind((commands.HOST, 0))
         return Ports(*(each.getsockname()[1] for each in sockets))
-
-
-def _each(ports: Ports) -> list[int]:
-    return [getattr(ports, field.name) for field in fields(Ports)]
 
 
 def _is_free(port: int) -> bool:

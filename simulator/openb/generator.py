@@ -15,11 +15,11 @@ from typing import Literal
 
 import numpy as np
 
-from cluster.arrays import IntArray, Names, column
+from cluster.arrays import IntArray
 from cluster.errors import ConfigError, Mistake
-from cluster.nodes import NodeTable
-from cluster.snapshot import PodTable, Snapshot
-from cluster.workloads import WHOLE_GPU_MILLI, GpuType, PodShape
+from cluster.snapshot import Snapshot
+from cluster.workloads import WHOLE_GPU_MILLI, PodShape
+from simulator.openb.trace_reader import MIB, snapshot_of
 
 PodKind = Literal["cpu", "fraction", "whole-1", "whole-2", "whole-4", "whole-8"]
 
@@ -210,7 +210,6 @@ the GPUs are requested in twos, fours and eights. In gpushare100 every GPU pod r
 
 
 GIB = 2**30
-MIB = 2**20
 
 GPUS_OF: dict[PodKind, int] = {"cpu": 0, "fraction": 1, "whole-1": 1, "whole-2": 2, "whole-4": 4, "whole-8": 8}
 
@@ -312,28 +311,11 @@ def trace_of(made: Generated, prices: Mapping[str, float]) -> Snapshot:
 
     prices: dollars per GPU and hour by model; a model without a price costs 0.
     """
-    models = sorted({node.model for node in made.nodes})
-    shapes = {shape: index for index, shape in enumerate(dict.fromkeys(made.pods))}
-    count = len(made.pods)
-    return Snapshot(
-        at_s=0.0,
-        gpu_types=tuple(GpuType(model, 0, prices.get(model, 0.0)) for model in models),
-        nodes=NodeTable(
-            names=Names(node_name(n) for n in range(len(made.nodes))),
-            cpu_milli=column((node.cpu_cores * 1000 for node in made.nodes), np.int64),
-            memory_bytes=column((node.memory_gib * GIB for node in made.nodes), np.int64),
-            gpus=column((node.gpus for node in made.nodes), np.int64),
-            gpu_type=column((models.index(node.model) for node in made.nodes), np.int64),
-            schedulable=column(np.ones(len(made.nodes)), np.bool_),
-            labels=({},) * len(made.nodes),
-            taints=((),) * len(made.nodes),
-        ),
-        pods=PodTable.waiting(
-            (f"trace/{pod_name(n)}" for n in range(count)),
-            column((shapes[pod] for pod in made.pods), np.int64),
-            tuple(shapes),
-        ),
-    )
+    nodes = [
+        (node_name(n), node.cpu_cores * 1000, node.memory_gib * GIB, node.gpus, node.model)
+        for n, node in enumerate(made.nodes)
+    ]
+    return snapshot_of(nodes, [(pod_name(n), pod) for n, pod in enumerate(made.pods)], prices)
 
 
 def write_openb_csv(made: Generated, nodes_csv: Path, pods_csv: Path) -> None:

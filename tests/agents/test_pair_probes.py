@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from health.records.frames import PROBE_KIND, Peer, ProbeOrder, packed_order
+from health.records.frames import PROBE_KIND, Peer, ProbeOrder, packed
 from health.remediation.facts import FaultEvidence, Origin
 from health.verdicts.verdict import Part, Syndrome
 from nodeagent.health.probe_wire import MAGIC, ProbeListener
@@ -98,7 +98,7 @@ class Ordered:
         self.prober = Prober("a", "life", lambda: self.keys, listener, self.clock, self.sent.get)
 
     def hear(self, order: ProbeOrder, keys: Keys | None = None, node: str = "a") -> bool:
-        return self.prober.receive(sealed_text(PROBE_KIND, packed_order(order), keys or self.keys, node))
+        return self.prober.receive(sealed_text(PROBE_KIND, packed(order), keys or self.keys, node))
 
 
 ORDER = ProbeOrder("a", "life", 7, "n", (), (TOKEN,))
@@ -129,7 +129,7 @@ def test_what_is_not_signed_for_this_node_is_no_order(listener: ProbeListener) -
 
     assert not node.hear(ORDER, other)
     assert not node.hear(ORDER, other, "b")
-    assert not node.prober.receive(packed_order(ORDER))
+    assert not node.prober.receive(packed(ORDER))
 
 
 def test_an_order_that_cannot_be_read_or_asks_too_much_is_refused(listener: ProbeListener) -> None:

@@ -8,6 +8,6 @@ from controller.loops.loop import CycleTrigger, LoopContext
 
 def loop_context(**given: Any) -> LoopContext:
     """A context with these parts; the others are missing."""
-    parts = ("thread", "connection", "applier", "leadership", "caches", "meter", "clocks")
+    parts = ("thread", "connection", "applier", "leadership", "caches", "meter", "clocks", "background")
     defaults = {"trigger": CycleTrigger(), "identity": "me", "stack": ExitStack()}
     return LoopContext(**{**dict.fromkeys(parts), **defaults, **given})

@@ -6,12 +6,12 @@ from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.deciders.decider import Decide, Turn
 from controller.deciders.decisions import Decisions
-from controller.deciders.memory import ShareMemory
+from controller.deciders.memory import PlannerMemory
 from placement.budget import Budget
 
 
-def turn(before: Snapshot, decisions: Decisions | None = None) -> Turn:
-    return Turn(decisions or Decisions(), Budget(math.inf), ShareMemory(), before, before)
+def turn(observed: Snapshot, decisions: Decisions | None = None) -> Turn:
+    return Turn(decisions or Decisions(), Budget(math.inf), PlannerMemory(), observed)
 
 
 def asked(decide: Decide, seen: Snapshot, decisions: Decisions | None = None, plan: Plan | None = None) -> Plan:

@@ -351,7 +351,6 @@ def staged(admin: Kubectl, folder: Path) -> Iterator[Stage]:
                 power={"enabled": True, "port": 0, "keys": str(keys)},
                 health={"enabled": True},
                 limits={"max_nodes_out_share": 1.0},
-                brain={"mode": "inline"},
                 pools=[{"placer": "bind"}],
             )
         )

@@ -27,7 +27,6 @@ SETTINGS: dict[str, Any] = {
     "metrics_port": 0,
     "lease": {"namespace": "default"},
     "fenced": False,
-    "brain": {"mode": "inline"},
 }
 
 

@@ -102,7 +102,6 @@ def scaling_operator(kubeconfig: str, prometheus: FakePrometheus) -> Iterator[Op
             "interval_s": 0.2,
             "hold_s": 0.0,
             "lease": {"namespace": "default"},
-            "brain": {"mode": "inline"},
             "autoscaler": autoscaler_settings(prometheus),
         }
     )

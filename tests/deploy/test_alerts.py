@@ -49,7 +49,6 @@ def killed(what: str) -> str:
     return f'tonnage_sandbox_happenings_total{{job="t", policy="coders", what="{what}", reason="OUTGREW_CLAIM"}}'
 
 
-PLANS = "tonnage_brain_plans_total"
 CYCLES, ACTIONS, REQUESTS = "tonnage_cycles_total", "tonnage_actions_total", "tonnage_api_requests_total"
 INSTANCES = 'tonnage_service_instances{job="t", model_service="ns/chat", instance_type="A100"'
 
@@ -60,10 +59,13 @@ BUDGET = f"tonnage_power_budget_watts{{{ROW}}}"
 STORIES = (
     Story("TonnageNoLeader", replicas(gauge(1, 0), gauge(0, 0)), {}),
     Story("TonnageNoLeader", replicas(gauge(1, "_"), gauge(0, "_")), {}),
-    # Nine of ten plans are made without the brain.
+    # Sixteen tasks are open, and none ends.
     Story(
-        "TonnageBrainAway",
-        {f'{PLANS}{{job="t", by="ray"}}': counter(10, 1), f'{PLANS}{{job="t", by="local"}}': counter(0, 9)},
+        "TonnageBackgroundStalled",
+        {
+            'tonnage_background_tasks_open{job="t"}': gauge(0, 16),
+            'tonnage_background_tasks_total{job="t", kind="load_fits", result="done"}': counter(0, 0),
+        },
     ),
     Story("TonnageTwoLeaders", replicas(gauge(1, 1), gauge(0, 1))),
     Story("TonnageLoopStalled", {'tonnage_last_cycle_timestamp_seconds{job="t"}': stopped_clock}),

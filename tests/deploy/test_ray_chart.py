@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from cli.main import tonnage
-from controller.brain.on_ray.ray_start import SILENT_NODE
 from controller.settings import read_settings
 from deploy.constraints import pinned
+from tests.chaos.nodes import SILENT_NODE
 from tests.deploy.helm import CHART, HelmRefusedError, Values, rendered
 
 pytestmark = pytest.mark.chart
@@ -54,16 +54,14 @@ def controller(values: Values | None = None) -> dict[str, Any]:
 def read_by_operator(objects: Objects, folder: Path) -> Any:
     file = folder / "settings.yaml"
     file.write_text(objects["ConfigMap", "tonnage-settings"]["data"]["settings.yaml"], encoding="utf-8")
-    return read_settings(file).brain
+    return read_settings(file).ray
 
 
-@pytest.mark.parametrize(("mode", "brain"), [("none", "inline"), ("embedded", "embedded"), ("static", "cluster")])
-def test_the_operator_is_told_where_to_plan(tmp_path: Path, mode: str, brain: str) -> None:
-    objects = rendered({"ray": {"mode": mode}, "settings": {"brain": {"shares": 4}}})
+@pytest.mark.parametrize(("mode", "told"), [("none", "none"), ("embedded", "embedded"), ("static", "cluster")])
+def test_the_operator_is_told_where_background_work_runs(tmp_path: Path, mode: str, told: str) -> None:
+    read = read_by_operator(rendered({"ray": {"mode": mode, "cpus": 2}}), tmp_path)
 
-    read = read_by_operator(objects, tmp_path)
-
-    assert (read.mode, read.shares) == (brain, 4)
+    assert (read.mode, read.cpus) == (told, 2 if mode == "embedded" else 1)
 
 
 def test_without_ray_nothing_of_it_is_installed() -> None:
@@ -71,8 +69,8 @@ def test_without_ray_nothing_of_it_is_installed() -> None:
         assert not [name for kind, name in rendered(values) if "ray" in name]
 
 
-def test_by_default_the_operator_plans_without_ray(tmp_path: Path) -> None:
-    assert read_by_operator(rendered(), tmp_path).mode == "inline"
+def test_by_default_the_operator_does_without_ray(tmp_path: Path) -> None:
+    assert read_by_operator(rendered(), tmp_path).mode == "none"
     assert "shm" not in {volume["name"] for volume in controller()["volumes"]}
 
 
@@ -121,27 +119,27 @@ def test_ray_speaks_with_itself_and_with_nobody_else_but_the_controller(objects:
         assert mine["matchLabels"].items() <= pod["metadata"]["labels"].items()
 
 
-def test_the_controller_may_reach_the_brain(objects: Objects, tmp_path: Path) -> None:
+def test_the_controller_may_reach_the_driver(objects: Objects, tmp_path: Path) -> None:
     head = ray_pods(objects)[0]
-    service = objects["Service", "tonnage-ray-brain"]["spec"]
+    service = objects["Service", "tonnage-ray-driver"]["spec"]
     (rule,) = [
         rule for rule in objects["NetworkPolicy", "tonnage"]["spec"]["egress"] if rule["ports"][0]["port"] == 6390
     ]
 
-    assert read_by_operator(objects, tmp_path).address == "tonnage-ray-brain.tonnage-system.svc:6390"
+    assert read_by_operator(objects, tmp_path).address == "tonnage-ray-driver.tonnage-system.svc:6390"
     assert service["ports"][0]["port"] == 6390
     assert service["selector"].items() <= head["metadata"]["labels"].items()
     assert rule["to"][0]["podSelector"]["matchLabels"].items() <= head["metadata"]["labels"].items()
 
 
-def test_the_controller_holds_the_brains_token_and_not_the_clusters(objects: Objects, tmp_path: Path) -> None:
+def test_the_controller_holds_the_drivers_token_and_not_the_clusters(objects: Objects, tmp_path: Path) -> None:
     pod = objects["Deployment", "tonnage"]["spec"]["template"]["spec"]
     (volume,) = [volume for volume in pod["volumes"] if "secret" in volume]
     (mount,) = [mount for mount in pod["containers"][0]["volumeMounts"] if mount["name"] == volume["name"]]
 
-    assert volume["secret"]["items"] == [{"key": "brain-token", "path": "brain-token"}]
-    assert read_by_operator(objects, tmp_path).token_file == f"{mount['mountPath']}/brain-token"
-    assert set(objects["Secret", "tonnage-ray"]["data"]) == {"ray-token", "brain-token"}
+    assert volume["secret"]["items"] == [{"key": "driver-token", "path": "driver-token"}]
+    assert read_by_operator(objects, tmp_path).token_file == f"{mount['mountPath']}/driver-token"
+    assert set(objects["Secret", "tonnage-ray"]["data"]) == {"ray-token", "driver-token"}
 
 
 def test_a_secret_of_ones_own_is_used_and_none_is_made() -> None:
@@ -152,15 +150,15 @@ def test_a_secret_of_ones_own_is_used_and_none_is_made() -> None:
         assert [v["secret"]["secretName"] for v in pod["spec"]["volumes"] if "secret" in v] == ["mine"]
 
 
-def test_the_brain_runs_a_command_that_there_is(objects: Objects) -> None:
-    (brain,) = [each for each in ray_pods(objects)[0]["spec"]["containers"] if each["name"] == "brain"]
-    verb, *arguments = brain["args"]
+def test_the_driver_runs_a_command_that_there_is(objects: Objects) -> None:
+    (driver,) = [each for each in ray_pods(objects)[0]["spec"]["containers"] if each["name"] == "driver"]
+    verb, *arguments = driver["args"]
     group = tonnage.get_command(click.Context(tonnage), verb)
     assert isinstance(group, click.Group)
     name, command, rest = group.resolve_command(click.Context(group), arguments)
 
     assert command is not None
-    assert command.make_context(name, rest).params["planners"] == 1
+    assert command.make_context(name, rest).params["listen"] == "0.0.0.0:6390"
 
 
 def test_every_ray_container_wants_the_token_and_gives_silent_nodes_up_soon(objects: Objects) -> None:
@@ -183,7 +181,7 @@ def test_the_head_keeps_its_tables_on_a_volume() -> None:
     assert [claim["metadata"]["name"] for claim in spec["volumeClaimTemplates"]] == ["tables"]
 
 
-def test_the_head_runs_no_planners(objects: Objects) -> None:
+def test_the_head_runs_no_tasks(objects: Objects) -> None:
     if ("RayCluster", "tonnage-ray") in objects:
         start = objects["RayCluster", "tonnage-ray"]["spec"]["headGroupSpec"]["rayStartParams"]
         assert start["num-cpus"] == "0"
@@ -204,16 +202,16 @@ def test_kuberay_is_refused_where_it_is_not() -> None:
 
 @pytest.mark.parametrize(
     ("ray", "place"),
-    [({"mode": "serve"}, "mode"), ({"planners": 0}, "planners"), ({"workers": {"replicas": 0}}, "replicas")],
+    [({"mode": "serve"}, "mode"), ({"cpus": 0}, "cpus"), ({"workers": {"replicas": 0}}, "replicas")],
 )
 def test_a_wrong_value_is_refused_with_its_place(ray: Values, place: str) -> None:
     with pytest.raises(HelmRefusedError, match=place):
         rendered({"ray": ray})
 
 
-def test_the_settings_of_the_brain_that_the_chart_decides_are_its_own(tmp_path: Path) -> None:
-    values = {"ray": {"mode": "static"}, "settings": {"brain": {"mode": "inline", "address": "elsewhere:1"}}}
+def test_the_settings_that_the_chart_decides_are_its_own(tmp_path: Path) -> None:
+    values = {"ray": {"mode": "static"}, "settings": {"ray": {"mode": "none", "address": "elsewhere:1"}}}
     settings = yaml.safe_load(rendered(values)["ConfigMap", "tonnage-settings"]["data"]["settings.yaml"])
 
-    assert settings["brain"]["mode"] == "cluster"
-    assert settings["brain"]["address"].startswith("tonnage-ray-brain.")
+    assert settings["ray"]["mode"] == "cluster"
+    assert settings["ray"]["address"].startswith("tonnage-ray-driver.")

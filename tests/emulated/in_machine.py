@@ -8,9 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from isolation.cgroupfs import CgroupFs, host_facts
+from isolation.cgroupfs import CgroupFs, capability_of
 from isolation.ledger import MIB
-from isolation.tree import SandboxTree, capability_of
+from isolation.tree import SandboxTree
 from tests.rigs.launcher import run_in
 
 ROOT = Path("/sys/fs/cgroup")
@@ -22,7 +22,7 @@ def about() -> dict[str, Any]:
     return {
         "cpus": os.cpu_count(),
         "controllers": (ROOT / "cgroup.subtree_control").read_text(encoding="ascii").split(),
-        "capability": asdict(capability_of(host_facts(ROOT))),
+        "capability": asdict(capability_of(ROOT)),
     }
 
 

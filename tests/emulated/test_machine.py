@@ -13,7 +13,6 @@ def test_the_machine_has_two_cpus_cpusets_and_pressure_and_allows_all_of_isolati
 
     assert about["cpus"] == 2
     assert about["controllers"] == ["cpuset", "cpu", "io", "memory", "pids"]
-    # On User-Mode Linux the reason ends with "; no pressure information".
     assert about["capability"] == {"level": "full", "reason": "cgroup v2, writable"}
 
 

@@ -9,9 +9,8 @@ from hypothesis import given, settings, strategies as st
 
 from cluster.arrays import Names
 from cluster.snapshot import PENDING, PodTable, Snapshot
-from controller.brain.frames import plan_frame, snapshot_frame
+from controller.brain.frames import plan_frame
 from controller.brain.inline import InlineBrain
-from controller.brain.on_ray.actors import Planner
 from controller.cycle import carry_out
 from controller.deciders.decisions import Decisions
 from controller.guard import Limits, guard
@@ -59,14 +58,14 @@ def arrivals(of: PodTable, chance: np.random.Generator, cycle: int) -> PodTable:
 @given(st.integers(0, 1000))
 def test_two_planners_of_the_same_snapshots_make_the_same_plans_whenever_their_prices_are_ready(seed: int) -> None:
     decisions = Decisions()
-    in_frames, patient = Planner(decisions, stopped), InlineBrain(decisions, stopped)
+    hasty, patient = InlineBrain(decisions, stopped), InlineBrain(decisions, stopped)
     for seen, _ in days(seed, decisions):
-        mine = in_frames.plan(snapshot_frame(seen), DEADLINE_S)
+        mine = plan_frame(hasty.plan(seen, DEADLINE_S))
 
         theirs = plan_frame(patient.plan(seen, DEADLINE_S))
-        for memory in patient.warmth.of_share.values():  # these prices are ready long before the next plan
-            if memory.packing is not None and memory.packing.worker.task is not None:
-                memory.packing.worker.task.thread.join()
+        packing = patient.memory.packing  # these prices are ready long before the next plan
+        if packing is not None and packing.worker.task is not None:
+            packing.worker.task.thread.join()
 
         assert mine == theirs
 
@@ -77,7 +76,7 @@ def test_what_is_kept_never_drifts_from_the_snapshot(seed: int) -> None:
     for seen, brain in days(seed, Decisions()):
         plan = brain.plan(seen, DEADLINE_S)
         again = brain.plan(seen, DEADLINE_S)
-        kept = brain.warmth.memory(0).packing
+        kept = brain.memory.packing
         assert kept is not None
         packer = kept.packer_for(seen, DEADLINE_S)
 

@@ -9,7 +9,6 @@ from hypothesis import given, settings, strategies as st
 from cluster.plans import Plan
 from cluster.snapshot import PENDING, Snapshot, device_numbers
 from controller.deciders.decisions import Decisions
-from controller.deciders.memory import Warmth
 from controller.deciders.pipeline import decide
 from controller.guard import Limits, guard
 from placement.engine.packer import Packer
@@ -129,7 +128,7 @@ def test_moves_and_batches_pass_no_headroom(planner: str, seen: Snapshot) -> Non
         move_price=MovePrice(per_pod_usd=0.0, per_gpu_usd=0.001),
     )
     seen = replace(seen, pods=replace(seen.pods, movable=np.ones(len(seen.pods), dtype=np.bool_)))
-    plan = decide(seen, decisions, deadline_s=60.0, clock=lambda: 0.0, warmth=Warmth())
+    plan = decide(seen, decisions, deadline_s=60.0, clock=lambda: 0.0)
 
     assert_within(seen, seen.after(plan.actions))
     assert guard(seen, plan, ANYTHING_GOES).refused == ()

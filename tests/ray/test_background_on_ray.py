@@ -1,133 +1,143 @@
-"""Background deciders on Ray: one that fails, stalls or dies costs one proposal, never a plan or its memory."""
+"""Background work on an embedded Ray: the same results as without it, whatever is killed, and nothing left behind."""
 
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import TypeVar
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 
 import pytest
 
-from cluster.actions import Move
-from cluster.snapshot import Snapshot
-from controller.brain.frames import SlotOutcome, plan_from_frame, proposal_from_frame, snapshot_frame
-from controller.brain.on_ray.process import BackgroundPool, PlannerPool
-from controller.brain.on_ray.ray_start import EMBEDDED, joined
-from controller.deciders.decider import PROPOSE_S
-from controller.deciders.decisions import Decisions
-from placement.moves import MovePrice
-from tests.builders.fleet import node, pod, world
-from tests.ray.brains import DECISIONS, embedded
-from tests.unit.controller.deciders.fake_background import DIES, FAILS, STALLS, Counting, snapshot_that
-from tests.until import until
+from benchmarks.background import pss_mb, session_of
+from controller.background.host import BackgroundHost
+from controller.background.launcher import ChildDriver
+from controller.background.load_fits import KIND, fitted, task_of
+from controller.background.on_ray import DriverStart
+from controller.background.tasks import BackgroundTask, TaskResult
+from tests import until as waiting
+from tests.unit.controller.background.test_load_fits import history
 
-T = TypeVar("T")
-
-WITHIN_S = 120.0
+until = partial(waiting.until, within_s=300.0)
 """A busy machine is not a failure."""
+LEAN_MB = 300
+WHO_WAITS = """
+import time
+from controller.background.host import BackgroundHost
+from controller.background.launcher import ChildDriver
+from controller.background.on_ray import DriverStart
+from controller.background.load_fits import task_of
+from tests.unit.controller.background.test_load_fits import history
+child = ChildDriver(DriverStart("embedded"))
+host = BackgroundHost([child])
+host.want(wanted=True)
+host.submit([task_of([history("d/a", 4)])])
+while not host.results("load_fits", 1.0):
+    pass
+print("child", child.folder, flush=True)
+time.sleep(600)
+"""
 
 
-class Bench:
-    def __init__(self, pool: PlannerPool, slots: BackgroundPool) -> None:
-        self.pool, self.slots = pool, slots
-
-    def plans(self, does: str = "") -> float:
-        """Plan over a snapshot, which the slot then thinks about; how long that took."""
-        began_s = time.monotonic()
-        assert plan_from_frame(self.pool.plan(snapshot_frame(snapshot_that(does)), WITHIN_S))
-        return time.monotonic() - began_s
-
-    def hears(self) -> SlotOutcome:
-        """The next that comes out of the slot."""
-        outcome = self.until(
-            lambda: next(iter(self.slots.turn(self.pool.holder.newest)), None), "the slot has an outcome"
-        )
-        assert outcome is not None
-        return outcome
-
-    def is_up(self) -> None:
-        self.until(lambda: self.slots.turn(None) or self.slots.up, "the slot is up")
-
-    def is_asked(self) -> None:
-        (post,) = self.slots.watched.each
-        self.until(lambda: self.slots.turn(self.pool.holder.newest) or post.task is not None, "the slot is asked")
-
-    def until(self, claim: Callable[[], T], what: str) -> T:
-        """As `until`, with the planners looked after between two checks."""
-
-        def checked() -> T:
-            if not (found := claim()):
-                self.pool.look_after()
-            return found
-
-        return until(checked, what, WITHIN_S)
+@contextmanager
+def embedded(cpus: int) -> Iterator[tuple[BackgroundHost, ChildDriver]]:
+    child = ChildDriver(DriverStart("embedded", cpus=cpus))
+    host = BackgroundHost([child])
+    host.want(wanted=True)
+    try:
+        yield host, child
+    finally:
+        host.close()
 
 
 @pytest.fixture(scope="module")
-def bench() -> Iterator[Bench]:
-    with joined(EMBEDDED, cores=2) as ray:
-        pool, slots = PlannerPool(ray, Decisions(), time.monotonic), BackgroundPool(ray, [Counting()], time.monotonic)
-        pool.begin(1, WITHIN_S)
-        slots.begin()
-        made = Bench(pool, slots)
-        made.is_up()
+def ray() -> Iterator[tuple[BackgroundHost, ChildDriver]]:
+    with embedded(cpus=2) as made:
         yield made
 
 
-def proposal(outcome: SlotOutcome) -> bytes:
-    assert outcome.frame, f"{outcome.reason}: {outcome.words}"
-    return proposal_from_frame(outcome.frame).memory
+def tasks(first: int, count: int) -> list[BackgroundTask]:
+    """Batches of four histories with trees; no two are alike."""
+    names = [[f"d/{'x' * (4 * n + k)}" for k in range(4)] for n in range(first, first + count)]
+    return [task_of([history(name, 4, boosted=True) for name in batch]) for batch in names]
 
 
-def test_plans_continue_and_memory_is_kept_whatever_happens_to_a_background_actor(bench: Bench) -> None:
-    bench.plans()
-    known = int(proposal(bench.hears()))
-
-    bench.plans(FAILS)
-    assert bench.hears().reason == "error"
-    bench.plans()
-    assert int(proposal(bench.hears())) == known + 1
-
-    bench.plans(DIES)
-    assert bench.hears().reason == "lost"
-    assert bench.plans() < PROPOSE_S
-    assert int(proposal(bench.hears())) == known + 2
-
-    bench.plans(STALLS)
-    bench.is_asked()
-    assert bench.plans() < PROPOSE_S
-    assert bench.hears().reason == "stuck"
-    bench.plans()
-    assert int(proposal(bench.hears())) == known + 3
+def results(host: BackgroundHost, count: int) -> dict[str, TaskResult]:
+    """So many results by their task."""
+    found: dict[str, TaskResult] = {}
+    while len(found) < count:
+        found |= {each.digest: each for each in until(lambda: host.results(KIND, 1.0), "a result has come")}
+    return found
 
 
-def test_a_background_actor_that_is_killed_while_idle_is_restarted_automatically(bench: Bench) -> None:
-    bench.plans()
-    known = int(proposal(bench.hears()))
-    (pid,) = bench.slots.processes
-
-    os.kill(pid, signal.SIGKILL)
-    bench.until(lambda: bench.slots.turn(None) or bench.slots.processes not in ((), (pid,)), "the proposer is back")
-    bench.plans()
-
-    assert int(proposal(bench.hears())) == known + 1
+def pids_of(child: ChildDriver, name: bytes) -> list[int]:
+    """Processes of Ray whose command line has this in it."""
+    return [pid for pid in session_of(child.folder) if name in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
-def test_polish_is_found_on_ray_and_taken_up_by_a_later_plan() -> None:
-    free = MovePrice(per_pod_usd=0.0, per_gpu_usd=0.0, stay_h=1.0)
-    decisions = replace(DECISIONS, polish_share=1.0, move_price=free)
-    with embedded(decisions, planners=1) as brain:
+def test_fits_are_those_of_a_process_without_ray_bit_by_bit(ray: tuple[BackgroundHost, ChildDriver]) -> None:
+    host, _ = ray
+    asked = tasks(0, 3)
+    host.submit(asked)
 
-        def moved_by_ray() -> list[str]:
-            moved = [each.node for each in brain.plan(halves(), 5.0).actions if isinstance(each, Move)]
-            # Until the slot is up, polish is found in this process.
-            return moved if brain.background.counts.thoughts["polish", "ray"] else []
+    found = results(host, 3)
 
-        assert until(moved_by_ray, "polish found on Ray moves a pod", WITHIN_S) == ["b"]
+    assert host.standing.runs_on.startswith("Ray")
+    assert [found[task.digest].value for task in asked] == [fitted(*task.inputs) for task in asked]
 
 
-def halves() -> Snapshot:
-    """Two nodes of 4 $ an hour, half full each: one could run both pods."""
-    pods = [pod(name, gpus=2, on=on, devices=(0, 1), movable=True) for name, on in (("p", "a"), ("q", "b"))]
-    return world([node("a", gpus=4), node("b", gpus=4)], pods, prices={"A100": 1.0})
+def test_ray_brings_nothing_that_nobody_uses(ray: tuple[BackgroundHost, ChildDriver]) -> None:
+    host, child = ray
+    host.submit(tasks(10, 1))
+    results(host, 1)
+
+    for name in (b"monitor.py", b"log_monitor", b"dashboard.py"):
+        assert pids_of(child, name) == []
+    assert pss_mb(session_of(child.folder)) < LEAN_MB + 2 * 150, "with two workers that have fitted trees"
+
+
+def test_what_a_killed_worker_ran_is_run_again(ray: tuple[BackgroundHost, ChildDriver]) -> None:
+    host, child = ray
+    host.submit(tasks(20, 6))
+    driver = child.process
+    (worker, *_) = until(lambda: pids_of(child, b"ray::run_task"), "a worker runs a task")
+    os.kill(worker, signal.SIGKILL)
+
+    found = results(host, 6)
+
+    assert [each.error for each in found.values()] == [""] * 6
+    assert child.process is driver
+
+
+@pytest.mark.parametrize("name", [b"controller.background.driver", b"raylet/raylet", b"gcs_server"])
+def test_what_was_open_when_ray_or_its_driver_ended_is_given_to_the_next_one(
+    ray: tuple[BackgroundHost, ChildDriver], name: bytes
+) -> None:
+    host, child = ray
+    first = 40 + 10 * len(name)
+    host.submit(tasks(first, 6))
+    until(lambda: pids_of(child, b"ray::run_task"), "a worker runs a task")
+    folder, losses = Path(child.folder), host.standing.losses.total()
+    for pid in pids_of(child, name):
+        os.kill(pid, signal.SIGKILL)
+
+    found = results(host, 6)
+
+    assert [each.error for each in found.values()] == [""] * 6
+    assert host.standing.losses.total() == losses + 1
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda each: each.name)
+def test_no_signal_leaves_a_process_or_a_folder(number: signal.Signals) -> None:
+    root = Path(__file__).resolve().parents[2]
+    with subprocess.Popen([sys.executable, "-c", WHO_WAITS], cwd=root, stdout=subprocess.PIPE, text=True) as parent:  # noqa: S603
+        assert parent.stdout is not None
+        _, folder = next(line for line in parent.stdout if line.startswith("child")).split()
+        assert session_of(folder)
+        parent.send_signal(number)
+        parent.wait(60.0)
+
+    until(lambda: not session_of(folder) and not Path(folder).exists(), "nothing is left")

@@ -18,7 +18,7 @@ from tests.until import until
 
 RUNS = runs_of(("a", "b"), ("bestfit", "fgd"), (42, 43))
 REPOSITORY = Path(__file__).parents[2]
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 
 
 def drawn(run: PolicyRun) -> tuple[str, int]:
@@ -85,28 +85,25 @@ def test_a_killed_driver_goes_on_where_it_was(tmp_path: Path) -> None:
     assert [len(policy["seeds"]) for policy in json.loads(second.stdout)["policies"]] == [12, 12]
 
 
-def test_a_lost_head_leaves_the_results_so_far(tmp_path: Path) -> None:
+def test_a_lost_head_costs_what_was_under_way_and_the_sweep_goes_on(tmp_path: Path) -> None:
     results = tmp_path / "runs"
     command = (
         *(sys.executable, "-m", "cli.main", "simulate", "placement", "--generate", "60", "--policies", "bestfit,fgd"),
-        *("--seeds", "1-400", "--jobs", "2", "--ray", "embedded", "--results", str(results), "-o", "json"),
+        *("--seeds", "1-40", "--jobs", "2", "--ray", "embedded", "--results", str(results), "-o", "json"),
     )
-    # Ray's own limit for a head that comes back, 60 s by default.
-    environment = {**os.environ, "RAY_gcs_rpc_server_reconnect_timeout_s": "2"}
     with subprocess.Popen(  # noqa: S603
-        command, cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as sweeping:
         until(lambda: len(list(results.glob("*.npz"))) >= 3, "three runs are done", PATIENCE_S)
         started = tree_of(sweeping.pid)[1:]
         (head,) = (pid for pid in started if b"gcs_server" in Path(f"/proc/{pid}/cmdline").read_bytes())
         os.kill(head, signal.SIGKILL)
+        kept = len(list(results.glob("*.npz")))
         stdout, stderr = sweeping.communicate(timeout=PATIENCE_S)
 
-    done = sum(len(policy["seeds"]) for policy in json.loads(stdout)["policies"])
-    assert sweeping.returncode == 1
-    assert 3 <= done < 800, "the kill came after the last run: nothing was shown"
-    assert f"{done} of 800 replays done" in stderr
-    assert "repeat the command to resume" in stderr
+    assert kept < 80, "the kill came after the last run: nothing was shown"
+    assert (sweeping.returncode, "the driver of background work was lost" in stderr) == (0, True)
+    assert [len(policy["seeds"]) for policy in json.loads(stdout)["policies"]] == [40, 40]
     until(lambda: not set(started) & parents().keys(), "its processes are gone")
 
 

@@ -7,5 +7,5 @@ from tests.toy_decider import decider, facts, kind
 REGISTRIES = PRODUCT.plus(
     kind=kind.KIND,  # controller/api/kinds.py: KINDS
     fact=facts.with_reserves,  # controller/snapshot/builder.py: FACTS
-    decider=Decider("reserve", decider.decide, "cluster"),  # controller/deciders/pipeline.py: ORDER
+    decider=Decider("reserve", decider.decide),  # controller/deciders/pipeline.py: ORDER
 )

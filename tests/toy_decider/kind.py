@@ -28,6 +28,7 @@ class GPUReserve(Strict):
 
 
 KIND = Kind(
+    name="GPUReserve",
     model=GPUReserve,
     plural="gpureserves",
     is_namespaced=False,

@@ -14,9 +14,7 @@ def run_hidden(code: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([sys.executable, "-c", HIDE + code], cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603
 
 
-@pytest.mark.parametrize(
-    "module", ["controller.process.main", "controller.brain.remote", "controller.brain.on_ray.process", "cli.main"]
-)
+@pytest.mark.parametrize("module", ["controller.process.main", "controller.background.driver", "cli.main"])
 def test_it_can_be_imported_without_ray(module: str) -> None:
     run = run_hidden(f"import {module}")
 
@@ -27,23 +25,23 @@ def test_what_hides_ray_hides_it() -> None:
     assert "hidden" in run_hidden("import ray").stderr
 
 
-def test_a_brain_process_without_ray_says_what_is_missing() -> None:
+def test_a_driver_without_ray_says_what_is_missing() -> None:
     code = (
-        "from controller.brain.on_ray.ray_start import RayStart, connect\n"
+        "from controller.background.on_ray import DriverStart, connect\n"
         "from cluster.errors import ConfigError\n"
-        "try:\n    connect(RayStart(folder='/nowhere'))\n"
+        "try:\n    connect(DriverStart('embedded', '/nowhere'))\n"
         "except ConfigError as error:\n    print(error)"
     )
 
-    assert "brain.mode: Ray cannot be imported" in run_hidden(code).stdout
+    assert "ray.mode: Ray cannot be imported" in run_hidden(code).stdout
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        ["simulate", "day", "-f", "examples", "--brain", "embedded"],
+        ["simulate", "placement", "--generate", "60", "--ray", "embedded"],
         [
-            "brain",
+            "background",
             "serve",
             "--listen",
             ":0",
@@ -55,7 +53,7 @@ def test_a_brain_process_without_ray_says_what_is_missing() -> None:
             "x",
         ],
     ],
-    ids=["day", "serve"],
+    ids=["sweep", "serve"],
 )
 def test_a_command_that_needs_ray_says_at_once_how_to_install_it(words: list[str]) -> None:
     run = run_hidden(f"from cli.main import run; sys.exit(run({words!r}))")

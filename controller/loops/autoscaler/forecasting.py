@@ -3,20 +3,22 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from threading import Lock
 
 import numpy as np
 import structlog
 
 from autoscaler.demand.presets import Role
 from autoscaler.forecast.calibration import Skill as Scored
-from autoscaler.forecast.fits import Fit, fit, is_sound
+from autoscaler.forecast.fits import Fit, is_sound
+from autoscaler.forecast.linear import is_long_enough
 from autoscaler.forecast.online import OnlineForecaster
 from autoscaler.series import SeriesBuffer
-from cluster.autoscaling import ForecastSkill, LoadHistory
+from cluster.autoscaling import ForecastSkill
 from cluster.clock import Clock
+from cluster.frame import FrameError
 from controller.api.scaling_policy import ROLES
-from controller.deciders.load_fits import BATCH, slot_of
+from controller.background import load_fits
+from controller.background.tasks import Background, BackgroundTask
 from controller.loops.autoscaler.measured import Measured, Sample
 
 log = structlog.get_logger(__name__)
@@ -27,16 +29,12 @@ REFIT_S = 6 * 3600.0
 """Seconds between two fits of one series. A fit learns seasons of days; the level is followed online."""
 RETRY_S = 900.0
 """Seconds until a series that was too short is tried again."""
-FITS_PER_TURN = 2
-"""Fits in one turn of this process, of two weeks 0.2 s each, and 1 s with trees: the loop shares its process with them.
-"""
+MOST_ASKED = 16
+"""Batches that are fitted at once; each is sent with a megabyte of history."""
 LONG = 1000
 """Samples from which a policy's new ones are a history, not news."""
 HISTORIES_PER_TURN = 50
 """Histories taken in one turn, of two weeks 0.1 s each; those of other policies wait, so that no turn takes minutes."""
-OFFER_S = 180.0
-"""Seconds after which histories that were offered to a slot, without an answer, are fitted here and offered again: the
-brain is away. Chosen: three times as long as a slot may take."""
 NAIVE = "naive"
 
 
@@ -59,44 +57,28 @@ class _Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class _Offer:
-    """Histories that one slot of the brain is asked to fit."""
+class _Asked:
+    """Batch that is being fitted."""
 
-    at_s: float
-    histories: tuple[LoadHistory, ...]
+    task: BackgroundTask
+    lengths: Mapping[str, int]
+    """Points of each policy's history."""
 
 
 class Forecasts:
-    """Forecasters of all policies. `turn` and `take_fits` run in one thread at a time; the rest may run in any."""
+    """Forecasters of all policies. `turn` and `take_fits` run in one thread at a time."""
 
-    def __init__(self, measured: Measured, clock: Clock, slots: int = 0) -> None:
-        """clock: seconds since the epoch. slots: background slots of the brain that fit histories; 0: all fits are made
-        here."""
-        self._measured, self._clock, self._slots = measured, clock, slots
+    def __init__(self, measured: Measured, clock: Clock, background: Background) -> None:
+        """clock: seconds since the epoch. background: where histories are fitted."""
+        self._measured, self._clock, self._background = measured, clock, background
         self._kept: dict[str, _Kept] = {}
-        self._offers: dict[int, _Offer] = {}
-        self._lock = Lock()
-        self._came: dict[str, Fit | None] = {}
-
-    @property
-    def offered(self) -> tuple[LoadHistory, ...]:
-        """Histories that the brain should fit now."""
-        return tuple(each for offer in tuple(self._offers.values()) for each in offer.histories)
-
-    @property
-    def has_fits(self) -> bool:
-        """Whether fits have come that were not taken yet."""
-        return bool(self._came)
+        self._asked: dict[str, _Asked] = {}
+        """Batches that are being fitted, by their task's digest."""
 
     @property
     def waiting(self) -> int:
         """Number of policies whose forecast should be fitted now."""
-        return len(self._due(self._clock()))
-
-    def put_fits(self, fits: Mapping[str, Fit | None]) -> None:
-        """Receives fits that the brain made, to be taken by `take_fits`; None: the history was too short."""
-        with self._lock:
-            self._came.update(fits)
+        return sum(self._is_due(name, self._clock()) for name in self._kept)
 
     def turn(self, wanted: Mapping[str, LoadSeries]) -> None:
         """Takes the new samples of these policies, and puts their forecasts."""
@@ -107,6 +89,7 @@ class Forecasts:
             if name not in later:
                 self._guarded(name, partial(self._learn, name, series))
         self.take_fits()
+        self._ask_for_fits()
         at_s = self._clock()
         for name in tuple(self._kept):
             self._guarded(name, partial(self._put_forecast, name, at_s))
@@ -157,46 +140,59 @@ class Forecasts:
         for each in samples:
             kept.forecaster.observe(each.at_s, each.value, is_censored=each.is_censored)
 
-    def take_fits(self) -> None:
-        """Adopts the fits that came, offers what is due next, and fits here what nobody else fits."""
-        with self._lock:
-            came, self._came = self._came, {}
-        at_s = self._clock()
-        offered = {each.scaler: len(each.values) for each in self.offered}
-        for name, made in came.items():
-            if name in offered and name in self._kept:
-                grew = self._kept[name].forecaster.history.newest_slot + 1 > 2 * offered[name]
-                self._adopt(name, made, at_s)
-                if grew:  # what was fitted, or found too short, was only a part of what is known now
-                    self._kept[name].fit_due_at_s = 0.0
-        answered = {slot for slot, each in self._offers.items() if any(one.scaler in came for one in each.histories)}
-        unheard = [slot for slot, each in self._offers.items() if slot not in answered and at_s > each.at_s + OFFER_S]
-        if not self._slots or unheard:
-            for name in self._due(at_s)[:FITS_PER_TURN]:
-                kept = self._kept[name]
-                self._adopt(name, fit(kept.forecaster.history.whole(), boosted=kept.series.boosted), at_s)
-        open_offers = {slot: each for slot, each in self._offers.items() if slot not in {*answered, *unheard}}
-        due = self._due(at_s)
-        for slot in range(self._slots):
-            if slot not in open_offers:
-                mine = [name for name in due if slot_of(name, self._slots) == slot]
-                open_offers[slot] = _Offer(at_s, tuple(self._history(name) for name in mine[:BATCH]))
-        self._offers = {slot: each for slot, each in sorted(open_offers.items()) if each.histories}
+    def take_fits(self) -> bool:
+        """Adopts the fits that came, and asks for more of what is due; False where none came."""
+        results, at_s = self._background.results(load_fits.KIND), self._clock()
+        for result in results:
+            asked = self._asked.pop(result.digest, None)
+            if asked is None:
+                continue
+            try:
+                made = load_fits.fits_in(result.value) if not result.error else {}
+            except FrameError as error:
+                log.warning("fits cannot be read; they are made again later", why=str(error))
+                made = {}
+            for name, length in asked.lengths.items():
+                if name not in self._kept:
+                    continue
+                self._adopt(name, made.get(name), at_s)
+                if self._kept[name].forecaster.history.newest_slot + 1 > 2 * length:
+                    self._kept[name].fit_due_at_s = 0.0  # it was only a part of what is known now
+        if results:
+            self._ask_for_fits()
+        return bool(results)
 
-    def _history(self, name: str) -> LoadHistory:
+    def _ask_for_fits(self) -> None:
+        """Asks for the fits of batches with a policy that is due. All of a batch are fitted, since they share trees."""
+        at_s, kept = self._clock(), self._kept.keys()
+        self._asked = {digest: each for digest, each in self._asked.items() if kept & each.lengths.keys()}
+        busy = {name for each in self._asked.values() for name in each.lengths}
+        for batch in load_fits.batches_of(self._kept):
+            if len(self._asked) >= MOST_ASKED:
+                break
+            if busy.isdisjoint(batch) and any(self._is_due(name, at_s) for name in batch):
+                histories = [self._history(name) for name in batch]
+                task = load_fits.task_of(histories)
+                self._asked[task.digest] = _Asked(task, {each.scaler: len(each.series.values) for each in histories})
+        # Also those that were asked for before: a replica that led again in between has forgotten them.
+        self._background.submit(each.task for each in self._asked.values())
+
+    def _history(self, name: str) -> load_fits.LoadHistory:
         kept = self._kept[name]
-        series = kept.forecaster.history.whole()
-        return LoadHistory(
-            name, series.start_s, series.step_s, series.values, series.is_censored, boosted=kept.series.boosted
-        )
+        return load_fits.LoadHistory(name, kept.forecaster.history.whole(), boosted=kept.series.boosted)
 
-    def _due(self, at_s: float) -> list[str]:
-        """Policies whose fit is due, those first that have waited longest."""
-        due = sorted((each.fit_due_at_s, name) for name, each in self._kept.items() if each.fit_due_at_s <= at_s)
-        return [name for _, name in due]
+    def _is_due(self, name: str, at_s: float) -> bool:
+        """Whether a policy's fit is due. A history that is too short is looked at again later, and delays no batch."""
+        kept = self._kept[name]
+        if kept.fit_due_at_s > at_s:
+            return False
+        if not is_long_enough(kept.forecaster.history.whole()):
+            kept.fit_due_at_s = at_s + RETRY_S
+            return False
+        return True
 
     def _adopt(self, name: str, made: Fit | None, at_s: float) -> None:
-        """Adopts a fit. One that does not suit the series, as a faulty brain could send it, is as none."""
+        """Adopts a fit. One that does not suit the series, as a faulty worker could send it, is as none."""
         kept = self._kept[name]
         if made is not None and not is_sound(made, STEP_S):
             log.warning("a fit does not suit its series; it is fitted again later", policy=name)

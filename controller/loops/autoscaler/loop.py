@@ -17,12 +17,9 @@ from autoscaler.demand.presets import Role, load_from, quantities
 from autoscaler.demand.promql import QUANTITY, Serving, Windows, combined, lengths_query, serving_query
 from cluster.clock import Clock
 from cluster.errors import UNREADABLE, ObservationError
-from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.api.notation import quantity
 from controller.api.scaling_policy import KIND, ScalingPolicy, Target
-from controller.brain.from_settings import fit_slots_of
-from controller.deciders.load_fits import ShardFits
 from controller.kube import api_server, cache, request
 from controller.kube.discovery import discover
 from controller.loops.autoscaler import readings
@@ -311,7 +308,7 @@ def _newest(series: Sequence[Series], label: str) -> dict[str, float]:
 
 CLOSE_WITHIN_S = 1.0
 TAKE_EVERY_S = 1.0
-"""Seconds between two looks for fits from the brain."""
+"""Seconds between two looks for fits that came."""
 
 
 class AutoscalerLoop(ControlLoop):
@@ -322,7 +319,6 @@ class AutoscalerLoop(ControlLoop):
         self._namespace = settings.lease.namespace
         self._hpas = cache.Cache(HPAS)
         self._measured = Measured(time.time)
-        self._forecasts = Forecasts(self._measured, time.time, fit_slots_of(settings))
         self._running: tuple[PolicyReader, Targets] | None = None
         """None before the start."""
 
@@ -336,14 +332,7 @@ class AutoscalerLoop(ControlLoop):
             return snapshot
         policies, targets = self._running
         conflicts = conflicts_of(self._hpas.all().values())
-        seen = with_measured(snapshot, policies.all(), self._measured, targets.state, conflicts)
-        return replace(seen, load_histories=self._forecasts.offered)
-
-    def learn(self, plan: Plan) -> None:
-        """Hands the fits of background deciders to the forecasts."""
-        for shard in plan.fits:
-            if isinstance(shard, ShardFits):
-                self._forecasts.put_fits(shard.by_scaler())
+        return with_measured(snapshot, policies.all(), self._measured, targets.state, conflicts)
 
     def start(self, context: LoopContext) -> dict[str, int]:
         """Reads sources and targets while this replica leads, and opens the endpoints; returns their ports."""
@@ -369,7 +358,7 @@ class AutoscalerLoop(ControlLoop):
 
     async def _keep(self, context: LoopContext, policies: PolicyReader, targets: Targets) -> None:
         """Reads targets and renews forecasts for ever. An internal error is logged, and the next turn tries again."""
-        clock = context.clocks.monotonic
+        clock, forecasts = context.clocks.monotonic, Forecasts(self._measured, time.time, context.background)
         while True:
             try:
                 if context.leadership.may_write():
@@ -378,7 +367,7 @@ class AutoscalerLoop(ControlLoop):
                     await targets.turn(known)
                     series = {name: series_of(policy) for name, policy in known.items() if policy.spec.mode != "Off"}
                     # In a thread: two weeks of a new policy's history take a tenth of a second.
-                    await asyncio.to_thread(self._forecasts.turn, series)
+                    await asyncio.to_thread(forecasts.turn, series)
                     if series:
                         context.trigger.changed()
             except Exception:
@@ -386,8 +375,7 @@ class AutoscalerLoop(ControlLoop):
             until_s = clock() + self._settings.sync_s
             while (left_s := until_s - clock()) > 0:
                 await asyncio.sleep(min(left_s, TAKE_EVERY_S))
-                if self._forecasts.has_fits:  # taken at once, so that the brain has the next ones
-                    await asyncio.to_thread(self._forecasts.take_fits)
+                if await asyncio.to_thread(forecasts.take_fits):  # at once, so that the next ones are begun
                     context.trigger.changed()
 
 

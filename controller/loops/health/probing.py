@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 
 from health import probing
-from health.records.frames import LOST, Evidence, Peer, ProbeAddress, ProbeOrder, ProbeResult, packed_order
+from health.records.frames import LOST, Evidence, Peer, ProbeAddress, ProbeOrder, ProbeResult, packed
 from health.remediation.facts import FaultEvidence, NodeKey, Origin
 from health.remediation.incidents import STOPS
 from health.verdicts.verdict import Part
@@ -178,7 +178,7 @@ class Probing:
             measures = (Peer(b, peer.host, peer.port, token),)
             order = ProbeOrder(a, agents[a].life, agents[a].sequence, number, measures)
             admits = ProbeOrder(b, agents[b].life, agents[b].sequence, number, (), (token,))
-            asked.orders |= {a: packed_order(order), b: packed_order(admits)}
+            asked.orders |= {a: packed(order), b: packed(admits)}
 
 
 def is_elsewhere(at: ProbeAddress) -> bool:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-import msgspec
 import structlog
 
+from cluster.errors import UNREADABLE
 from controller.loops.health.analyser_process import AnalyserError, Analysis, AnalysisOf
 from controller.loops.health.job_stream import JobStream, RankSeat, facts_on
 from controller.loops.health.members import Members
@@ -113,8 +113,8 @@ class HealthStream:
     def take(self, node: str, body: bytes, now_s: float) -> None:
         """A report that arrived over the connection of this node."""
         try:
-            report = reports.unpacked(body)
-        except msgspec.MsgspecError:
+            report = reports.report_in(body)
+        except UNREADABLE:
             self.refused["unreadable"] += 1
             return
         host = self.hosts.get(node, Host(now_s))

@@ -62,7 +62,7 @@ yes
 {{- $placers | uniq | join "," }}
 {{- end }}
 
-{{/* "yes" when planning happens on a Ray cluster outside of the controller's pod. */}}
+{{/* "yes" when background work runs on a Ray cluster outside of the controller's pod. */}}
 {{- define "tonnage.onRayCluster" -}}
 {{- if has .Values.ray.mode (list "static" "kuberay") -}}
 yes
@@ -79,7 +79,7 @@ yes
 
 {{/* Service of the Ray head. KubeRay names it on its own: the cluster's name, truncated, and -head-svc. */}}
 {{- define "tonnage.rayHead" -}}
-{{ include "tonnage.rayName" . }}-brain
+{{ include "tonnage.rayName" . }}-driver
 {{- end }}
 
 {{- define "tonnage.raySelector" -}}
@@ -161,28 +161,27 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end }}
 
-{{/* Brain server, beside the Ray head: waits for the controller and drives the planners. */}}
-{{- define "tonnage.brainContainer" -}}
-- name: brain
+{{/* Driver server, beside the Ray head: waits for the controller and runs its tasks on Ray. */}}
+{{- define "tonnage.driverContainer" -}}
+- name: driver
   image: {{ include "tonnage.image" . | quote }}
   imagePullPolicy: {{ .Values.image.pullPolicy }}
   args:
-    - brain
+    - background
     - serve
     - --listen=0.0.0.0:6390
-    - --token-file=/etc/tonnage-ray/brain-token
+    - --token-file=/etc/tonnage-ray/driver-token
     - --ray-address=$(RAY_NODE_IP):6379
     - --ray-token-file=/etc/tonnage-ray/ray-token
-    - --planners={{ .Values.ray.planners }}
   env:
     {{- include "tonnage.rayEnv" . | nindent 4 }}
   ports:
-    - {name: brain, containerPort: 6390}
+    - {name: driver, containerPort: 6390}
   readinessProbe:
-    tcpSocket: {port: brain}
+    tcpSocket: {port: driver}
     periodSeconds: 5
   livenessProbe:
-    tcpSocket: {port: brain}
+    tcpSocket: {port: driver}
     periodSeconds: 10
     failureThreshold: 3
   resources:
@@ -198,12 +197,12 @@ capabilities: {drop: [ALL]}
 {{- define "tonnage.settings" -}}
 {{- $lease := dict "namespace" .Release.Namespace "name" (include "tonnage.fullname" .) }}
 {{- $own := dict "lease" $lease "fenced" .Values.fence.enabled "metrics_port" (int .Values.ports.metrics) "probe_port" (int .Values.ports.health) }}
-{{- $brain := dict "mode" "inline" }}
+{{- $ray := dict "mode" "none" }}
 {{- if eq .Values.ray.mode "embedded" }}
-{{- $brain = dict "mode" "embedded" "planners" (int .Values.ray.planners) }}
+{{- $ray = dict "mode" "embedded" "cpus" (int .Values.ray.cpus) }}
 {{- else if include "tonnage.onRayCluster" . }}
 {{- $address := printf "%s.%s.svc:6390" (include "tonnage.rayHead" .) .Release.Namespace }}
-{{- $brain = dict "mode" "cluster" "address" $address "token_file" "/etc/tonnage-brain/brain-token" }}
+{{- $ray = dict "mode" "cluster" "address" $address "token_file" "/etc/tonnage-driver/driver-token" }}
 {{- end }}
 {{- $power := dict }}
 {{- if include "tonnage.leasesWatts" . }}
@@ -220,7 +219,7 @@ capabilities: {drop: [ALL]}
 {{- if include "tonnage.isolates" . }}
 {{- $isolation = dict "isolation" (dict "enabled" true) }}
 {{- end }}
-{{- toYaml (merge $own $power $isolation (dict "brain" $brain "autoscaler" (include "tonnage.autoscaler" . | fromYaml)) .Values.settings) }}
+{{- toYaml (merge $own $power $isolation (dict "ray" $ray "autoscaler" (include "tonnage.autoscaler" . | fromYaml)) .Values.settings) }}
 {{- end }}
 
 {{/* "yes" while ScalingPolicies are evaluated, which is the default. */}}

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from hashlib import sha256
@@ -65,16 +64,15 @@ class KubeletPod(Slim, frozen=True):
         return claim_uses(self.metadata.namespace, self.spec.resource_claims, self.status)
 
 
-@dataclass(frozen=True, slots=True)
-class Life:
+class Life(msgspec.Struct, frozen=True):
     """Behaviour of a pod's containers, from annotations of the pod."""
 
-    start_s: float = 0.0
+    start_s: float = msgspec.field(default=0.0, name="start-seconds")
     """Time between binding and Running: image, device and model."""
-    run_s: float | None = None
+    run_s: float | None = msgspec.field(default=None, name="run-seconds")
     """Time until its containers exit; None: never."""
-    exit_code: int = 0
-    stop_s: float = 0.0
+    exit_code: int = msgspec.field(default=0, name="exit-code")
+    stop_s: float = msgspec.field(default=0.0, name="stop-seconds")
     """Time to stop after a deletion; its grace period is the limit."""
 
 
@@ -89,14 +87,9 @@ def life_of(annotations: Mapping[str, str]) -> Life:
     """
     given = {key.removeprefix(PREFIX): text for key, text in annotations.items() if key.startswith(PREFIX)}
     try:
-        return Life(
-            start_s=float(given.get("start-seconds", 0)),
-            run_s=float(given["run-seconds"]) if "run-seconds" in given else None,
-            exit_code=int(given.get("exit-code", 0)),
-            stop_s=float(given.get("stop-seconds", 0)),
-        )
-    except ValueError as error:
-        raise AnnotationError(f"an annotation {PREFIX}* is not a number: {error}") from error
+        return msgspec.convert(given, Life, strict=False)
+    except msgspec.ValidationError as error:
+        raise AnnotationError(f"an annotation {PREFIX}* is not a number: {error}: {given}") from error
 
 
 def is_restarted(pod: KubeletPod, life: Life) -> bool:

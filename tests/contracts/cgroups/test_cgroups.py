@@ -225,10 +225,11 @@ def test_a_restart_finds_the_calls_and_thaws_them(tree: SandboxTree, cgroups: St
     tree.freeze("s", "b")
 
     restarted = SandboxTree(cgroups)
-    found = {
-        call.call: (call.sandbox, call.lease_bytes, call.frozen, call.populated) for call in restarted.calls_of("s")
-    }
-    assert found == {"a": ("s", 64 * MIB, False, True), "b": ("s", 64 * MIB, True, True)}
+    groups = [restarted.call_group("s", call) for call in restarted.calls_of("s")]
+    assert groups == ["s/call-a", "s/call-b"]
+    assert [restarted.limit_bytes(group, "memory.high") for group in groups] == [64 * MIB, 64 * MIB]
+    assert [restarted.is_populated(group) for group in groups] == [True, True]
+    assert [cgroups.read(group, "cgroup.freeze").strip() for group in groups] == ["0", "1"]
 
     restarted.thaw("s", "b")
     assert eventually(lambda: "frozen 0" in cgroups.read(tree.call_group("s", "b"), "cgroup.events"))

@@ -15,7 +15,8 @@ from cluster.demand import Forecast
 from cluster.errors import ConfigError, Mistake
 from cluster.plans import Plan, Reason
 from controller.api.scaling_policy import ScalingPolicy, ScalingPolicyStatus
-from controller.brain.from_settings import decisions_from, inline_brain
+from controller.brain.from_settings import decisions_from
+from controller.brain.inline import InlineBrain
 from controller.cycle import stopped
 from controller.deciders.decisions import Decisions
 from controller.report.scaling_status import scaling_status_after
@@ -202,7 +203,7 @@ class _Operated:
             scenario,
             replace(fleet, fleet=replace(fleet.fleet, services=(replace(service, demand=demand),))),
         )
-        self._brain = inline_brain(decisions, clock=stopped)
+        self._brain = InlineBrain(decisions, clock=stopped)
         self._instances = [ReplicaFleet(count, lambda: lead_s) for count in fleet.counts(first)]
         self._policy = policy
         self._status: dict[str, Any] = {}

@@ -66,6 +66,28 @@ def test_pods_that_are_added_and_removed_keep_their_names_shapes_and_owners() ->
     assert one.pods.owner == ("", "", "default/b")
 
 
+def test_rows_of_a_table_keep_all_that_is_known_of_their_pods() -> None:
+    seen = world(
+        [node("n", gpus=8)], [pod("p", gpus=2, on="n", devices=(0, 1)), pod("q", gpus=1, priority=7), pod("r")]
+    )
+
+    some = seen.pods.only(np.array([2, 0]))
+
+    assert list(some.names) == ["r", "p"]
+    assert (some.node.tolist(), some.devices.tolist(), some.priority.tolist()) == ([-1, 0], [0, 3], [0, 0])
+    assert [some.shapes[each].gpus for each in some.shape] == [0, 2]
+
+
+def test_pods_that_get_one_other_shape_share_it() -> None:
+    seen = world([node("n", gpus=8)], [pod("p", gpus=2), pod("q", gpus=2), pod("r", gpus=2)])
+    wide = shape(gpus=4)
+
+    now = seen.pods.reshaped({0: wide, 2: wide})
+
+    assert [now.shapes[each].gpus for each in now.shape] == [4, 2, 4]
+    assert now.shape[0] == now.shape[2]
+
+
 def test_an_action_on_something_unknown_is_refused_by_name() -> None:
     seen = world([node("a", gpus=1)], [pod("p", gpus=1)])
 

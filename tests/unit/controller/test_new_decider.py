@@ -6,7 +6,8 @@ from cluster.plans import Finding, Plan, Reason, ServicePlan
 from controller.api.model_service import KIND
 from controller.api.structs import Meta, OwnObject
 from controller.brain.frames import snapshot_frame, snapshot_from_frame
-from controller.brain.from_settings import brain_from
+from controller.brain.from_settings import decisions_from
+from controller.brain.inline import InlineBrain
 from controller.ports import Outcome
 from controller.process.registries import PRODUCT
 from controller.report.own_statuses import ObjectFacts, StatusReports, status_jobs
@@ -37,8 +38,7 @@ def live(*objects: dict[str, Any]) -> LiveCluster:
 
 
 def plan_of(cluster: LiveCluster) -> Plan:
-    settings = OperatorSettings.model_validate({"brain": {"mode": "inline"}})
-    brain = brain_from(settings, clock=stopped, sections=REGISTRIES.sections)
+    brain = InlineBrain(decisions_from(OperatorSettings()), stopped, order=REGISTRIES.order)
     return brain.plan(cluster.observer.observe(), deadline_s=2.0)
 
 
@@ -87,7 +87,7 @@ def test_a_finding_that_is_gone_is_reported_as_gone() -> None:
     assert conditions(cluster, plan_of(cluster))["Found"] == ("False", "NothingFound")
 
 
-def test_its_facts_cross_to_the_brain_in_a_frame() -> None:
+def test_its_facts_are_recorded_in_a_frame() -> None:
     observed = live(node(gpus=8), reserve(10)).observer.observe()
 
     assert snapshot_from_frame(snapshot_frame(observed)).facts == {"reserve": {"spare": 10.0}}

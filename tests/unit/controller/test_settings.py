@@ -38,17 +38,17 @@ def test_a_file_that_is_no_text_is_an_error_with_its_name(tmp_path: Path) -> Non
 
 def test_every_mistake_of_a_file_is_told_once_in_plain_words_with_the_setting_that_was_meant(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
-    file.write_text("hold_ss: 3\ninterval_s: fast\npools: [{placr: gate}]\nbrain: {mode: fast}\n", encoding="utf-8")
+    file.write_text("hold_ss: 3\ninterval_s: fast\npools: [{placr: gate}]\nray: {mode: fast}\n", encoding="utf-8")
 
     with pytest.raises(ConfigError) as raised:
         read_settings(file)
 
     assert sorted(str(each).partition("settings.yaml, ")[2] for each in raised.value.mistakes) == [
-        "brain.mode: should be 'inline', 'embedded' or 'cluster', not 'fast'",
         "hold_ss: there is no such setting; did you mean hold_s?",
         "interval_s: should be a valid number, not 'fast'",
         "pools.0.placer: is missing",
         "pools.0.placr: there is no such setting; did you mean placer?",
+        "ray.mode: should be 'none', 'embedded' or 'cluster', not 'fast'",
     ]
 
 
@@ -56,8 +56,8 @@ def test_every_mistake_of_a_file_is_told_once_in_plain_words_with_the_setting_th
     ("name", "value", "said"),
     [
         ("TONNAGE_HOLD_S", "long", "TONNAGE_HOLD_S, hold_s: should be a valid number, not 'long'"),
-        ("TONNAGE_BRAIN__MODE", "far", "TONNAGE_BRAIN__MODE, brain.mode: should be 'inline'"),
-        ("TONNAGE_BRAIN", '{"mode": "far"}', "TONNAGE_BRAIN, brain.mode: should be 'inline'"),
+        ("TONNAGE_RAY__MODE", "far", "TONNAGE_RAY__MODE, ray.mode: should be 'none'"),
+        ("TONNAGE_RAY", '{"mode": "far"}', "TONNAGE_RAY, ray.mode: should be 'none'"),
         ("TONNAGE_POOLS", "gate", "TONNAGE_POOLS: is not JSON; write the whole group as JSON"),
     ],
 )

@@ -16,7 +16,6 @@ from cluster.plans import Certificate, Finding, Phase, Plan, Reason, Refused, Ro
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang, InstanceType, ModelService, Toleration
 from controller.brain.frames import plan_frame, plan_from_frame, snapshot_frame, snapshot_from_frame
-from controller.deciders.load_fits import ShardFits
 from controller.deciders.remediation import HealthOutcome
 from health.remediation.incidents import JobDo, JobIntent
 from tests.builders.fleet import node, pod, world
@@ -176,7 +175,6 @@ def full_plan() -> Plan:
         expected=(ExpectedDemand("d/s", Demand(2.5, grid, np.array([[0.25], [0.75]])), 0.5),),
         limits=(ConcurrencyLimit("d/p", 5.0, 12, "Raised", "more", BANDIT),),
         health=HealthOutcome(jobs=(JobIntent(JobDo.TOLERATE, "d/j", "run", "i", 1, "why"),)),
-        fits=(ShardFits((), ("d/p",), ()),),
         cut_short=(WHY,),
     )
 
@@ -224,7 +222,6 @@ def test_no_field_of_a_plan_is_left_behind() -> None:
             "cut_short",
             "expected",
             "health",
-            "fits",
             "limits",
         },
         Phase: {"name", "steps", "whole"},

@@ -3,7 +3,8 @@
 from dataclasses import fields
 from pathlib import Path
 
-from controller.brain.from_settings import brain_from, decisions_from, inline_brain, limits_from
+from controller.brain.from_settings import decisions_from, limits_from
+from controller.brain.inline import InlineBrain
 from controller.cycle import run_cycle
 from controller.deciders.decisions import Decisions
 from controller.guard import Limits
@@ -19,7 +20,7 @@ EXAMPLES = Path(__file__).parents[4] / "examples"
 def test_the_operators_defaults_prove_the_repositorys_example_in_the_first_cycle() -> None:
     settings = settings_from({})
     seen = snapshot_from(read_manifests([str(EXAMPLES)])).snapshot
-    brain = brain_from(settings, decisions_from(settings, awaits_pods=False), clock=stopped)
+    brain = InlineBrain(decisions_from(settings, awaits_pods=False), stopped)
 
     # The settings limit the work; the solver has real time enough for it, also on a busy machine.
     cycle = run_cycle(SimulatedWorld(seen), brain, limits_from(settings), 60.0)
@@ -45,7 +46,6 @@ def test_decisions_are_the_operators_to_the_last_setting() -> None:
             "plan_deadline_s": 3.0,
             "gang_deadline_s": 12.0,
             "release_deadline_s": 13.0,
-            "brain": {"shares": 4},
             "limits": {"max_evictions_share": 0.2, "max_evictions_floor": 3, "max_age_s": 14.0},
         }
     )
@@ -53,7 +53,7 @@ def test_decisions_are_the_operators_to_the_last_setting() -> None:
     decisions, limits = decisions_from(settings), limits_from(settings)
 
     assert (decisions.policy, decisions.planner) == ("bestfit", "columns")
-    assert (decisions.preempt, decisions.shares) == (False, 4)
+    assert not decisions.preempt
     assert (decisions.hold_s, decisions.mix.change_price_per_hour) == (11.0, 0.5)
     assert (decisions.within_s, decisions.batch.within_s) == (3.0, 3.0)
     assert (decisions.gang_deadline_s, decisions.release_deadline_s) == (12.0, 13.0)
@@ -63,7 +63,7 @@ def test_decisions_are_the_operators_to_the_last_setting() -> None:
 def test_a_second_cycle_in_a_world_that_obeys_plans_nothing() -> None:
     settings = settings_from({})
     world = SimulatedWorld(snapshot_from(read_manifests([str(EXAMPLES)])).snapshot)
-    brain = inline_brain(decisions_from(settings, awaits_pods=False), stopped)
+    brain = InlineBrain(decisions_from(settings, awaits_pods=False), stopped)
     run_cycle(world, brain, limits_from(settings), settings.plan_deadline_s)
 
     assert run_cycle(world, brain, limits_from(settings), settings.plan_deadline_s).is_quiet

@@ -6,7 +6,7 @@ from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from controller.deciders.decider import Turn
 from controller.deciders.decisions import Decisions
-from controller.deciders.memory import ShareMemory
+from controller.deciders.memory import PlannerMemory
 from controller.deciders.packing import pack_batch
 from placement.budget import Budget
 from tests.builders.fleet import node, pod, world
@@ -15,7 +15,7 @@ DECISIONS = Decisions(planner="columns", policy="bestfit")
 
 
 def planned(seen: Snapshot, work: float) -> Plan:
-    return pack_batch(seen, Turn(DECISIONS, Budget(work), ShareMemory(), seen, seen))
+    return pack_batch(seen, Turn(DECISIONS, Budget(work), PlannerMemory(), seen))
 
 
 def binds(plan: Plan) -> dict[str, str]:

@@ -5,7 +5,7 @@ from threading import Event
 
 from cluster.snapshot import Snapshot
 from controller.deciders.decisions import Decisions
-from controller.deciders.memory import Warmth
+from controller.deciders.memory import PlannerMemory
 from controller.deciders.packing import PRICES_LATE
 from controller.deciders.pipeline import decide
 from placement.budget import stopped
@@ -17,14 +17,16 @@ from tests.builders.mix import profile, service
 NODES = [node("a", gpus=8, gpu_type="A100"), node("b", gpus=8, gpu_type="L4")]
 
 
-def planned(seen: Snapshot, warmth: Warmth, decisions: Decisions | None = None, deadline_s: float = 60.0) -> list[str]:
+def planned(
+    seen: Snapshot, memory: PlannerMemory, decisions: Decisions | None = None, deadline_s: float = 60.0
+) -> list[str]:
     """Codes of what cut the plan short."""
-    plan = decide(seen, decisions or Decisions(), deadline_s=deadline_s, clock=stopped, warmth=warmth)
+    plan = decide(seen, decisions or Decisions(), deadline_s=deadline_s, clock=stopped, memory=memory)
     return [reason.code for reason in plan.cut_short]
 
 
-def policy_of(warmth: Warmth, share: int = 0) -> BidPrice:
-    kept = warmth.memory(share).packing
+def policy_of(memory: PlannerMemory) -> BidPrice:
+    kept = memory.packing
     assert kept is not None
     policy = kept.packer.policy
     assert isinstance(policy, BidPrice)
@@ -36,21 +38,21 @@ def runs(name: str, on: str) -> Pod:
 
 
 def test_pods_that_run_and_none_that_waits_make_no_prices() -> None:
-    warmth = Warmth()
+    memory = PlannerMemory()
     pods = [runs(f"p{n}", "ab"[n % 2]) for n in range(1000)]
 
     for gone in range(3):
-        planned(world(NODES, pods[gone:]), warmth)
+        planned(world(NODES, pods[gone:]), memory)
 
-    assert policy_of(warmth).book.shares.classes == ()
+    assert policy_of(memory).book.shares.classes == ()
 
 
 def test_prices_that_are_late_are_named_and_the_earlier_ones_used() -> None:
-    warmth, may_end = Warmth(), Event()
+    memory, may_end = PlannerMemory(), Event()
     seen = world(NODES, [pod("w", gpus=1)])
-    planned(seen, warmth)
-    book = policy_of(warmth).book
-    kept = warmth.memory(0).packing
+    planned(seen, memory)
+    book = policy_of(memory).book
+    kept = memory.packing
     assert kept is not None
 
     def work() -> Adopt:
@@ -58,34 +60,22 @@ def test_prices_that_are_late_are_named_and_the_earlier_ones_used() -> None:
         return lambda: None
 
     kept.worker.begin(work)
-    codes = planned(seen, warmth, deadline_s=0.0)
+    codes = planned(seen, memory, deadline_s=0.0)
     may_end.set()
 
     assert PRICES_LATE.code in codes
-    assert policy_of(warmth).book is book
+    assert policy_of(memory).book is book
 
 
 def test_instances_that_this_plan_adds_arrive_only_when_they_are_observed() -> None:
     profiles = (profile("A100", ((3.0, 2.0),)), profile("L4", ((0.9, 0.3),)))
     seen = replace(world(NODES, services=[service("ns/s", 3.0, ((0.4, 0.6),))]), profiles=profiles)
-    warmth, decisions = Warmth(), Decisions(awaits_pods=True)
+    memory, decisions = PlannerMemory(), Decisions(awaits_pods=True)
 
     for _ in range(3):
-        planned(seen, warmth, decisions)
-    alone = policy_of(warmth).mix.pods
-    planned(world(NODES, [pod("s-real-name", gpus=1)]), warmth, decisions)
+        planned(seen, memory, decisions)
+    alone = policy_of(memory).mix.pods
+    planned(world(NODES, [pod("s-real-name", gpus=1)]), memory, decisions)
 
     assert alone == 0
-    assert policy_of(warmth).mix.pods == 1
-
-
-def test_each_share_of_the_cluster_learns_of_its_own_pods() -> None:
-    decisions = Decisions(shares=2)
-    warmth = Warmth()
-    fixed = [pod("to-a", gpus=1, gpu_types=("A100",)), pod("to-b", gpus=1, gpu_types=("L4",))]
-    planned(world(NODES, fixed), warmth, decisions)
-
-    later = [*fixed, *(pod(f"more-{n}", gpus=1, gpu_types=("L4",)) for n in range(5))]
-    planned(world(NODES, later), warmth, decisions)
-
-    assert sorted(policy_of(warmth, share).mix.pods for share in range(2)) == [0, 5]
+    assert policy_of(memory).mix.pods == 1

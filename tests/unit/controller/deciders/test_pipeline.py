@@ -10,7 +10,7 @@ from cluster.snapshot import Snapshot
 from cluster.workloads import Gang, LeftOut
 from controller.deciders.decider import Decider, Turn
 from controller.deciders.decisions import Decisions
-from controller.deciders.pipeline import ORDER, PlanRequest, decide, planned, sections_of, whole_plan
+from controller.deciders.pipeline import ORDER, decide
 from controller.guard import Limits, guard
 from placement.budget import Budget
 from placement.moves import MovePrice
@@ -118,12 +118,10 @@ def fails(seen: Snapshot, turn: Turn) -> Plan:
 
 
 def test_a_decider_that_fails_is_named_and_the_others_go_on() -> None:
-    order = (Decider("first", fails, "cluster"), *ORDER, Decider("last", fails, "cluster"))
-    sections = sections_of(order)
+    order = (Decider("first", fails), *ORDER, Decider("last", fails))
     seen = world([node("a", gpus=2)], [pod("p", gpus=1)])
-    request = PlanRequest(Decisions(isolates=True), 1.0, lambda: 0.0)
 
-    plan = whole_plan(seen, request.decisions, lambda now: planned(now, request, sections), sections=sections)
+    plan = decide(seen, Decisions(isolates=True), deadline_s=1.0, clock=lambda: 0.0, order=order)
 
     assert plan.actions == (Bind("p", "a", (0,)),)
     assert [(each.about, each.reason.code) for each in plan.findings] == [
@@ -136,11 +134,10 @@ def test_a_decider_that_fails_is_named_and_the_others_go_on() -> None:
 
 
 def test_outside_an_operator_a_failure_is_raised() -> None:
-    request = PlanRequest(Decisions(), 1.0, lambda: 0.0)
-    sections = sections_of((Decider("first", fails, "cluster"), *ORDER))
+    order = (Decider("first", fails), *ORDER)
 
     with pytest.raises(TypeError):
-        planned(world([node("a")]), request, sections)
+        decide(world([node("a")]), Decisions(), deadline_s=1.0, clock=lambda: 0.0, order=order)
 
 
 def test_pods_are_placed_although_the_deciders_before_used_all_the_time() -> None:
@@ -156,7 +153,7 @@ def test_pods_are_placed_although_the_deciders_before_used_all_the_time() -> Non
     )
     seen = world([node("n", gpus=8)], [pod(f"p{i}", gpus=1) for i in range(4)])
 
-    plan = planned(seen, PlanRequest(Decisions(), 2.0, lambda: now_s[0]), sections_of(order))
+    plan = decide(seen, Decisions(), deadline_s=2.0, clock=lambda: now_s[0], order=order)
 
     assert sum(isinstance(action, Bind) for action in plan.actions) == 4
 

@@ -15,7 +15,7 @@ from controller.deciders import remediation
 from controller.deciders.decider import Turn
 from controller.deciders.decisions import Decisions
 from controller.deciders.edits import AWAITS_POD, without_pods_to_come
-from controller.deciders.memory import ShareMemory
+from controller.deciders.memory import PlannerMemory
 from controller.deciders.remediation import HealthFacts, HealthOutcome, HealthRules, incarnation_of
 from controller.guard import Limits, guard
 from health.remediation.facts import (
@@ -116,7 +116,7 @@ def incidents_of(plan: Plan) -> tuple[Incident, ...]:
 
 
 def plan_of(snapshot: Snapshot) -> Plan:
-    return remediation.decide(snapshot, Turn(Decisions(), Budget(1.0), ShareMemory(), snapshot, snapshot))
+    return remediation.decide(snapshot, Turn(Decisions(), Budget(1.0), PlannerMemory(), snapshot))
 
 
 def actions(plan: Plan) -> list[object]:

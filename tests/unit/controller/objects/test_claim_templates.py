@@ -81,3 +81,6 @@ def test_an_object_of_a_wrong_type_is_a_mistake_of_its_own(tmp_path: Path) -> No
     wrong: Any = having(written(claim()), "spec", {"accessModes": "ReadWriteOnce"})
     with pytest.raises(ConfigError, match="PersistentVolumeClaim/default/data"):
         observed(tmp_path, zoned("a"), pod("p"), wrong)
+    budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"}, "spec": []}
+    with pytest.raises(ConfigError, match="PodDisruptionBudget/default/web: cannot be read"):
+        observed(tmp_path, zoned("a"), pod("p"), budget)

@@ -65,10 +65,7 @@ class Process:
         self.events.append("fence")
         return self.is_fenced
 
-    def lead(self, *, leads: bool, epoch: int) -> None:
-        return None
-
-    def publish(self) -> None:
+    def want(self, *, wanted: bool) -> None:
         return None
 
     def learn(self, plan: Plan) -> None:
@@ -105,7 +102,7 @@ class Process:
         reporter = CycleReporter(Meter(), structlog.get_logger(), time.time)
         me: Any = self
         self.leadership = self.world = self.brain = me
-        operator = Operator(known, me, me, me, me, reporter, me, self.heartbeat)
+        operator = Operator(known, me, me, me, self.limits, me, me, reporter, me, self.heartbeat)
         run_loop(operator, self.stop)
         return self.events
 

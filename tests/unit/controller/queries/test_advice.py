@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from cluster.snapshot import Snapshot
-from controller.brain.from_settings import decisions_from, inline_brain
+from controller.brain.from_settings import decisions_from
+from controller.brain.inline import InlineBrain
 from controller.queries.advice import Advice, AdviceReport, advise
 from controller.settings import settings_from
 from tests.builders.fleet import node, pod, world
@@ -13,7 +14,7 @@ from tests.builders.mix import profile, service
 
 
 def report_on(now: Snapshot, **known: Any) -> AdviceReport:
-    brain = inline_brain(decisions_from(settings_from({"policy": "bestfit"})))
+    brain = InlineBrain(decisions_from(settings_from({"policy": "bestfit"})))
     return advise(now, lambda seen: brain.plan(seen, 60.0), **known)
 
 
@@ -80,7 +81,7 @@ def test_waiting_pods_are_told_by_whether_they_have_a_place() -> None:
 
 
 def advise_lines(now: Snapshot) -> list[str]:
-    brain = inline_brain(decisions_from(settings_from({"policy": "bestfit"})))
+    brain = InlineBrain(decisions_from(settings_from({"policy": "bestfit"})))
     return [each.headline for each in advise(now, lambda seen: brain.plan(seen, 60.0)).advice]
 
 

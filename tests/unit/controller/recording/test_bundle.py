@@ -130,7 +130,7 @@ def test_settings_in_a_bundle_lead_to_no_secret() -> None:
         {
             "kubeconfig": "/secret/config",
             "context": "prod-admin",
-            "brain": {"mode": "cluster", "address": "ray:6390", "token_file": "/secret/token"},
+            "ray": {"mode": "cluster", "address": "ray:6390", "token_file": "/secret/token"},
             "power": {
                 "keys": "/secret/keys",
                 "tls": {"ca": "/secret/ca", "certificate": "/secret/c", "key": "/secret/k"},
@@ -155,10 +155,10 @@ def test_settings_come_back_whatever_the_environment_says(monkeypatch: pytest.Mo
 
 
 def test_settings_that_this_version_does_not_know_are_passed_over_and_named() -> None:
-    settings, unknown = settings_from({"weather": "fine", "brain": {"mode": "inline", "mood": 1}, "hold_s": 5})
+    settings, unknown = settings_from({"weather": "fine", "ray": {"mode": "none", "mood": 1}, "hold_s": 5})
 
     assert settings.hold_s == 5.0
-    assert sorted(unknown) == ["brain.mood", "weather"]
+    assert sorted(unknown) == ["ray.mood", "weather"]
 
 
 def test_settings_with_a_wrong_value_are_refused() -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from cluster.plans import Certificate, Reason, ServicePlan
 from controller.api.model_service import KIND, ModelServiceStatus
-from controller.ports import PLANNED_LOCALLY
 from controller.report.service_status import ServiceFacts, service_status_after
 from tests.builders.mix import of_types
 
@@ -104,13 +103,6 @@ def test_the_time_of_scaling_moves_only_with_the_replicas() -> None:
         1_000_000.0,
         2_000_000.0,
     )
-
-
-def test_a_mix_that_was_found_without_the_brain_says_so() -> None:
-    note = Reason(PLANNED_LOCALLY, "planned by the local heuristic")
-    status = said(replace(PLAN, notes=(note,)))
-
-    assert condition(status, "Planned") == ("True", "MixFoundLocally")
 
 
 def test_a_service_scaled_to_zero_leaves_its_maps_out() -> None:

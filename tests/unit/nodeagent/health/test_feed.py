@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from health.records.frames import LONGEST_FRAMES, Evidence, HealthReport, Source, packed, unpacked
+from health.records.frames import LONGEST_FRAMES, Evidence, HealthReport, Source, packed, report_in
 from nodeagent.health.feed import GATHER_S, GATHERED_BYTES, HealthFeed, Outbox
 from nodeagent.health.pod_sockets import SOCKET, PodSockets
 from nodeagent.health.processes import ProcessTable, Ranks, Senders
@@ -45,7 +45,7 @@ def test_frames_leave_with_the_next_report_under_their_pod(
 
     assert report is not None
     assert report.frames == {POD: FRAME}
-    assert unpacked(packed(report)) == report
+    assert report_in(packed(report)) == report
 
 
 def test_frames_gather_between_reports_and_leave_at_once_where_they_are_many_or_with_evidence(

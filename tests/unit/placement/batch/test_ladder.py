@@ -8,7 +8,7 @@ from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from controller.brain.inline import InlineBrain
 from controller.deciders.decisions import Decisions
-from controller.deciders.memory import Warmth
+from controller.deciders.memory import PlannerMemory
 from controller.deciders.pipeline import decide
 from placement.batch.column_generation import rounds_at_most
 from placement.batch.columns import Memory
@@ -18,16 +18,16 @@ from placement.moves import MovePrice
 from tests.builders.fleet import GIB, node, pod, world
 
 RACK = "topology.tonnage.dev/rack"
-RUNGS: tuple[Rung, ...] = ("best-fit", "relaxation", "columns", "polish")
+RUNGS: tuple[Rung, ...] = ("best-fit", "relaxation", "columns")
 
 
 def planned(seen: Snapshot, rung: Rung = "columns", memory: Memory | None = None) -> BatchPlan:
     return plan_batch(seen, memory or Memory(), BatchSettings(), rung=rung)
 
 
-def decided(seen: Snapshot, *, preempt: bool = True, warmth: Warmth | None = None) -> Plan:
+def decided(seen: Snapshot, *, preempt: bool = True, memory: PlannerMemory | None = None) -> Plan:
     decisions = Decisions(planner="columns", policy="bestfit", preempt=preempt)
-    return decide(seen, decisions, deadline_s=20.0, clock=lambda: 0.0, warmth=warmth)
+    return decide(seen, decisions, deadline_s=20.0, clock=lambda: 0.0, memory=memory)
 
 
 def binds(plan: Plan) -> dict[str, str]:
@@ -187,7 +187,6 @@ def test_the_deadline_decides_the_stage() -> None:
     assert rung_for(batch, 0.01) == "best-fit"
     assert rung_for(many, 0.2) == "relaxation"
     assert rung_for(batch, 1.0) == "columns"
-    assert rung_for(batch, 20.0) == "polish"
 
 
 def test_many_classes_of_pods_get_fewer_rounds_in_the_same_time() -> None:

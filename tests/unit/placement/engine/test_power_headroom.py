@@ -1,4 +1,4 @@
-"""Power in placement: headroom refuses, and services that peak together are kept apart."""
+"""Power in placement: a pod whose floor no headroom covers is refused, with its reason."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,12 +11,10 @@ from cluster.plans import Phase, Plan, Reason, Step
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from controller.deciders.decisions import Decisions
-from controller.deciders.memory import Warmth
 from controller.deciders.pipeline import decide
 from controller.guard import Limits, guard
 from placement.engine.packer import Packer
 from placement.packing.planner import pack
-from placement.partition import shares_of
 from placement.policies.published import BestFit
 from power.safety.bursts import credit_after, overdrawn
 from tests.builders.fleet import Pod, node, pod, world
@@ -151,28 +149,11 @@ def test_the_guard_counts_the_headroom_again() -> None:
 @pytest.mark.parametrize("planner", ["packing", "columns"])
 def test_both_planners_stay_within_the_headroom(planner: str) -> None:
     seen = powered({"a": 3.5 * RISE_W, "b": 1.5 * RISE_W}, [pod(f"p{n}", 1) for n in range(8)], gpus=4, per_row=2)
-    plan = decide(seen, Decisions(planner=planner), deadline_s=60.0, clock=lambda: 0.0, warmth=Warmth())  # type: ignore[arg-type]
+    plan = decide(seen, Decisions(planner=planner), deadline_s=60.0, clock=lambda: 0.0)  # type: ignore[arg-type]
     rows = [name.split("/")[0] for name in where(plan).values()]
 
     assert (rows.count("a"), rows.count("b")) == (3, 1)
     assert {left.reason.code for left in plan.unplaced} == {"NoPowerHeadroom"}
-
-
-def test_nodes_under_one_limit_are_planned_together() -> None:
-    pools = [node(f"{pool}/{n}", 1, labels={"pool": pool}) for pool in "ab" for n in range(1)]
-    seen = replace(
-        world(pools, [pod("p", 1, selector={"pool": "a"}), pod("q", 1, selector={"pool": "b"})]),
-        power=replace(
-            power_table(
-                [Domain("row", 900.0), Domain("a/0", feeds={"row": 1.0}), Domain("b/0", feeds={"row": 1.0})],
-                [Device("d0", "a/0"), Device("d1", "b/0")],
-            ),
-            headroom_w={"row": RISE_W},
-        ),
-    )
-
-    assert len(shares_of(replace(seen, power=None), 8)) == 2
-    assert len(shares_of(seen, 8)) == 1
 
 
 def test_a_liar_is_found_by_its_account_and_an_honest_burst_is_not() -> None:

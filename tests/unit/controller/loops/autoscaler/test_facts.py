@@ -16,6 +16,7 @@ from controller.loops.autoscaler.measured import LengthShares, Measured, Sample
 from controller.loops.autoscaler.policies import with_measured
 from controller.loops.autoscaler.targets import TargetState
 from controller.snapshot.scalers import PolicyState, scaler_of, with_conflicts
+from tests.builders.background import Here
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service
 from tests.builders.scalers import scaler
@@ -161,7 +162,7 @@ SERIES = {NAME: LoadSeries("load", 14 * 86_400.0)}
 
 def test_samples_become_a_forecast_with_its_skill() -> None:
     measured, clock = Measured(), HandClock(BEGIN_S)
-    forecasts = Forecasts(measured, clock)
+    forecasts = Forecasts(measured, clock, Here())
     for minute in range(120):
         clock.now_s = BEGIN_S + minute * STEP_S
         measured.put_sample(NAME, "load", clock.now_s, 40.0 + minute % 3)
@@ -177,7 +178,7 @@ def test_samples_become_a_forecast_with_its_skill() -> None:
 
 def test_a_history_that_comes_after_the_first_sample_is_taken_in_order() -> None:
     measured, clock = Measured(), HandClock(BEGIN_S)
-    forecasts = Forecasts(measured, clock)
+    forecasts = Forecasts(measured, clock, Here())
     measured.put_sample(NAME, "load", BEGIN_S, 40.0)
     forecasts.turn(SERIES)
     history = [Sample(BEGIN_S - minute * STEP_S, 40.0) for minute in range(300, 0, -1)]
@@ -193,7 +194,7 @@ def test_a_history_that_comes_after_the_first_sample_is_taken_in_order() -> None
 
 def test_a_policy_that_is_gone_is_not_forecast() -> None:
     measured, clock = Measured(), HandClock(BEGIN_S)
-    forecasts = Forecasts(measured, clock)
+    forecasts = Forecasts(measured, clock, Here())
     measured.put_sample(NAME, "load", BEGIN_S, 40.0)
     forecasts.turn(SERIES)
     measured.keep(())

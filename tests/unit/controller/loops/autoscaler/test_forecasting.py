@@ -1,12 +1,13 @@
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from autoscaler.forecast.fits import Fit
-from controller.deciders.load_fits import fitted, slot_of
-from controller.loops.autoscaler.forecasting import HISTORIES_PER_TURN, LONG, OFFER_S, REFIT_S, Forecasts, LoadSeries
+from cluster.frame import framed
+from controller.background import load_fits
+from controller.background.tasks import TaskResult
+from controller.loops.autoscaler.forecasting import HISTORIES_PER_TURN, LONG, REFIT_S, RETRY_S, Forecasts, LoadSeries
 from controller.loops.autoscaler.measured import Measured, Sample
+from tests.builders.background import Here
 from tests.clock import HandClock
 
 MINUTE_S, DAY_S = 60.0, 86_400.0
@@ -16,17 +17,16 @@ CORE = LoadSeries("load", 14 * DAY_S, boosted=False)
 class Bench:
     """Forecasts of two policies with two days of history."""
 
-    names = ("d/a", "d/b")
-
-    def __init__(self, slots: int, minutes: int = 2880) -> None:
+    def __init__(self, minutes: int = 2880, names: tuple[str, ...] = ("d/a", "d/b")) -> None:
+        self.names = names
         self.clock = HandClock(2 * DAY_S)
-        self.measured = Measured()
-        self.forecasts = Forecasts(self.measured, self.clock, slots)
+        self.measured, self.here = Measured(), Here(at_once=False)
+        self.forecasts = Forecasts(self.measured, self.clock, self.here)
         self.add(minutes)
 
-    def add(self, minutes: int) -> None:
-        """Takes this many minutes of history."""
-        for name in self.names:
+    def add(self, minutes: int, *names: str) -> None:
+        """Takes this many minutes of history, of all policies by default."""
+        for name in names or self.names:
             for minute in range(minutes):
                 load = 50 + 20 * np.sin(minute / 240) + minute % 7
                 self.measured.put_sample(name, "load", minute * MINUTE_S, float(load))
@@ -44,84 +44,111 @@ class Bench:
     def models(self) -> set[str]:
         return set().union(*(kept.forecaster.models for kept in self.forecasts._kept.values()))
 
-    def answer(self) -> Mapping[str, Fit | None]:
-        return fitted(list(self.forecasts.offered))
+    def asked(self) -> list[list[str]]:
+        """Policies of each batch that is being fitted."""
+        return [list(each.lengths) for each in self.forecasts._asked.values()]
 
 
-def test_without_slots_histories_are_fitted_here_and_none_is_offered() -> None:
-    bench = Bench(slots=0)
-    assert bench.forecasts.offered == ()
+def test_policies_that_are_due_are_fitted_in_the_background_and_nothing_waits() -> None:
+    bench = Bench()
+    assert bench.asked() == [["d/a", "d/b"]]
+    assert bench.models() == {"naive", "ewma"}
+    bench.here.run()
+    assert bench.forecasts.take_fits()
     assert "core" in bench.models()
+    assert not bench.forecasts.take_fits()
 
 
-def test_with_slots_histories_are_offered_and_nothing_is_fitted_here() -> None:
-    bench = Bench(slots=1)
-    assert [each.scaler for each in bench.forecasts.offered] == ["d/a", "d/b"]
-    assert "core" not in bench.models()
-
-
-def test_fits_that_come_are_adopted_and_not_asked_for_again_until_they_are_old() -> None:
-    bench = Bench(slots=1)
-    bench.forecasts.put_fits(bench.answer())
-    assert bench.forecasts.has_fits
+def test_fits_are_not_asked_for_again_until_they_are_old() -> None:
+    bench = Bench()
+    bench.here.run()
     bench.turn()
-    assert "core" in bench.models()
-    assert bench.forecasts.offered == ()
+    assert bench.asked() == []
     bench.turn(after_s=REFIT_S)
-    assert len(bench.forecasts.offered) == 2
+    assert bench.asked() == [["d/a", "d/b"]]
 
 
-def test_an_offer_stays_the_same_until_it_is_answered() -> None:
-    bench = Bench(slots=1)
-    before = bench.forecasts.offered
+def test_a_batch_stays_the_same_until_it_is_answered() -> None:
+    bench = Bench()
+    before = list(bench.here.open)
     bench.turn(after_s=MINUTE_S)
-    assert bench.forecasts.offered == before
+    assert list(bench.here.open) == before
 
 
-def test_a_history_that_comes_while_its_beginning_is_fitted_is_offered_next() -> None:
-    bench = Bench(slots=1, minutes=2)
-    bench.add(2880)
-    bench.forecasts.put_fits(bench.answer())
+def test_a_batch_that_a_replica_forgot_when_it_lost_the_lease_is_asked_for_again() -> None:
+    bench = Bench()
+    before = list(bench.here.open)
+    bench.here.open.clear()
     bench.turn()
-    assert [len(each.values) for each in bench.forecasts.offered] == [2880, 2880]
+    assert list(bench.here.open) == before
 
 
-def test_each_slot_is_offered_its_own_histories() -> None:
-    bench = Bench(slots=8)
-    assert {slot_of(each.scaler, 8) for each in bench.forecasts.offered} == {slot_of(name, 8) for name in bench.names}
-    assert len(bench.forecasts.offered) == 2
+def test_a_history_that_comes_while_its_beginning_is_fitted_is_fitted_next() -> None:
+    bench = Bench(minutes=300)
+    bench.add(2880)
+    bench.here.run()
+    bench.turn()
+    assert [list(each.lengths.values()) for each in bench.forecasts._asked.values()] == [[2880, 2880]]
 
 
-def test_while_the_brain_is_away_histories_are_fitted_here() -> None:
-    bench = Bench(slots=1)
-    bench.turn(after_s=OFFER_S + 1)
-    assert "core" in bench.models()
+def test_who_is_due_decides_when_a_batch_is_fitted_and_not_who_is_in_it() -> None:
+    bench = Bench(minutes=0, names=("d/a", "d/b"))
+    bench.add(2880, "d/a")
+    assert bench.asked() == [["d/a"]], "d/b has measured nothing yet"
+    bench.here.run()
+    bench.add(2880, "d/b")
+    assert bench.asked() == [["d/a", "d/b"]]
 
 
-def test_a_fit_that_was_not_asked_for_changes_nothing() -> None:
-    bench = Bench(slots=1)
-    bench.forecasts.put_fits({"d/other": None, "d/a": None})
-    bench.forecasts.put_fits({"d/other": bench.answer()["d/a"]})
+def test_a_history_that_is_too_short_delays_and_repeats_no_batch() -> None:
+    bench = Bench(minutes=0)
+    bench.add(2880, "d/a")
+    bench.here.run()
+    bench.add(10, "d/b")
+    assert bench.asked() == []
+    bench.turn(after_s=RETRY_S)
+    assert bench.asked() == []
+    assert bench.forecasts.waiting == 0
+
+
+def test_a_batch_that_failed_is_tried_again_later() -> None:
+    bench = Bench()
+    (task,) = bench.here.open.values()
+    bench.here.open.clear()
+    bench.here.done.append(TaskResult(task.kind, task.digest, error="its process ended"))
+    bench.turn()
+    assert bench.asked() == []
+    bench.turn(after_s=RETRY_S)
+    assert bench.asked() == [["d/a", "d/b"]]
+
+
+def test_a_result_that_was_not_asked_for_or_cannot_be_read_changes_nothing() -> None:
+    bench = Bench()
+    (task,) = bench.here.open.values()
+    bench.here.done += [TaskResult(task.kind, "other", b""), TaskResult(task.kind, task.digest, b"nonsense")]
     bench.turn()
     assert "core" not in bench.models()
 
 
 def test_a_fit_that_does_not_suit_its_series_costs_the_fit_and_not_the_forecast() -> None:
-    bench = Bench(slots=1)
-    wrong = {}
-    for name, fit in bench.answer().items():
-        assert fit is not None
-        wrong[name] = replace(fit, linear=replace(fit.linear, weights=fit.linear.weights[:1, :1]))
-    bench.forecasts.put_fits(wrong)
+    bench = Bench()
+    bench.here.run()
+    (result,) = bench.here.done
+    read = load_fits.unframed(load_fits._BatchFits, result.value)
+    heads = tuple(replace(each, linear=replace(each.linear, weights=each.linear.weights[:1, :1])) for each in read.fits)
+    bench.here.done = [replace(result, value=framed(replace(read, fits=heads)))]
     bench.turn()
     assert bench.models() == {"naive", "ewma"}
     assert bench.model("d/a") in ("naive", "ewma")
-    assert bench.forecasts.offered == ()
+    assert bench.asked() == []
 
 
 def test_a_turn_takes_a_bounded_number_of_histories_and_the_others_wait() -> None:
     clock, measured = HandClock(2 * DAY_S), Measured()
-    forecasts, wanted = Forecasts(measured, clock, slots=1), {f"d/s{n}": CORE for n in range(HISTORIES_PER_TURN + 1)}
+    forecasts, wanted = (
+        Forecasts(measured, clock, Here(at_once=False)),
+        {f"d/s{n}": CORE for n in range(HISTORIES_PER_TURN + 1)},
+    )
     samples = [Sample(minute * MINUTE_S, 5.0) for minute in range(LONG + 1)]
     for name in wanted:
         measured.put_history(name, "load", samples)
@@ -135,7 +162,7 @@ def test_a_turn_takes_a_bounded_number_of_histories_and_the_others_wait() -> Non
 def test_policies_that_measure_nothing_take_no_memory() -> None:
     """Each had a forecaster of 200 kB, so a few thousand of one tenant took the operator's memory."""
     measured = Measured()
-    forecasts = Forecasts(measured, HandClock(DAY_S))
+    forecasts = Forecasts(measured, HandClock(DAY_S), Here())
     forecasts.turn({f"d/{n}": CORE for n in range(1000)})
     assert (len(forecasts._kept), forecasts.waiting) == (0, 0)
 

@@ -3,6 +3,7 @@ import pytest
 
 from controller.loops.autoscaler.forecasting import Forecasts, LoadSeries
 from controller.loops.autoscaler.measured import Measured, Sample
+from tests.builders.background import Here
 from tests.clock import HandClock
 
 NAME = "team-a/chat"
@@ -22,7 +23,7 @@ def _history() -> list[Sample]:
 @pytest.mark.parametrize("first", [[], [Sample(NOW_S, 4.0)]], ids=["nothing", "the newest value"])
 def test_a_history_that_comes_after_the_first_turn_is_learned_from_at_once(first: list[Sample]) -> None:
     measured, clock = Measured(), HandClock(NOW_S)
-    forecasts = Forecasts(measured, clock)
+    forecasts = Forecasts(measured, clock, Here())
     for sample in first:
         measured.put_sample(NAME, "requests", sample.at_s, sample.value)
     forecasts.turn(WANTED)
@@ -30,6 +31,7 @@ def test_a_history_that_comes_after_the_first_turn_is_learned_from_at_once(first
     measured.put_history(NAME, "requests", _history())
     clock.now_s += 1
     forecasts.turn(WANTED)
+    forecasts.turn(WANTED)  # with what was fitted since
 
     known = measured.of(NAME)
     assert known.skill is not None
@@ -42,7 +44,7 @@ def test_a_history_that_comes_after_the_first_turn_is_learned_from_at_once(first
 def test_a_clock_that_is_set_back_stops_no_forecast() -> None:
     clock = HandClock(NOW_S)
     measured = Measured(clock)
-    forecasts = Forecasts(measured, clock)
+    forecasts = Forecasts(measured, clock, Here())
     measured.put_history(NAME, "requests", _history())
     forecasts.turn(WANTED)
 

@@ -1,13 +1,11 @@
-"""Launcher of the brain process: a child of the controller, or of a server beside the head of a Ray cluster.
+"""Launcher of the driver of background work: a child of the operator, or of a server beside the head of a Ray cluster.
 
-The controller's pod has the right to write to the cluster, so it must not be a Ray node: a caller of Ray may run code
-on all of its nodes. It connects to the server instead, proves that it knows the token, and gets a child process of the
-server at the other end of its stream. Data that comes back is only read as a plan.
+The operator's pod has the right to write to the cluster, so it must not be a node of a Ray cluster: a caller of Ray may
+run code on all of its nodes. It connects to the server instead, proves that it knows the token, and gets a child of the
+server at the other end of its stream. Data that comes back is only read as results.
 """
 
 import os
-import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -23,43 +21,58 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from controller.brain.on_ray.ray_start import RayStart, environment
-from controller.brain.wire import prove
+from controller.background.on_ray import DriverStart, environment
+from controller.background.wire import prove
 
 CONNECT_S = 3.0
-FAREWELL_S = 5.0
-"""Seconds for a child to end after its stream was closed; then it is killed with all processes that it started."""
+KEEPER = """
+import os, shutil, signal, sys, time
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+sys.stdin.buffer.read()
+try:
+    os.killpg(int(sys.argv[1]), signal.SIGKILL)
+except (ProcessLookupError, PermissionError):
+    pass
+for _ in range(100):
+    shutil.rmtree(sys.argv[2], ignore_errors=True)
+    if not os.path.exists(sys.argv[2]):
+        break
+    time.sleep(0.02)
+"""
+"""Program of the process that outlives the launcher, by whatever signal that ends, and then removes all that the driver
+has: the processes in its OS session, and its folder with the token."""
 
 
-class BrainPeer(Protocol):
-    """Brain process, seen as one end of a stream."""
+class DriverPeer(Protocol):
+    """Driver process, seen as one end of a stream."""
 
     def open(self) -> socket.socket:
         """A stream to a process that expects `Begin` as its first message. Raises OSError."""
         ...
 
-    def close(self, *, kindly: bool) -> None:
-        """Ends the process; not kindly: kills it, because it no longer responds."""
+    def close(self) -> None:
+        """Ends the process and all that it started."""
         ...
 
 
 @dataclass(slots=True)
-class ChildBrain:
+class ChildDriver:
     """Child process in an OS session of its own, with a folder of its own that is deleted with it."""
 
-    start: RayStart = field(default_factory=lambda: RayStart(folder=""))
+    start: DriverStart = field(default_factory=DriverStart)
     process: "subprocess.Popen[bytes] | None" = None
-    command: tuple[str, ...] = (sys.executable, "-m", "controller.brain.on_ray.process")
+    command: tuple[str, ...] = (sys.executable, "-m", "controller.background.driver")
     given: Mapping[str, str] = field(default_factory=os.environ.copy)
     folder: str = ""
     """Folder of the running child, for Ray's files."""
+    _keeper: "subprocess.Popen[bytes] | None" = None
 
     def open(self) -> socket.socket:
-        self.close(kindly=False)
         mine, theirs = socket.socketpair()
         with theirs:
             try:
-                self.process = self._born(theirs)
+                self.adopt(theirs)
             except OSError:
                 mine.close()
                 raise
@@ -67,16 +80,13 @@ class ChildBrain:
 
     def adopt(self, stream: socket.socket) -> None:
         """Gives a stream to a new child, in place of the present one. The caller still has to close the stream."""
-        self.close(kindly=False)
-        self.process = self._born(stream)
-
-    def _born(self, stream: socket.socket) -> "subprocess.Popen[bytes]":
+        self.close()
         # Paths of Ray's sockets in it must stay under 107 characters, so it is directly in the temporary folder.
         self.folder = tempfile.mkdtemp(prefix="tng")
         start = replace(self.start, folder=self.folder)
         options = ["--socket", str(stream.fileno()), "--parent", str(os.getpid())]
         options += ["--start", msgspec.json.encode(start).decode()]
-        return subprocess.Popen(  # noqa: S603 - our own module
+        self.process = subprocess.Popen(  # noqa: S603 - our own module
             [*self.command, *options],
             pass_fds=[stream.fileno()],
             env=environment(start, self.given),
@@ -85,25 +95,25 @@ class ChildBrain:
             stdout=subprocess.DEVNULL,  # Ray's own output is not needed; tracebacks go to our stderr
             start_new_session=True,
         )
+        self._keeper = subprocess.Popen(  # noqa: S603 - our own program
+            [sys.executable, "-I", "-S", "-c", KEEPER, str(self.process.pid), self.folder],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
 
-    def close(self, *, kindly: bool) -> None:
+    def close(self) -> None:
+        if self._keeper is not None:
+            self._keeper.communicate()  # its input ends, and it removes all
+            self._keeper = None
         if self.process is not None:
-            if kindly:
-                with suppress(subprocess.TimeoutExpired):
-                    self.process.wait(FAREWELL_S)
-            # Also when it has ended: processes that it started are in its OS session, and none of them may remain.
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.kill()
             self.process.wait()
             self.process = None
-        if self.folder:
-            shutil.rmtree(self.folder, ignore_errors=True)
-            self.folder = ""
 
 
 @dataclass(slots=True)
-class RemoteBrain:
-    """Connection to a brain server (controller/brain/launcher.py), which starts a brain for each controller."""
+class RemoteDriver:
+    """Connection to a server (`DriverServer`), which starts a driver for each operator."""
 
     address: str
     """`host:port`."""
@@ -115,15 +125,16 @@ class RemoteBrain:
         host, _, port = self.address.rpartition(":")
         stream = socket.create_connection((host.strip("[]"), int(port)), CONNECT_S)
         try:
-            prove(stream, secret_from(self.token_file), as_brain=False)
+            prove(stream, secret_from(self.token_file), as_driver=False)
         except (OSError, EOFError) as error:
             stream.close()
-            raise ConnectionError(f"the brain at {self.address}: {error}") from error
+            raise ConnectionError(f"the driver at {self.address}: {error}") from error
         keep_alive(stream)
         self.stream = stream
         return stream
 
-    def close(self, *, kindly: bool) -> None:  # noqa: ARG002 - the end of the stream ends the brain either way
+    def close(self) -> None:
+        """Ends the stream, and by that the driver."""
         if self.stream is not None:
             with suppress(OSError):
                 self.stream.shutdown(socket.SHUT_RDWR)
@@ -145,9 +156,9 @@ def secret_from(path: Path) -> bytes:
     try:
         secret = path.read_bytes().strip()
     except OSError as error:
-        raise ConnectionError(f"the brain's token cannot be read: {error}") from error
+        raise ConnectionError(f"the driver's token cannot be read: {error}") from error
     if len(secret) < 16:
-        raise ConnectionError(f"the brain's token in {path} has {len(secret)} bytes; it needs at least 16")
+        raise ConnectionError(f"the driver's token in {path} has {len(secret)} bytes; it needs at least 16")
     return secret
 
 
@@ -160,22 +171,22 @@ process."""
 
 
 @dataclass(slots=True)
-class BrainServer:
-    """Server of one brain at a time: a controller that connects replaces the previous one.
+class DriverServer:
+    """Server of one driver at a time: an operator that connects replaces the previous one.
 
     There is one leader. The previous one has died, or has lost its Lease and its connection without noticing yet.
     """
 
     token_file: Path
-    brain: ChildBrain
+    driver: ChildDriver
     _proving: int = 0
     _lock: Lock = field(default_factory=Lock)
     _proven: "SimpleQueue[socket.socket | None]" = field(default_factory=SimpleQueue)
 
     def serve(self, listener: socket.socket) -> None:
-        """Serves until the listener is closed; then ends the running brain."""
-        # One thread for all brains that outlives them: the kernel ends a child with the thread that created it.
-        giver = Thread(target=self._give_all, name="brains")
+        """Serves until the listener is closed; then ends the running driver."""
+        # One thread for all drivers that outlives them: the kernel ends a child with the thread that created it.
+        giver = Thread(target=self._give_all, name="drivers")
         giver.start()
         while True:
             try:
@@ -195,25 +206,25 @@ class BrainServer:
     def _welcome(self, stream: socket.socket, peer: str) -> None:
         try:
             stream.settimeout(PROOF_S)
-            prove(stream, secret_from(self.token_file), as_brain=True)
+            prove(stream, secret_from(self.token_file), as_driver=True)
             stream.settimeout(None)
             keep_alive(stream)
         except (OSError, EOFError) as error:
-            log.warning("a controller was refused", peer=peer, why=str(error))
+            log.warning("an operator was refused", peer=peer, why=str(error))
             stream.close()
         else:
-            log.info("a controller connected", peer=peer)
+            log.info("an operator connected", peer=peer)
             self._proven.put(stream)
         finally:
             with self._lock:
                 self._proving -= 1
 
     def _give_all(self) -> None:
-        """Starts a brain for each controller that has proven its token, in their order."""
+        """Starts a driver for each operator that has proven its token, in their order."""
         while (stream := self._proven.get()) is not None:
             with stream:
                 try:
-                    self.brain.adopt(stream)
+                    self.driver.adopt(stream)
                 except OSError as error:
-                    log.error("no brain could be started", why=str(error))
-        self.brain.close(kindly=False)
+                    log.error("no driver could be started", why=str(error))
+        self.driver.close()

@@ -1,4 +1,4 @@
-"""Brain server: a brain for every controller with the token, and only one at a time, for the newest."""
+"""Driver server: a driver for every operator with the token, and only one at a time, for the newest."""
 
 import socket
 from collections.abc import Iterator
@@ -9,27 +9,26 @@ from threading import Thread
 
 import pytest
 
-from controller.brain.launcher import BrainServer, ChildBrain, RemoteBrain, secret_from
-from controller.brain.wire import prove
+from controller.background.launcher import ChildDriver, DriverServer, RemoteDriver, secret_from
+from controller.background.wire import prove
 from tests.until import until
 
 TOKEN = b"correct horse battery"
 
 
 @dataclass
-class Given(ChildBrain):
-    """Brains that were given: they say `hello` and remember their end."""
+class Given(ChildDriver):
+    """Drivers that were given: they say `hello` and remember their end."""
 
     streams: list[socket.socket] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
 
     def adopt(self, stream: socket.socket) -> None:
-        self.close(kindly=False)
+        self.close()
         self.streams.append(stream.dup())
         self.streams[-1].sendall(b"hello")
 
-    def close(self, *, kindly: bool) -> None:
-        assert not kindly
+    def close(self) -> None:
         if len(self.ended) < len(self.streams):
             self.ended.append(len(self.ended))
 
@@ -43,36 +42,36 @@ def token(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def given(token: Path) -> Iterator[tuple[Given, str]]:
-    brains, listener = Given(), socket.create_server(("127.0.0.1", 0))
-    thread = Thread(target=BrainServer(token, brains).serve, args=(listener,), daemon=True)
+    drivers, listener = Given(), socket.create_server(("127.0.0.1", 0))
+    thread = Thread(target=DriverServer(token, drivers).serve, args=(listener,), daemon=True)
     thread.start()
-    yield brains, "{}:{}".format(*listener.getsockname())
+    yield drivers, "{}:{}".format(*listener.getsockname())
     listener.shutdown(socket.SHUT_RDWR)
     listener.close()
     thread.join(5.0)
-    for stream in brains.streams:
+    for stream in drivers.streams:
         stream.close()
 
 
-def test_who_knows_the_token_gets_a_brain(given: tuple[Given, str], token: Path) -> None:
+def test_who_knows_the_token_gets_a_driver(given: tuple[Given, str], token: Path) -> None:
     _, address = given
-    peer = RemoteBrain(address, token)
+    peer = RemoteDriver(address, token)
 
     assert peer.open().recv(5, socket.MSG_WAITALL) == b"hello"
 
-    peer.close(kindly=True)
+    peer.close()
 
 
 def test_who_does_not_know_the_token_gets_none(given: tuple[Given, str], tmp_path: Path) -> None:
-    brains, address = given
+    drivers, address = given
 
     guess = tmp_path / "guess"
     guess.write_text("a guess that is wrong")
 
     with pytest.raises(ConnectionError, match="token"):
-        RemoteBrain(address, guess).open()
+        RemoteDriver(address, guess).open()
 
-    assert brains.streams == []
+    assert drivers.streams == []
 
 
 def test_a_server_that_does_not_know_the_token_is_not_spoken_to() -> None:
@@ -81,12 +80,12 @@ def test_a_server_that_does_not_know_the_token_is_not_spoken_to() -> None:
 
         def impostor() -> None:
             with suppress(OSError):
-                prove(theirs, b"another token, as long", as_brain=True)
+                prove(theirs, b"another token, as long", as_driver=True)
 
         thread = Thread(target=impostor, daemon=True)
         thread.start()
         with pytest.raises(ConnectionError, match="token"):
-            prove(mine, TOKEN, as_brain=False)
+            prove(mine, TOKEN, as_driver=False)
         thread.join(5.0)
 
 
@@ -100,19 +99,19 @@ def test_a_proof_cannot_be_sent_back_to_whom_it_came_from() -> None:
 
         Thread(target=echo, daemon=True).start()
         with pytest.raises(ConnectionError, match="token"):
-            prove(mine, TOKEN, as_brain=False)
+            prove(mine, TOKEN, as_driver=False)
 
 
-def test_the_newest_controller_takes_the_place_of_the_one_before(given: tuple[Given, str], token: Path) -> None:
-    brains, address = given
-    first, second = RemoteBrain(address, token), RemoteBrain(address, token)
+def test_the_newest_operator_takes_the_place_of_the_one_before(given: tuple[Given, str], token: Path) -> None:
+    drivers, address = given
+    first, second = RemoteDriver(address, token), RemoteDriver(address, token)
     first.open().recv(5, socket.MSG_WAITALL)
 
     second.open().recv(5, socket.MSG_WAITALL)
 
-    until(lambda: brains.ended == [0], "the first one's brain is ended")
-    first.close(kindly=True)
-    second.close(kindly=True)
+    until(lambda: drivers.ended == [0], "the first one's driver is ended")
+    first.close()
+    second.close()
 
 
 def test_a_token_that_is_too_short_is_refused(tmp_path: Path) -> None:

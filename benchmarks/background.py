@@ -1,0 +1,106 @@
+"""Background work: how soon the forecasts of many policies are fitted, with and without Ray, and what that takes."""
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.cases import RAY, Row, case
+from controller.background.host import BackgroundHost
+from controller.background.launcher import ChildDriver
+from controller.background.on_ray import DriverStart
+from controller.loops.autoscaler.forecasting import Forecasts, LoadSeries
+from controller.loops.autoscaler.measured import Measured, Sample
+from simulator.scaling.traces import MINUTE_S, generated_trace
+
+VARIANTS = 25
+"""Generated traces; the series of a fit are these, scaled and shifted by hours."""
+LOOK_S = 0.5
+
+
+@case(
+    "background-fits",
+    "Minutes to fit forecasts of many policies in the background, by where the tasks run, and memory meanwhile.",
+    quick={"policies": 2, "days": 2, "modes": ("none",)},
+)
+def background_fits(
+    *, policies: int = 200, days: int = 14, modes: Sequence[str] = ("none",), cpus: int = 2, most_minutes: float = 60.0
+) -> Iterator[Row]:
+    """A row for each mode, `none` or `embedded`. The operator's part runs too: it asks for fits, and adopts them.
+
+    days: of each series, at a minute, with trees. cpus: of an embedded Ray.
+    """
+    for mode in modes:
+        child = ChildDriver(DriverStart("embedded" if mode == "embedded" else "none", cpus=cpus))
+        host = BackgroundHost([child])
+        host.want(wanted=True)
+        forecasts = measured_policies(host, policies, days)
+        began_s, memory_mb = time.monotonic(), 0.0
+        try:
+            while forecasts.waiting and time.monotonic() < began_s + 60 * most_minutes:
+                time.sleep(LOOK_S)
+                forecasts.take_fits()
+                memory_mb = max(memory_mb, pss_mb(session_of(child.folder)))
+        finally:
+            host.close()
+        left = forecasts.waiting
+        yield {
+            "mode": mode,
+            "policies": policies,
+            "minutes": round((time.monotonic() - began_s) / 60, 2),
+            "most_pss_mb": round(memory_mb),
+            "losses": host.standing.losses.total(),
+            "wrong": f"{left} policies are not fitted" if left else "",
+        }
+
+
+@case(
+    "background-fits-ray",
+    "The same on an embedded Ray.",
+    quick={"policies": 2, "days": 2},
+    needs=(RAY,),
+)
+def background_fits_ray(*, policies: int = 200, days: int = 14, cpus: int = 2) -> Iterator[Row]:
+    """One row, as of `background-fits`."""
+    yield from background_fits(policies=policies, days=days, modes=("embedded",), cpus=cpus)
+
+
+def measured_policies(host: BackgroundHost, policies: int, days: int) -> Forecasts:
+    """Forecasts with the histories of all policies, none of them fitted yet."""
+    traces = [generated_trace(seed, days).values / MINUTE_S for seed in range(min(VARIANTS, policies))]
+    measured, wanted = Measured(), dict[str, LoadSeries]()
+    forecasts = Forecasts(measured, time.time, host)
+    start_s = time.time() - len(traces[0]) * MINUTE_S
+    for number in range(policies):
+        name, load = f"default/s{number}", np.roll(traces[number % len(traces)], 60 * (number // len(traces)))
+        scaled = (load * (1 + number % 7)).tolist()
+        measured.put_history(name, "load", [Sample(start_s + n * MINUTE_S, each) for n, each in enumerate(scaled)])
+        wanted[name] = LoadSeries("load", days * 86_400.0)
+    while any(measured.waiting(name, "load") for name in wanted):
+        forecasts.turn(wanted)
+    return forecasts
+
+
+def session_of(folder: str) -> list[int]:
+    """Pids of a driver and of all processes that it started; they share its temporary folder."""
+    mark, found = f"TMPDIR={folder}".encode(), []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if folder and mark in (path / "environ").read_bytes():
+                found.append(int(path.name))
+        except OSError:
+            continue  # it has ended, or is not ours
+    return found
+
+
+def pss_mb(pids: Sequence[int]) -> float:
+    """Proportional set size, MB: memory that processes share counts once."""
+    total = 0
+    for pid in pids:
+        try:
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
+        except OSError:
+            continue
+        total += next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return total * 1024 / 1e6

@@ -1,0 +1,181 @@
+"""Driver process: runs background tasks for an operator, by itself or on Ray, and talks to it over a socket.
+
+When a Ray driver loses its cluster, Ray's native code ends its process without an exception. So the driver is a process
+of its own, which may die at any moment and is started again. It ends when the operator is gone.
+"""
+
+import argparse
+import ctypes
+import os
+import signal
+import socket
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from queue import SimpleQueue
+from threading import Event, Lock, Thread
+from typing import Protocol
+
+import msgspec
+
+from cluster.errors import TonnageError
+from cluster.version import VERSION
+from controller.background import wire
+from controller.background.on_ray import NICENESS, DriverStart, RayWorkers
+from controller.background.tasks import function_of
+
+ALIVE_EVERY_S = 5.0
+PR_SET_PDEATHSIG = 1
+
+
+class Workers(Protocol):
+    """What runs the tasks."""
+
+    runs_on: str
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether there are tasks without a result."""
+        ...
+
+    def keep(self, part: str, content: bytes) -> None: ...
+
+    def drop(self, part: str) -> None: ...
+
+    def submit(self, kind: str, digest: str, parts: Sequence[str]) -> None: ...
+
+    def finished(self) -> Iterator[tuple[wire.Done, bytes]]:
+        """Results that have come."""
+        ...
+
+
+class OwnProcess:
+    """Tasks in this process, one after another."""
+
+    runs_on = "one process"
+
+    def __init__(self, registry: str, began: Callable[[str], None]) -> None:
+        """began: called with the digest of each task before it runs."""
+        os.nice(max(0, NICENESS - os.nice(0)))
+        self._registry, self._began = registry, began
+        self._parts: dict[str, bytes] = {}
+        self._waiting: deque[tuple[str, str, tuple[bytes, ...]]] = deque()
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._waiting)
+
+    def keep(self, part: str, content: bytes) -> None:
+        self._parts[part] = content
+
+    def drop(self, part: str) -> None:
+        self._parts.pop(part, None)
+
+    def submit(self, kind: str, digest: str, parts: Sequence[str]) -> None:
+        self._waiting.append((kind, digest, tuple(self._parts[part] for part in parts)))
+
+    def finished(self) -> Iterator[tuple[wire.Done, bytes]]:
+        """The result of the next task."""
+        kind, digest, inputs = self._waiting.popleft()
+        self._began(digest)
+        try:
+            yield wire.Done(digest), function_of(self._registry, kind)(*inputs)
+        except Exception as error:  # noqa: BLE001 - of one task; the others go on
+            yield wire.Done(digest, f"{type(error).__name__}: {error}"), b""
+
+
+class OperatorStream:
+    """Stream to the operator, for threads that write to it. Without the operator it ends this process."""
+
+    def __init__(self, stream: socket.socket) -> None:
+        self.stream, self._lock = stream, Lock()
+
+    def send(self, message: wire.Message, body: bytes = b"") -> None:
+        try:
+            with self._lock:
+                wire.send(self.stream, message, body)
+        except OSError:
+            os._exit(0)
+
+    def listen(self, to: "SimpleQueue[tuple[wire.Message, bytes]]") -> None:
+        """Passes the operator's messages on, also while another thread runs a task or waits for Ray."""
+        try:
+            while True:
+                to.put(wire.receive(self.stream))
+        except (EOFError, OSError):
+            os._exit(0)
+
+    def tell_alive(self) -> None:
+        pause = Event()
+        while not pause.wait(ALIVE_EVERY_S):
+            self.send(wire.Alive())
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--socket", type=int, required=True, help="file descriptor of the stream to the operator")
+    parser.add_argument("--parent", type=int, required=True, help="process id of the parent")
+    parser.add_argument("--start", required=True, help="DriverStart as JSON")
+    given = parser.parse_args(arguments)
+    if not die_with(given.parent):
+        return 0
+    with socket.socket(fileno=given.socket) as stream:
+        return serve(OperatorStream(stream), msgspec.json.decode(given.start, type=DriverStart))
+
+
+def die_with(parent: int) -> bool:
+    """Lets the kernel kill this process when the parent ends; False when the parent has ended already.
+
+    The end of the stream means the same, but a thread that reads it cannot act while native code holds the interpreter.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    return os.getppid() == parent
+
+
+def serve(operator: OperatorStream, start: DriverStart) -> int:
+    """Runs tasks until the operator is gone. Returns the exit status where it cannot start."""
+    begin, _ = wire.receive(operator.stream)
+    if not isinstance(begin, wire.Begin) or begin.version != VERSION:
+        theirs = begin.version if isinstance(begin, wire.Begin) else "none"
+        words = f"the operator runs Tonnage {theirs}, the driver {VERSION}; run one image everywhere"
+        operator.send(wire.StartRefused(words))
+        return 1
+    Thread(target=operator.tell_alive, name="alive", daemon=True).start()
+    try:
+        workers = workers_of(start, operator)
+    except (TonnageError, ConnectionError, RuntimeError, TimeoutError) as error:
+        operator.send(wire.StartRefused(f"{type(error).__name__}: {error}"))
+        return 1
+    operator.send(wire.Ready(workers.runs_on))
+    messages: SimpleQueue[tuple[wire.Message, bytes]] = SimpleQueue()
+    Thread(target=operator.listen, args=(messages,), name="operator", daemon=True).start()
+    while True:
+        while not (workers.is_busy and messages.empty()):
+            take(workers, *messages.get())
+        for done, value in workers.finished():
+            operator.send(done, value)
+
+
+def workers_of(start: DriverStart, operator: OperatorStream) -> Workers:
+    """Where this driver's tasks run. Raises ConfigError, ConnectionError, RuntimeError."""
+    if start.mode == "none":
+        return OwnProcess(start.registry, lambda digest: operator.send(wire.Began(digest)))
+    return RayWorkers(start)
+
+
+def take(workers: Workers, message: wire.Message, body: bytes) -> None:
+    """Does what the operator asks for. Raises ConnectionError."""
+    match message:
+        case wire.Part(digest):
+            workers.keep(digest, body)
+        case wire.Drop(digest):
+            workers.drop(digest)
+        case wire.Submit(kind, digest, parts):
+            workers.submit(kind, digest, parts)
+        case _:
+            raise ConnectionError(f"unexpected message from the operator: {type(message).__name__}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

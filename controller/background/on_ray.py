@@ -1,0 +1,211 @@
+"""Ray as a driver starts or joins it, with the environment for it, and tasks on it.
+
+Ray takes many settings from the environment and from files in the home directory. Here all that matter are explicit: a
+private home and temporary directory, and the token. It is imported here and nowhere at the top of a module: everything
+else runs without it.
+"""
+
+import os
+import secrets
+import socket
+import sys
+import sysconfig
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+from cluster.errors import ConfigError, Mistake
+from cluster.version import VERSION
+from controller.background import tasks
+from controller.background.wire import Done
+
+NAMESPACE = "tonnage"
+STORE_BYTES = 128 * 2**20
+"""Size of an own Ray's object store, in bytes. Ray requires at least 75 MiB; a batch of histories takes a megabyte, a
+day of one trace less than ten. The store takes memory only when used."""
+REACH_S = 2.0
+"""Seconds to reach the head's port before Ray joins it: Ray itself would try for a minute."""
+RETRIES = 3
+"""Retries of a task whose worker or node is lost."""
+AT_ONCE = 100
+"""Tasks that are with Ray at once: enough that its autoscaler sees what is wanted."""
+POLL_S = 0.2
+NICENESS = 19
+"""Niceness of background work on a machine that it shares with the operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverStart:
+    """What a driver process runs tasks on."""
+
+    mode: Literal["none", "embedded", "cluster"] = "none"
+    """none: its own process, one after another. embedded: a Ray of its own. cluster: the Ray at `address`."""
+    folder: str = ""
+    """Folder private to this process, for Ray's files; short, because paths of its sockets may have 107 characters."""
+    address: str = ""
+    """Head to join, `host:port`, from a node of the cluster."""
+    token_file: str = ""
+    """File with the cluster's token; empty: as the variables RAY_AUTH_... say. A Ray of its own gets its own token."""
+    cpus: int = 1
+    """Processors of a Ray of its own: the number of tasks at once."""
+    registry: str = "controller.background.kinds"
+    """Module whose `KINDS` are the kinds of tasks."""
+
+
+def check_installed(option: str) -> None:
+    """Raises ConfigError where Ray is not installed, before a process waits for one that could never start."""
+    try:
+        found = find_spec("ray")
+    except ImportError:
+        found = None
+    if found is None:
+        raise ConfigError(Mistake(option, "Ray is not installed", "pip install 'tonnage[ray]', or leave it out"))
+
+
+def environment(start: DriverStart, given: Mapping[str, str]) -> dict[str, str]:
+    """The environment with which the process must start: Ray reads it when it is imported.
+
+    given: the parent's. Credentials are removed: no task talks to Kubernetes.
+    """
+    kept = {k: v for k, v in given.items() if not k.startswith(("RAY_", "KUBE", "TONNAGE_"))}
+    token_file = start.token_file
+    if start.mode == "embedded":
+        token_file = _own_token(Path(start.folder))
+    auth = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": token_file}
+    if not token_file:
+        auth = {"RAY_AUTH_MODE": "token", **{k: v for k, v in given.items() if k.startswith("RAY_AUTH_")}}
+    return {
+        **kept,
+        **auth,
+        # The tables of a Ray of its own do not come back, and its nodes need not wait for them for a minute.
+        **({"RAY_gcs_rpc_server_reconnect_timeout_s": "15"} if start.mode == "embedded" else {}),
+        "HOME": start.folder,
+        "TMPDIR": start.folder,
+        "PYTHONPATH": os.pathsep.join((*_search_path(), *filter(None, [given.get("PYTHONPATH", "")]))),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+        "RAY_enable_metrics_collection": "0",
+        "RAY_prestart_worker_first_driver": "0",
+        # One thread each, so that a task takes the processor that it books, and gives the same result on any machine.
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+
+
+def _search_path() -> list[str]:
+    """Folders of the standard library, of Tonnage and of installed packages: they go before those that a user adds.
+
+    Otherwise a folder of the user's with a `controller/` or a `random.py`, named by PYTHONPATH, would end every process
+    of Ray.
+    """
+    library, here = os.path.dirname(os.__file__), str(Path(__file__).resolve().parents[2])
+    standard = [path for path in sys.path if path.startswith(library) and "-packages" not in path]
+    packages = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
+    return [*standard, here, *(path for path in packages if path != here)]
+
+
+def _own_token(folder: Path) -> str:
+    """The path of a new secret token: Ray's ports are open to the machine, and each caller may run code."""
+    path = folder / "token"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(secrets.token_hex(32))
+    return str(path)
+
+
+def connect(start: DriverStart) -> Any:
+    """The `ray` module, connected. Raises ConfigError when Ray is not installed, ConnectionError without a cluster."""
+    try:
+        import ray
+    except ImportError as error:
+        remedy = "pip install 'tonnage[ray]', or set it to none"
+        raise ConfigError(Mistake("ray.mode", f"Ray cannot be imported: {error}", remedy)) from error
+    shared = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": "error", "configure_logging": False}
+    if start.mode == "cluster":
+        _reach(start.address)
+        ray.init(address=start.address, **shared)
+        return ray
+    ray.init(
+        address="local",
+        num_cpus=start.cpus,
+        include_dashboard=False,
+        object_store_memory=STORE_BYTES,
+        _temp_dir=start.folder,
+        _node_ip_address="127.0.0.1",
+        **shared,
+    )
+    # Ray starts a monitor for clouds, one for logs and a server for its dashboard, whatever it is asked for: 160 of 350
+    # MB, for nobody (tests/ray).
+    node = ray._private.worker._global_node
+    for end in (node.kill_monitor, node.kill_log_monitor, node.kill_dashboard):
+        with suppress(Exception):  # one that did not start
+            end()
+    return ray
+
+
+def _reach(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), REACH_S).close()
+    except (OSError, ValueError) as error:
+        raise ConnectionError(f"no Ray head at {address}: {error}") from error
+
+
+class RayWorkers:
+    """Tasks on Ray, one processor each."""
+
+    def __init__(self, start: DriverStart) -> None:
+        """Raises ConfigError, ConnectionError, RuntimeError."""
+        self._ray = connect(start)
+        niceness = 0 if start.mode == "cluster" else NICENESS
+        self._run = self._ray.remote(run_task).options(num_cpus=1, max_retries=RETRIES)
+        self._same = VERSION, start.registry, niceness
+        self._parts: dict[str, Any] = {}
+        self._waiting: deque[tuple[str, str, tuple[Any, ...]]] = deque()
+        self._flying: dict[Any, str] = {}
+        cpus = self._ray.cluster_resources().get("CPU", 0)
+        self.runs_on = f"Ray {self._ray.__version__}, {cpus:.0f} CPUs"
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._waiting or self._flying)
+
+    def keep(self, part: str, content: bytes) -> None:
+        """Puts an input where tasks find it, once for all of them."""
+        self._parts[part] = self._ray.put(content)
+
+    def drop(self, part: str) -> None:
+        self._parts.pop(part, None)
+
+    def submit(self, kind: str, digest: str, parts: Sequence[str]) -> None:
+        self._waiting.append((kind, digest, tuple(self._parts[part] for part in parts)))
+
+    def finished(self) -> Iterator[tuple[Done, bytes]]:
+        """Results that have come; waits for a moment."""
+        while self._waiting and len(self._flying) < AT_ONCE:
+            kind, digest, parts = self._waiting.popleft()
+            self._flying[self._run.remote(*self._same, kind, *parts)] = digest
+        ready, _ = self._ray.wait(list(self._flying), num_returns=1, timeout=POLL_S)
+        for task in ready:
+            yield self._outcome(task, self._flying.pop(task))
+
+    def _outcome(self, task: Any, digest: str) -> tuple[Done, bytes]:
+        errors = self._ray.exceptions
+        try:
+            return Done(digest), self._ray.get(task, timeout=REACH_S)
+        except errors.RayTaskError as error:
+            return Done(digest, str(error).strip().rpartition("\n")[2] or "failed"), b""
+        except errors.RayError as error:
+            return Done(digest, f"Ray lost it {RETRIES + 1} times: {str(error).strip().partition(chr(10))[0]}"), b""
+
+
+def run_task(version: str, registry: str, niceness: int, kind: str, *inputs: bytes) -> bytes:
+    """A task, in a worker of Ray's."""
+    if version != VERSION:
+        raise RuntimeError(f"a worker runs Tonnage {VERSION}, its driver {version}; run one image everywhere")
+    os.nice(max(0, niceness - os.nice(0)))
+    return tasks.function_of(registry, kind)(*inputs)

@@ -1,0 +1,1 @@
+"""Tests of brains: deadlines, restarts, frames."""

@@ -1,1 +1,0 @@
-"""Tests of the brain's side of Ray, on a fake Ray."""
