@@ -131,6 +131,11 @@ class PackingDraft:
         never = self.snapshot.pods.never_preempts
         return never is None or not never[row]
 
+    def started_s(self, row: int) -> int:
+        """Instant at which a pod started, whole seconds since the epoch; 0 where it is not known."""
+        started_s = self.snapshot.pods.started_s
+        return 0 if started_s is None else int(started_s[row])
+
     def ends(self, row: int) -> bool:
         """Whether a pod is being deleted: what it holds is awaited, and it is not placed anew."""
         return bool(self.resistance[row] == ENDING)

@@ -26,15 +26,16 @@ MOST_STEPS, MOST_STEPS_BY_RULES = 400, 40
 """Sets that are tried on a node, at most; fewer for a pod with rules between pods, which are looked up on all nodes."""
 
 
-Price = tuple[int, int, int, tuple[tuple[int, int, int], ...], int]
+Price = tuple[int, int, int, tuple[tuple[int, int, int], ...], int, int]
 """What a preemption loses; the least is chosen. In order: the highest priority of a stopped pod, thousandths of GPUs
 stopped, pods stopped, the same at each priority from the highest down (so that among equals the less important are
-stopped), and the row of the node. What a budget forbids, or would be stopped for nothing, is no choice at all.
+stopped), how long the oldest of the highest priority has run (as its start's negative), and the row of the node. What a
+budget forbids, or would be stopped for nothing, is no choice at all.
 
 kube-scheduler's order, but that it takes a violated budget as a last resort, and adds up priorities instead of GPUs.
 Source: kube-scheduler, default preemption, `pickOneNodeForPreemption`.
 """
-NOTHING: Price = (ENDING, 0, 0, (), 0)
+NOTHING: Price = (ENDING, 0, 0, (), 0, 0)
 """Price where only pods leave that end by themselves."""
 
 
@@ -124,8 +125,10 @@ def _price(draft: PackingDraft, victims: Sequence[int], node: int) -> Price | No
         lost[level] = (gpu_milli + draft.shape(each).total_gpu_milli, count + 1)
     losses = tuple((level, *lost[level]) for level in sorted(lost, reverse=True))
     if not losses:
-        return (*NOTHING[:4], node)
-    return losses[0][0], sum(milli for milli, _ in lost.values()), len(gone), losses, node
+        return (*NOTHING[:5], node)
+    highest = losses[0][0]
+    first_s = min(draft.started_s(each) for each in gone if draft.priority[each] == highest)
+    return highest, sum(milli for milli, _ in lost.values()), len(gone), losses, -first_s, node
 
 
 def fewest_victims(draft: PackingDraft, shape: workloads.PodShape, node: int, priority: int) -> tuple[int, ...]:
@@ -137,8 +140,8 @@ def fewest_victims(draft: PackingDraft, shape: workloads.PodShape, node: int, pr
     """
     without = NodeWithout(draft, shape, node)
     there = [row for row in draft.pods_on(node) if draft.resistance[row] < priority]
-    # Those that end cost nothing, so they come last, when pods are spared.
-    there.sort(key=lambda row: (-draft.resistance[row], -draft.shape(row).total_gpu_milli, row))
+    # Those that end cost nothing, so they come last, when pods are spared; among equals the oldest is spared first.
+    there.sort(key=lambda r: (-draft.resistance[r], -draft.shape(r).total_gpu_milli, draft.started_s(r), r))
     ending = [row for row in there if draft.ends(row)]
     best: tuple[Price, Sequence[int]] | None = None
 
@@ -160,7 +163,7 @@ def fewest_victims(draft: PackingDraft, shape: workloads.PodShape, node: int, pr
     # one of its own priority.
     level = max(int(draft.resistance[row]) for row in needed)
     live = [row for row in there if not draft.ends(row) and (best is None or draft.resistance[row] <= level)]
-    live.sort(key=lambda row: (draft.resistance[row], -draft.shape(row).total_gpu_milli, row))
+    live.sort(key=lambda r: (draft.resistance[r], -draft.shape(r).total_gpu_milli, -draft.started_s(r), r))
     most = Counter[str]()
     for row in live:
         most |= Counter(everything_asked(draft.shape(row)))
