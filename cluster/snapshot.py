@@ -133,7 +133,9 @@ class PodTable:
         if not kinds:
             return None
         rows = (len(self), len(more))
-        return np.concatenate([np.zeros(n, kinds[0]) if one is None else one for n, one in zip(rows, both, strict=True)])
+        return np.concatenate(
+            [np.zeros(n, kinds[0]) if one is None else one for n, one in zip(rows, both, strict=True)]
+        )
 
 
 DENSE = ("node", "devices", "priority", "gang", "movable")
