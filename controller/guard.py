@@ -5,19 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from cluster.actions import (
-    Action,
-    Bind,
-    Evict,
-    Move,
-    Release,
-    ReleaseClaim,
-    RestartGang,
-    Scale,
-    SetReplicas,
-    Taint,
-    Untaint,
-)
+from cluster import actions
 from cluster.autoscaling import Scaler
 from cluster.changes import OUR_TAINTS, taint_on, with_expected
 from cluster.demand import ExpectedDemand
@@ -126,7 +114,7 @@ class Guarded:
             return Reason("TooManyEvictions", "this plan already stops the maximum number of pods")
         return None
 
-    def objection_to_move(self, move: Move) -> Reason | None:
+    def objection_to_move(self, move: actions.Move) -> Reason | None:
         if why := self.objection_to_stop(move.pod, move.from_node):
             return why
         return self.seats.objection_to_move(move.pod, move.node, move.devices)
@@ -161,7 +149,7 @@ def most_instances(snapshot: Snapshot, instance_type: InstanceType) -> int:
     return MOST_PODS if inventory is None else inventory // width
 
 
-def _objection_to_taint(guarded: Guarded, action: Taint) -> Reason | None:
+def _objection_to_taint(guarded: Guarded, action: actions.Taint) -> Reason | None:
     snapshot = guarded.snapshot
     if action.key not in OUR_TAINTS:
         return Reason("NotOurs", f"{action.key} is no taint of Tonnage's")
@@ -178,7 +166,7 @@ def _objection_to_taint(guarded: Guarded, action: Taint) -> Reason | None:
     return None
 
 
-def _objection_to_untaint(guarded: Guarded, action: Untaint) -> Reason | None:
+def _objection_to_untaint(guarded: Guarded, action: actions.Untaint) -> Reason | None:
     if action.key not in OUR_TAINTS:
         return Reason("NotOurs", f"{action.key} is no taint of Tonnage's")
     present = taint_on(guarded.snapshot, action.node, action.key)
@@ -187,14 +175,14 @@ def _objection_to_untaint(guarded: Guarded, action: Untaint) -> Reason | None:
     return None
 
 
-def _objection_to_evict(guarded: Guarded, action: Evict) -> Reason | None:
+def _objection_to_evict(guarded: Guarded, action: actions.Evict) -> Reason | None:
     if action.beneficiary in guarded.snapshot.out_of_stops:
         words = f"as many pods as may be were stopped for {action.beneficiary} within the hour, in vain"
         return Reason("TooManyStopsForSeat", words)
     return guarded.objection_to_stop(action.pod, action.node)
 
 
-def _objection_to_restart(guarded: Guarded, action: RestartGang) -> Reason | None:
+def _objection_to_restart(guarded: Guarded, action: actions.RestartGang) -> Reason | None:
     pods, gangs = guarded.snapshot.pods, [gang.name for gang in guarded.snapshot.gangs]
     if action.gang not in gangs:
         return Reason("NotFound", f"gang {action.gang} does not exist")
@@ -212,7 +200,7 @@ def _objection_to_restart(guarded: Guarded, action: RestartGang) -> Reason | Non
     return None
 
 
-def _objection_to_scale(guarded: Guarded, scale: Scale) -> Reason | None:
+def _objection_to_scale(guarded: Guarded, scale: actions.Scale) -> Reason | None:
     if why := guarded.seats.objection_to_scale(scale.service):
         return why
     if any(count < 0 for count in scale.instances.values()):
@@ -252,7 +240,7 @@ def _objection_to_scale(guarded: Guarded, scale: Scale) -> Reason | None:
     return None
 
 
-def _objection_to_set_replicas(guarded: Guarded, action: SetReplicas) -> Reason | None:
+def _objection_to_set_replicas(guarded: Guarded, action: actions.SetReplicas) -> Reason | None:
     snapshot = guarded.snapshot
     scaler = next((each for each in snapshot.scalers if each.name == action.policy), None)
     if scaler is None or scaler.replicas is None or scaler.target != action.target:
@@ -294,23 +282,25 @@ def permitted(snapshot: Snapshot, expected: tuple[ExpectedDemand, ...]) -> tuple
 Objection = Callable[[Guarded, Any], Reason | None]
 """Function that returns why an action must not be applied after the steps before it; None if it may."""
 
-OBJECTIONS: Mapping[type[Action], Objection] = {
-    Bind: lambda guarded, bind: guarded.seats.objection_to_bind(bind.pod, bind.node, bind.devices),
-    Evict: _objection_to_evict,
-    Move: Guarded.objection_to_move,
-    Release: lambda guarded, release: guarded.seats.objection_to_leave(release.pod, release.node, release.devices),
-    ReleaseClaim: lambda guarded, release: guarded.seats.objection_to_release(release.claim),
-    RestartGang: _objection_to_restart,
-    Scale: _objection_to_scale,
-    SetReplicas: _objection_to_set_replicas,
-    Taint: _objection_to_taint,
-    Untaint: _objection_to_untaint,
+OBJECTIONS: Mapping[type[actions.Action], Objection] = {
+    actions.Bind: lambda guarded, bind: guarded.seats.objection_to_bind(bind.pod, bind.node, bind.devices),
+    actions.Evict: _objection_to_evict,
+    actions.Move: Guarded.objection_to_move,
+    actions.Release: lambda guarded, release: guarded.seats.objection_to_leave(
+        release.pod, release.node, release.devices
+    ),
+    actions.ReleaseClaim: lambda guarded, release: guarded.seats.objection_to_release(release.claim),
+    actions.RestartGang: _objection_to_restart,
+    actions.Scale: _objection_to_scale,
+    actions.SetReplicas: _objection_to_set_replicas,
+    actions.Taint: _objection_to_taint,
+    actions.Untaint: _objection_to_untaint,
 }
 """Rule of the guard for each action. Actions without a rule are refused."""
 
 
 def guard(
-    snapshot: Snapshot, plan: Plan, limits: Limits, objections: Mapping[type[Action], Objection] = OBJECTIONS
+    snapshot: Snapshot, plan: Plan, limits: Limits, objections: Mapping[type[actions.Action], Objection] = OBJECTIONS
 ) -> Plan:
     """The plan without the steps that must not be applied; those are in `refused`, each with its reason.
 
@@ -327,7 +317,9 @@ def guard(
     phases: list[Phase] = []
     refused: list[Refused] = []
     for phase in plan.phases:
-        guarded.begin_phase(is_taken_back=phase.whole and all(isinstance(step.action, Evict) for step in phase.steps))
+        guarded.begin_phase(
+            is_taken_back=phase.whole and all(isinstance(step.action, actions.Evict) for step in phase.steps)
+        )
         kept: list[Step] = []
         struck: list[Refused] = []
         for step in phase.steps:
