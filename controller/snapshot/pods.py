@@ -12,17 +12,9 @@ from cluster.plans import Reason
 from controller.api import labels as api_labels, notation
 from controller.api.structs import Amount, Container, Pod, PodSpec, Volume
 from controller.objects.read import Findings, Read
+from controller.snapshot import nodes
 from controller.snapshot.node_terms import joined
-from controller.snapshot.nodes import (
-    COLUMNS,
-    GPU_RESOURCES,
-    Problem,
-    TypeIndex,
-    matches_node_names,
-    pinned_where_it_runs,
-    terms_of,
-    tolerations_of,
-)
+from controller.snapshot.nodes import matches_node_names
 from controller.snapshot.pod_groups import GroupRef, group_of
 from controller.snapshot.pod_rules import Marks, NotUnderstoodError, beside_of
 from controller.snapshot.volumes import VolumeNeeds
@@ -98,7 +90,7 @@ class PodRow:
     """Why it is not placed while it waits."""
 
 
-def pod_row(read: Read[Pod], types: TypeIndex) -> PodRow:
+def pod_row(read: Read[Pod], types: nodes.TypeIndex) -> PodRow:
     """Columns of a pod. Of one that cannot be read, those of a pod that holds all devices of its node."""
     try:
         return _row(read, types)
@@ -106,7 +98,7 @@ def pod_row(read: Read[Pod], types: TypeIndex) -> PodRow:
         return PodRow(_EVERY_DEVICE, read.object.spec.node_name, mistakes=(read.unreadable(error),))
 
 
-def _row(read: Read[Pod], types: TypeIndex) -> PodRow:
+def _row(read: Read[Pod], types: nodes.TypeIndex) -> PodRow:
     findings, ask, shape = Findings(), dict[str, Decimal](), _EVERY_DEVICE
     spec, meta, annotations = read.object.spec, read.object.metadata, read.object.metadata.annotations
     try:
@@ -118,10 +110,10 @@ def _row(read: Read[Pod], types: TypeIndex) -> PodRow:
         shape = shape_from(read, ask, types, findings)
     withheld, beside = _gated(spec), workloads.ALONE
     try:
-        terms = terms_of(spec)[0]
+        terms = nodes.terms_of(spec)[0]
         if place := spec.node_name or _released_to(read):
             terms = workloads.without_pin(
-                pinned_where_it_runs(terms, place)
+                nodes.pinned_where_it_runs(terms, place)
             )  # its spread is over the domains of its kind
         beside = beside_of(read.object, terms)
         if read.document is not None and spec.resource_claims:
@@ -187,7 +179,7 @@ def with_needs(row: PodRow, needs: VolumeNeeds) -> PodRow:
         withheld = withheld or Reason(NOT_UNDERSTOOD, "not placed, since its volumes and affinity have too many terms")
         terms = shape.node_terms
     elif row.node:
-        terms = pinned_where_it_runs(terms, row.node)
+        terms = nodes.pinned_where_it_runs(terms, row.node)
     beside = replace(shape.beside, claims=needs.claims, volumes=needs.volumes)
     shape = replace(shape, node_terms=terms, beside=beside)
     return replace(row, shape=shape, withheld=withheld, matches_node_names=matches_node_names(terms))
@@ -289,30 +281,30 @@ def _joined(how: Callable[[Decimal, Decimal], Decimal], a: Amounts, b: Amounts) 
     return {name: how(a.get(name, Decimal(0)), b.get(name, Decimal(0))) for name in {**a, **b}}
 
 
-def shape_from(read: Read[Pod], ask: Amounts, types: TypeIndex, findings: Findings) -> workloads.PodShape:
+def shape_from(read: Read[Pod], ask: Amounts, types: nodes.TypeIndex, findings: Findings) -> workloads.PodShape:
     """Shape of a pod with these requests.
 
     Its GPU types follow from its annotation, its node selector and the extended resource that it requests.
     """
     spec, node = read.object.spec, read.object.spec.node_name
 
-    def complain(field: str, problems: Iterable[Problem]) -> None:
+    def complain(field: str, problems: Iterable[nodes.Problem]) -> None:
         """Mistakes in a constraint. Those of a pod that runs decide about nothing any more."""
         for problem, remedy in () if node else problems:
             findings.mistake(read.mistake(("spec", field), problem, remedy))
 
     gpus, gpu_milli, resource = _gpus(read, ask, findings)
-    terms, problems = terms_of(spec)
+    terms, problems = nodes.terms_of(spec)
     complain("affinity", problems)
     if spec.os is not None and spec.os.name in OTHER_SYSTEM:
         other = workloads.Requirement(OS_LABEL, "NotIn", (OTHER_SYSTEM[spec.os.name],))
         terms = tuple((*term, other) for term in terms or ((),))
     if place := node or _released_to(read):
-        terms = pinned_where_it_runs(terms, place)
+        terms = nodes.pinned_where_it_runs(terms, place)
     allowed = _allowed_types(read, resource, types, findings)
     if gpus and len(terms) == 1:
         terms, allowed = _lift_types(terms[0], allowed, types)
-    tolerations, problems = tolerations_of(spec)
+    tolerations, problems = nodes.tolerations_of(spec)
     complain("tolerations", problems)
     return workloads.PodShape(
         cpu_milli=notation.milli(ask.get("cpu", Decimal(0))),
@@ -325,7 +317,7 @@ def shape_from(read: Read[Pod], ask: Amounts, types: TypeIndex, findings: Findin
         others=tuple(
             (name, min(notation.whole(amount), MOST_OF_OTHERS))
             for name, amount in sorted(ask.items())
-            if amount > 0 and name not in COLUMNS
+            if amount > 0 and name not in nodes.COLUMNS
         ),
     )
 
@@ -343,14 +335,14 @@ def _gpus(read: Read[Pod], ask: Amounts, findings: Findings) -> tuple[int, int, 
     for field, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
         for number, container in enumerate(containers):
             for part, amounts in (("limits", container.resources.limits), ("requests", container.resources.requests)):
-                for name in GPU_RESOURCES:
+                for name in nodes.GPU_RESOURCES:
                     # The API server refuses fractions of extended resources.
                     if name in amounts and (amount := notation.quantity(amounts[name])) % 1:
                         path = ("spec", field, number, "resources", part, name)
                         one = api_labels.GPU_MILLI_ANNOTATION
                         remedy = f"whole devices only; for a fraction of one: the annotation {one}"
                         findings.mistake(read.mistake(path, f"is {amount}", remedy))
-    whole = {name: count for name in GPU_RESOURCES if (count := notation.whole(ask.get(name, Decimal(0))))}
+    whole = {name: count for name in nodes.GPU_RESOURCES if (count := notation.whole(ask.get(name, Decimal(0))))}
     whole = {name: min(count, MOST_DEVICES) for name, count in whole.items()}
     share = read.object.metadata.annotations.gpu_milli
     here = ("metadata", "annotations", api_labels.GPU_MILLI_ANNOTATION)
@@ -374,7 +366,7 @@ def _gpus(read: Read[Pod], ask: Amounts, findings: Findings) -> tuple[int, int, 
     return 1, int(share), ""
 
 
-def _allowed_types(read: Read[Pod], resource: str, types: TypeIndex, findings: Findings) -> set[int] | None:
+def _allowed_types(read: Read[Pod], resource: str, types: nodes.TypeIndex, findings: Findings) -> set[int] | None:
     """Indices of the types that the pod may use by its annotation and the resource that it requests; None: any."""
     allowed: set[int] | None = None
     written = read.object.metadata.annotations.gpu_types
@@ -403,7 +395,7 @@ def _allowed_types(read: Read[Pod], resource: str, types: TypeIndex, findings: F
 
 
 def _lift_types(
-    term: Iterable[workloads.Requirement], allowed: set[int] | None, types: TypeIndex
+    term: Iterable[workloads.Requirement], allowed: set[int] | None, types: nodes.TypeIndex
 ) -> tuple[workloads.Terms, set[int] | None]:
     """Replace node requirements that only choose GPU types by those types: the packer prices them, and they read
     better.

@@ -4,10 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cluster.arrays import IntArray
-from cluster.capacity import Free
+from cluster import arrays, capacity, workloads
 from cluster.snapshot import Snapshot
-from cluster.workloads import PodShape
 
 
 class Ledger:
@@ -17,7 +15,7 @@ class Ledger:
     read; only `take` and `give` change them.
     """
 
-    def __init__(self, free: Free, gpus: IntArray, gpu_type: IntArray) -> None:
+    def __init__(self, free: capacity.Free, gpus: arrays.IntArray, gpu_type: arrays.IntArray) -> None:
         self.free = free
         self.cpu_milli, self.memory_bytes, self.gpu_milli = free.cpu_milli, free.memory_bytes, free.gpu_milli
         self.gpus = gpus
@@ -38,19 +36,19 @@ class Ledger:
         """Point in time to pass to `changed_since`."""
         return self._charges
 
-    def changed_since(self, mark: int) -> IntArray:
+    def changed_since(self, mark: int) -> arrays.IntArray:
         """Nodes that changed after that mark, each once, ascending."""
         return np.flatnonzero(self._last_charge > mark)
 
-    def take(self, shape: PodShape, node: int, devices: Sequence[int]) -> None:
+    def take(self, shape: workloads.PodShape, node: int, devices: Sequence[int]) -> None:
         """Charges a pod to a node. The caller has checked that it fits."""
         self._charge(shape, node, devices, 1)
 
-    def give(self, shape: PodShape, node: int, devices: Sequence[int]) -> None:
+    def give(self, shape: workloads.PodShape, node: int, devices: Sequence[int]) -> None:
         """Returns what `take` charged."""
         self._charge(shape, node, devices, -1)
 
-    def _charge(self, shape: PodShape, node: int, devices: Sequence[int], sign: int) -> None:
+    def _charge(self, shape: workloads.PodShape, node: int, devices: Sequence[int], sign: int) -> None:
         self.free.charge(shape, node, devices, sign)
         self._charges += 1
         self._last_charge[node] = self._charges
@@ -59,7 +57,7 @@ class Ledger:
 _NEVER = np.iinfo(np.int64).max
 
 
-def tightest_devices(shape: PodShape, left_milli: IntArray) -> IntArray:
+def tightest_devices(shape: workloads.PodShape, left_milli: arrays.IntArray) -> arrays.IntArray:
     """For each node, the devices with least left that can take the pod's share; the lowest number first among equals.
 
     left_milli: shape (nodes, width), thousandths left of each device. Every node can take the pod.
@@ -72,14 +70,14 @@ def tightest_devices(shape: PodShape, left_milli: IntArray) -> IntArray:
         taken = tightness.argmin(axis=1)[:, None]
     else:
         taken = tightness.argsort(axis=1, kind="stable")[:, : shape.gpus]
-    masks: IntArray = np.left_shift(1, taken).sum(axis=1)
+    masks: arrays.IntArray = np.left_shift(1, taken).sum(axis=1)
     return masks
 
 
-def left_after(shape: PodShape, left_milli: IntArray, devices: IntArray) -> IntArray:
+def left_after(shape: workloads.PodShape, left_milli: arrays.IntArray, devices: arrays.IntArray) -> arrays.IntArray:
     """Thousandths left of each device once the pod holds the devices of the mask. Shape (nodes, width)."""
     if not shape.gpus:
         return left_milli
     held = devices[:, None] >> np.arange(left_milli.shape[1]) & 1
-    after: IntArray = left_milli - held * shape.gpu_milli
+    after: arrays.IntArray = left_milli - held * shape.gpu_milli
     return after

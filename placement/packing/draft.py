@@ -5,11 +5,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from cluster.arrays import BoolArray, IntArray
-from cluster.capacity import Free
-from cluster.disruption import BudgetsLeft
+from cluster import arrays, capacity, disruption, workloads
 from cluster.snapshot import PENDING, Snapshot, device_numbers
-from cluster.workloads import PodShape
 from placement.engine.packer import Choice, Packer
 
 BANDS = 8
@@ -32,7 +29,7 @@ class Reclaimable:
         rows = np.flatnonzero((draft.node != PENDING) & (draft.resistance < below))
         levels = np.unique(np.append(draft.resistance[rows], below - 1))
         edges = np.linspace(0, len(levels), min(BANDS, len(levels)) + 1)[1:]
-        self._ceilings: IntArray = levels[np.ceil(edges).astype(np.int64) - 1]
+        self._ceilings: arrays.IntArray = levels[np.ceil(edges).astype(np.int64) - 1]
         band, nodes = np.searchsorted(self._ceilings, draft.resistance[rows]), len(draft.snapshot.nodes)
         reclaimed = [rows[band <= number] for number in range(self.bands)]
         self._free = [draft.free_without(pods) for pods in reclaimed]
@@ -42,22 +39,22 @@ class Reclaimable:
     def bands(self) -> int:
         return len(self._ceilings)
 
-    def charge(self, shape: PodShape, priority: int, node: int, devices: int, sign: int) -> None:
+    def charge(self, shape: workloads.PodShape, priority: int, node: int, devices: int, sign: int) -> None:
         """Counts a pod at a node (sign 1), or no longer (-1)."""
         band = int(np.searchsorted(self._ceilings, priority))
         for lower in self._free[:band]:
             lower.charge(shape, node, device_numbers(devices), sign)
         self._count[band:, node] += sign
 
-    def free(self, band: int = -1) -> Free:
+    def free(self, band: int = -1) -> capacity.Free:
         """Free resources of each node without the pods of that band; do not write to them."""
         return self._free[band]
 
-    def fits(self, shape: PodShape, band: int) -> BoolArray:
+    def fits(self, shape: workloads.PodShape, band: int) -> arrays.BoolArray:
         """Nodes where pods of that band run and a pod of this shape would fit without them. Shape (nodes,)."""
         return np.asarray((self._count[band] > 0) & self._free[band].fits(shape), dtype=np.bool_)
 
-    def losses(self, shape: PodShape, band: int, nodes: IntArray) -> Sequence[IntArray]:
+    def losses(self, shape: workloads.PodShape, band: int, nodes: arrays.IntArray) -> Sequence[arrays.IntArray]:
         """Least amount that a pod of this shape takes from the pods above each lower band, the lowest band first.
 
         In thousandths of GPUs, or of cores for a pod without GPUs; the last entry is what it takes from the pods of
@@ -90,7 +87,7 @@ class PackingDraft:
         self.node = snapshot.pods.node.copy()
         self.devices = snapshot.pods.devices.copy()
         self.priority = effective_priority(snapshot)
-        self.budgets = BudgetsLeft(snapshot.budgets, snapshot.pods.names)
+        self.budgets = disruption.BudgetsLeft(snapshot.budgets, snapshot.pods.names)
         self.resistance = resistance(snapshot, self.priority, self.budgets)
         """Priority above which a pod may be stopped for another: its own, NEVER, or ENDING. Shape (pods,)."""
         self.choices: dict[int, Choice] = {}
@@ -106,7 +103,7 @@ class PackingDraft:
         self._changes = 0
         self._examined_at: dict[int, int] = {}
         self._changed_at = [0] * len(snapshot.nodes)
-        self._domains: dict[str, IntArray] = {}
+        self._domains: dict[str, arrays.IntArray] = {}
         self._members: list[list[int]] | None = None
         self._on: list[set[int]] | None = None
         """Rows on each node, from the first time that they are needed."""
@@ -116,7 +113,7 @@ class PackingDraft:
     def mark(self) -> int:
         return len(self._journal)
 
-    def shape(self, row: int) -> PodShape:
+    def shape(self, row: int) -> workloads.PodShape:
         return self.snapshot.pods.shapes[int(self.snapshot.pods.shape[row])]
 
     def shape_number(self, row: int) -> int:
@@ -140,7 +137,7 @@ class PackingDraft:
         """Whether a pod is being deleted: what it holds is awaited, and it is not placed anew."""
         return bool(self.resistance[row] == ENDING)
 
-    def domain(self, label: str) -> IntArray:
+    def domain(self, label: str) -> arrays.IntArray:
         """Topology domain of each node under a label, as `NodeTable.domain`; do not write to it."""
         if label not in self._domains:
             self._domains[label] = self.snapshot.nodes.domain(label)
@@ -174,13 +171,13 @@ class PackingDraft:
             self._reclaimable = Reclaimable(self, below)
         return self._reclaimable
 
-    def free_without(self, rows: IntArray) -> Free:
+    def free_without(self, rows: arrays.IntArray) -> capacity.Free:
         """What would be free on each node if these pods, which run, were stopped."""
         pods, free = self.snapshot.pods, self.packer.ledger.free.copy()
         free.charge_all(pods.shapes, pods.shape[rows], self.node[rows], self.devices[rows], -1)
         return free
 
-    def seat(self, row: int, within: BoolArray | None = None) -> bool:
+    def seat(self, row: int, within: arrays.BoolArray | None = None) -> bool:
         """Places a pending pod on the best node and devices (among the nodes of `within`). False when none fits."""
         shape, nodes = self.shape_number(row), len(self._changed_at)
         before = self._examined_at.get(shape)
@@ -266,7 +263,7 @@ NEVER, ENDING = 2**62, -(2**62)
 """Resistance of a pod that no priority stops, and of one that ends by itself."""
 
 
-def resistance(snapshot: Snapshot, priority: IntArray, budgets: BudgetsLeft) -> IntArray:
+def resistance(snapshot: Snapshot, priority: arrays.IntArray, budgets: disruption.BudgetsLeft) -> arrays.IntArray:
     """Priority above which each pod may be stopped for another. Shape (pods,).
 
     priority: effective ones, shape (pods,).
@@ -279,7 +276,7 @@ def resistance(snapshot: Snapshot, priority: IntArray, budgets: BudgetsLeft) -> 
     return found
 
 
-def effective_priority(snapshot: Snapshot) -> IntArray:
+def effective_priority(snapshot: Snapshot) -> arrays.IntArray:
     """Priority for service and for preemption: all members of a gang have that of its most important member.
 
     Otherwise a gang could preempt its own members, and be preempted by them, without end. Shape (pods,).
@@ -288,7 +285,7 @@ def effective_priority(snapshot: Snapshot) -> IntArray:
     return np.where(pods.gang >= 0, np.append(gang_priorities(snapshot), 0)[pods.gang], pods.priority)
 
 
-def gang_priorities(snapshot: Snapshot) -> IntArray:
+def gang_priorities(snapshot: Snapshot) -> arrays.IntArray:
     """Priority of each gang: that of its most important member, or its own. Shape (gangs,)."""
     pods = snapshot.pods
     priority = np.array([gang.priority for gang in snapshot.gangs], dtype=np.int64)

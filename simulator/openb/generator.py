@@ -15,10 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from cluster.arrays import IntArray
-from cluster.errors import ConfigError, Mistake
-from cluster.snapshot import Snapshot
-from cluster.workloads import WHOLE_GPU_MILLI, PodShape
+from cluster import arrays, errors, snapshot, workloads
 from simulator.openb.trace_reader import MIB, snapshot_of
 
 PodKind = Literal["cpu", "fraction", "whole-1", "whole-2", "whole-4", "whole-8"]
@@ -223,7 +220,7 @@ class Generated:
 
     nodes: tuple[NodeKind, ...]
     """Kind of each node."""
-    pods: tuple[PodShape, ...]
+    pods: tuple[workloads.PodShape, ...]
 
     @property
     def gpus(self) -> int:
@@ -241,27 +238,29 @@ def generate(
     """
     mistakes = []
     if nodes < 1:
-        mistakes.append(Mistake("generated fleet, nodes", f"{nodes} nodes are not a fleet", "give at least 1"))
+        mistakes.append(errors.Mistake("generated fleet, nodes", f"{nodes} nodes are not a fleet", "give at least 1"))
     if mix not in MIXES:
-        mistakes.append(Mistake("generated fleet, mix", f"no mix is called {mix!r}", f"choose from {', '.join(MIXES)}"))
+        mistakes.append(
+            errors.Mistake("generated fleet, mix", f"no mix is called {mix!r}", f"choose from {', '.join(MIXES)}")
+        )
     if not 0 < demand_share < float("inf"):
         mistakes.append(
-            Mistake("generated fleet, demand", f"{demand_share} is no fraction of the GPUs", "give e.g. 0.98")
+            errors.Mistake("generated fleet, demand", f"{demand_share} is no fraction of the GPUs", "give e.g. 0.98")
         )
     if mistakes:
-        raise ConfigError(tuple(mistakes))
+        raise errors.ConfigError(tuple(mistakes))
     rng = np.random.default_rng(seed)
     kinds = _drawn([kind.count for kind in NODE_KINDS], nodes, rng)
     fleet = tuple(NODE_KINDS[row] for row in kinds)
     classes = pod_classes(MIXES[mix], models={node.model for node in fleet})
     weights = [weight for weight, _ in classes]
     mean_milli = sum(weight * shape.total_gpu_milli for weight, shape in classes) / sum(weights)
-    capacity_milli = sum(node.gpus for node in fleet) * WHOLE_GPU_MILLI
+    capacity_milli = sum(node.gpus for node in fleet) * workloads.WHOLE_GPU_MILLI
     count = max(1, round(demand_share * capacity_milli / mean_milli))
     return Generated(fleet, tuple(classes[row][1] for row in _drawn(weights, count, rng)))
 
 
-def pod_classes(mix: PodMix, models: Iterable[str]) -> list[tuple[float, PodShape]]:
+def pod_classes(mix: PodMix, models: Iterable[str]) -> list[tuple[float, workloads.PodShape]]:
     """Every class of pods in a mix with its weight, for a fleet of these GPU models.
 
     The models that a pod requires do not depend on its size (in the trace they hardly do). Models that the fleet lacks
@@ -271,7 +270,7 @@ def pod_classes(mix: PodMix, models: Iterable[str]) -> list[tuple[float, PodShap
     return [
         (
             share * size.weight / sum(size.weight for size in POD_SIZES[kind]) * model_share,
-            PodShape(
+            workloads.PodShape(
                 cpu_milli=round(size.cpu_cores * 1000),
                 memory_bytes=size.memory_gib * GIB,
                 gpus=GPUS_OF[kind],
@@ -295,7 +294,7 @@ def _models_asked(kind: PodKind, present: set[str], *, wanted: bool) -> Iterator
     yield free, ()
 
 
-def _drawn(weights: Sequence[float], count: int, rng: np.random.Generator) -> IntArray:
+def _drawn(weights: Sequence[float], count: int, rng: np.random.Generator) -> arrays.IntArray:
     """`count` rows in random order, each as often as its weight requires, give or take one: systematic sampling.
 
     With independent draws, an 8-GPU class of half a percent would come and go with the seed on a small fleet.
@@ -306,7 +305,7 @@ def _drawn(weights: Sequence[float], count: int, rng: np.random.Generator) -> In
     return rng.permutation(rows).astype(np.int64)
 
 
-def trace_of(made: Generated, prices: Mapping[str, float]) -> Snapshot:
+def trace_of(made: Generated, prices: Mapping[str, float]) -> snapshot.Snapshot:
     """Generated fleet with every pod pending, in the form of `openb.read_trace` for a trace.
 
     prices: dollars per GPU and hour by model; a model without a price costs 0.
