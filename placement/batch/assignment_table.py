@@ -32,28 +32,23 @@ def _joined(parts: Sequence[Dealt]) -> Dealt:
 def deal(free: Free, shape: PodShape, nodes: IntArray, counts: IntArray) -> Dealt:
     """Charges `counts` pods of a shape to these nodes, which are all different and have the resources."""
     nodes, counts = nodes[counts > 0], counts[counts > 0]
-    dealt = Dealt(np.repeat(nodes, counts), np.zeros(int(counts.sum()), dtype=np.int64))
-    if shape.gpus:
-        seats, gpu_milli = [_NONE], free.gpu_milli[nodes]
-        for turn in range(int(counts.max(initial=0))):  # one pod on each node
-            here = np.flatnonzero(counts > turn)
-            left = gpu_milli[here]
-            if shape.gpus > 1 and not shape.is_whole_gpu:
-                # Devices with most left: that keeps fractions of several devices possible for as long as they are.
-                roomiest = (-left).argsort(axis=1, kind="stable")[:, : shape.gpus]
-                devices: IntArray = np.left_shift(1, roomiest).sum(axis=1)
-            else:
-                devices = tightest_devices(shape, left)
-            gpu_milli[here] = left_after(shape, left, devices)
-            seats.append(Dealt(nodes[here], devices))
-        dealt = _joined(seats)
-    charge(free, shape, dealt)
-    return dealt
-
-
-def charge(free: Free, shape: PodShape, seats: Dealt, sign: int = 1) -> None:
-    """Takes what the pods of these placements ask for, or returns it (sign -1)."""
-    free.charge_all((shape,), np.zeros(len(seats.node), dtype=np.int64), seats.node, seats.devices, sign)
+    for _, amount, left in free.asked(shape):
+        left[nodes] -= counts * amount
+    if not shape.gpus:
+        return Dealt(np.repeat(nodes, counts), np.zeros(int(counts.sum()), dtype=np.int64))
+    seats = [_NONE]
+    for turn in range(int(counts.max(initial=0))):  # one pod on each node
+        here = nodes[counts > turn]
+        left_milli = free.gpu_milli[here]
+        if shape.gpus > 1 and not shape.is_whole_gpu:
+            # Devices with most left: that keeps fractions of several devices possible for as long as they are.
+            roomiest = (-left_milli).argsort(axis=1, kind="stable")[:, : shape.gpus]
+            devices: IntArray = np.left_shift(1, roomiest).sum(axis=1)
+        else:
+            devices = tightest_devices(shape, left_milli)
+        free.gpu_milli[here] = left_after(shape, left_milli, devices)
+        seats.append(Dealt(here, devices))
+    return _joined(seats)
 
 
 class Table:
@@ -128,12 +123,13 @@ class Table:
             self._dealt[c] = [_joined(self._dealt[c])]
         return self._dealt[c][0] if self._dealt[c] else _NONE
 
-    def take_back(self, c: int, which: Sequence[int] | IntArray) -> None:
+    def take_back(self, c: int, numbers: Sequence[int] | IntArray) -> None:
         """Frees placements of a class, given by their numbers in `seats(c)`; their pods are pending again."""
         seats = self.seats(c)
         gone = np.zeros(len(seats.node), dtype=np.bool_)
-        gone[np.asarray(which, dtype=np.int64)] = True
-        charge(self.free, self.batch.shapes[c], Dealt(seats.node[gone], seats.devices[gone]), -1)
+        gone[np.asarray(numbers, dtype=np.int64)] = True
+        which = np.zeros(int(gone.sum()), dtype=np.int64)
+        self.free.charge_all(self.batch.shapes[c : c + 1], which, seats.node[gone], seats.devices[gone], -1)
         self._dealt[c] = [Dealt(seats.node[~gone], seats.devices[~gone])]
         self.left[c] += int(gone.sum())
         left = np.unique(seats.node[gone])

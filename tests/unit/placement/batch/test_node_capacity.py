@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cluster.capacity import Free
-from placement.batch.assignment_table import charge, deal
+from placement.batch.assignment_table import Table, deal
 from placement.batch.column_generation import dealt_pattern
 from placement.batch.problem import batch_of, device_counts
 from tests.builders.fleet import GIB, node, pod, shape, world
@@ -39,13 +39,15 @@ def test_cpu_and_memory_limit_the_copies_too() -> None:
 
 
 def test_returned_placements_restore_the_free_capacity() -> None:
-    room = free(1000, 600, 0)
-    dealt = deal(room, shape(1, gpu_milli=300), np.array([0]), np.array([4]))
+    seen = world([node("a", gpus=3)], [pod(f"p{n}", gpus=1, gpu_milli=300) for n in range(4)])
+    table = Table(batch_of(seen), seen.free())
+    table.fit(0)
 
-    charge(room, shape(1, gpu_milli=300), dealt, -1)
+    table.take_back(0, range(4))
 
-    assert room.gpu_milli.tolist() == [[1000, 600, 0]]
-    assert room.cpu_milli.tolist() == [64_000]
+    assert table.free.gpu_milli.tolist() == [[1000, 1000, 1000]]
+    assert table.free.cpu_milli.tolist() == seen.free().cpu_milli.tolist()
+    assert table.left.tolist() == [4]
 
 
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=6))
