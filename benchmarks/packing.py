@@ -136,7 +136,7 @@ def packing(
                 "p99": round(float(np.quantile(times_ms, 0.99)), 4),
             },
             "moved": played.moved,
-            "unplaced": sum(played.unplaced.values()),
+            "unplaced": sum(played.shortages.values()),
             "upkeep_s": round(played.upkeep_s, 3),
             "bound_pct": {"100": round(bound_of(run.trace, run.seed), 3)} if bound else None,
             "published": reference.get((run.trace.removeprefix("openb_pod_list_"), run.policy)),
@@ -227,7 +227,7 @@ def play_churn(run: ChurnRun, traces: Mapping[str, Snapshot], stays: str = "expo
     return {
         "allocation_pct": round(mean_allocation_pct(played, stream), 4),
         "arrivals": len(stream.pods),
-        "unplaced": sum(played.unplaced.values()),
+        "unplaced": sum(played.shortages.values()),
         "decision_cpu_ms": round(float(played.decision_s.mean()) * 1000.0, 4),
         "upkeep_cpu_s": round(played.upkeep_s, 3),
     }
@@ -259,7 +259,7 @@ def sweeps(*, runs: int = 200, nodes: int = 100, jobs: int = 2, seeds: Sequence[
         took_s = time.perf_counter() - began_s
         if swept.stopped:
             raise ControlPlaneError(f"{name}: {swept.stopped}")
-        placed = [(each.curve.allocation_pct.tolist(), each.unplaced) for _, each in swept.done]
+        placed = [(each.curve.allocation_pct.tolist(), each.shortages) for _, each in swept.done]
         first = first or [placed, took_s]
         same = placed == first[0]
         row = {"executor": name, "runs": len(swept.done), "seconds": round(took_s, 2), "speed_up": first[1] / took_s}

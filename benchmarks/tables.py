@@ -58,9 +58,9 @@ def grouped(rows: Sequence[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]
     return found
 
 
-def with_error(values: FloatArray) -> str:
-    """Mean difference over seeds with its standard error, of two seeds or more."""
-    mean = f"{values.mean():+.2f}"
+def with_error(values: FloatArray, *, signed: bool = True) -> str:
+    """Mean over seeds with its standard error, of two seeds or more."""
+    mean = f"{values.mean():+.2f}" if signed else f"{values.mean():.2f}"
     return mean if len(values) < 2 else f"{mean} ± {values.std(ddof=1) / np.sqrt(len(values)):.2f}"
 
 

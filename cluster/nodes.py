@@ -1,7 +1,7 @@
 """Nodes as columns, and the nodes that a pod's shape may run on at all."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -185,35 +185,30 @@ class NodeFilter:
 
         Returns shape (nodes,). Does not check capacity, but that the node has as much in all.
         """
-        allowed = self.takes_pods(shape) & self.of_type(shape)
-        if shape.gpus:
-            allowed &= self._nodes.gpus >= shape.gpus
+        allowed: BoolArray = self._nodes.gpus >= shape.gpus
         for name, amount in shape.others:
             allowed &= self._nodes.others[name] >= amount if name in self._nodes.others else False
-        if shape.refused_on:
-            allowed &= ~self.refused(shape)
-        return allowed & self.meets_terms(shape.node_terms) & self.tolerated(shape.tolerations)
+        for _, passes in self.filters(shape):
+            allowed &= passes
+        return allowed
 
-    def takes_pods(self, shape: PodShape) -> BoolArray:
-        """Nodes that are schedulable, or only cordoned where the pod tolerates that. Do not write to it."""
+    def filters(self, shape: PodShape) -> Iterator[tuple[str, BoolArray]]:
+        """What may keep such a pod off a node whatever is free, by name, with the nodes where it does not; in the order
+        in which a node that fails several is named. Do not write to the arrays."""
         schedulable, cordoned = self._nodes.schedulable, self._nodes.cordoned
-        if cordoned is None or not tolerates(shape.tolerations)(CORDON):
-            return schedulable
-        return schedulable | cordoned
-
-    def refused(self, shape: PodShape) -> BoolArray:
-        """Nodes where others refused a pod of this shape."""
-        found = np.zeros(len(self._nodes), dtype=np.bool_)
-        rows = self._nodes.names.rows(shape.refused_on)
-        found[rows[rows >= 0]] = True
-        return found
-
-    def of_type(self, shape: PodShape) -> BoolArray:
-        """Nodes with a GPU type that the shape may use; all, for a shape that requests no GPU or takes any type."""
-        if not shape.gpus or not shape.gpu_types:
-            return np.ones(len(self._nodes), dtype=np.bool_)
-        wanted = [n for n, name in enumerate(self._gpu_type_names) if name in shape.gpu_types]
-        return np.isin(self._nodes.gpu_type, wanted)
+        if cordoned is not None and tolerates(shape.tolerations)(CORDON):
+            schedulable = schedulable | cordoned
+        yield "cordoned", schedulable
+        if shape.gpus and shape.gpu_types:
+            wanted = [n for n, name in enumerate(self._gpu_type_names) if name in shape.gpu_types]
+            yield "gpu_type", np.isin(self._nodes.gpu_type, wanted)
+        yield "selector", self.meets_terms(shape.node_terms)
+        yield "taint", self.tolerated(shape.tolerations)
+        if shape.refused_on:  # nodes where others refused a pod of this shape
+            accepted = np.ones(len(self._nodes), dtype=np.bool_)
+            rows = self._nodes.names.rows(shape.refused_on)
+            accepted[rows[rows >= 0]] = False
+            yield "refused", accepted
 
     def meets_terms(self, terms: Terms) -> BoolArray:
         """Nodes whose labels satisfy one of the alternatives; all, where there are none. Do not write to it."""

@@ -8,14 +8,16 @@ import numpy as np
 from cluster import arrays, changes, nodes, plans, workloads
 from cluster.disruption import BudgetsLeft
 from cluster.neighbours import REFUSALS, Neighbours
+from cluster.power_floors import PowerFloors, held_devices
 from cluster.snapshot import PENDING, PodTable, Snapshot, device_mask, device_numbers
 
 
 class Occupancy:
     """Nodes and devices of pods, and free capacity: those of a snapshot, updated by counted actions."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.snapshot = snapshot
+    def __init__(self, snapshot: Snapshot, watts: PowerFloors | None = None) -> None:
+        """watts: the power headroom of the snapshot, which then limits binds too."""
+        self.snapshot, self.watts = snapshot, watts
         self.free = snapshot.free()
         self.node = snapshot.pods.node.copy()
         """Shape (pods,): row of each pod's node, PENDING for none."""
@@ -26,6 +28,18 @@ class Occupancy:
         self._stoppable = snapshot.pods.may_be_stopped
         self._budgets = BudgetsLeft(snapshot.budgets, snapshot.pods.names)
         self._neighbours = Neighbours.of(snapshot, self._filter) if snapshot.pods.has_rules else None
+        self._journal: list[tuple[int, int, int]] = []
+        """Row, node and devices of a pod before each change."""
+
+    @property
+    def mark(self) -> int:
+        """Point in time to pass to `roll_back`."""
+        return len(self._journal)
+
+    def roll_back(self, mark: int) -> None:
+        """Restores the nodes and devices of pods as they were at that mark."""
+        while len(self._journal) > mark:
+            self._set(*self._journal.pop())
 
     def now(self) -> Snapshot:
         """The snapshot with the counted nodes and devices of pods."""
@@ -53,12 +67,8 @@ class Occupancy:
             return plans.Reason("NotEligible", f"{node} is cordoned, or its GPU type, labels or taints exclude {pod}")
         if len(set(devices)) != shape.gpus:
             return plans.Reason("WrongDevices", f"it requests {shape.gpus} devices, but was assigned {list(devices)}")
-        if free.cpu_milli[where] < shape.cpu_milli or free.memory_bytes[where] < shape.memory_bytes:
-            return plans.Reason(
-                "OverCapacity", "CPU or memory of the node would be over-committed: other pods still hold it"
-            )
-        for name, amount in ((workloads.PODS, 1), *shape.others):
-            if name in free.others and free.others[name][where] < amount:
+        for name, amount, left in free.asked(shape):
+            if left[where] < amount:
                 return plans.Reason("OverCapacity", f"{name} of the node would be over-committed: other pods hold it")
         if self._neighbours is not None:
             kinds = [kind for kind, mask in self._neighbours.refusals(shape).items() if mask[where]]
@@ -70,7 +80,21 @@ class Occupancy:
             if free.gpu_milli[where, device] < shape.gpu_milli:
                 words = f"device {device} is still held by other pods: less than {shape.gpu_milli} thousandths are free"
                 return plans.Reason("OverCapacity", words)
-        return None
+        return self._lack_of_power(
+            where, sum(int(free.gpu_milli[where, d]) == workloads.WHOLE_GPU_MILLI for d in devices)
+        )
+
+    def _lack_of_power(self, where: int, extra: int) -> plans.Reason | None:
+        """Reason why so many more devices of a node cannot start to work; None if they can."""
+        if self.watts is None or not extra or self.watts.bears(where, self._held(where) + extra):
+            return None
+        need_w, left_w = self.watts.need_w(where, extra), self.watts.left_w(where)
+        words = f"its power floor needs {need_w:.0f} W more, but {self.watts.tightest(where)} has {left_w:.0f} W left"
+        return plans.Reason("NoPowerHeadroom", words, {"need_w": need_w, "headroom_w": left_w})
+
+    def _held(self, where: int) -> int:
+        here = slice(where, where + 1)
+        return int(held_devices(self.free.gpu_milli[here], self.snapshot.nodes.gpus[here])[0])
 
     def objection_to_leave(self, pod: str, node: str, devices: Sequence[int]) -> plans.Reason | None:
         """Reason why kube-scheduler cannot make room for this pending pod on the node, by a stop of its own pods; None
@@ -79,13 +103,19 @@ class Occupancy:
         if row is None or where is None:
             return self.objection_to_bind(pod, node, devices)
         pods = self.snapshot.pods
-        others = kube_schedulers(pods, self._budgets, self.node, where, int(pods.priority[row]))
-        held = [int(self.devices[other]) for other in others]
-        for other in others:
+        mark = self.mark
+        for other in kube_schedulers(pods, self._budgets, self.node, where, int(pods.priority[row])):
             self.put(other, PENDING, 0)
         why = self.objection_to_bind(pod, node, devices)
-        for other, mask in zip(others, held, strict=True):
-            self.put(other, where, mask)
+        self.roll_back(mark)
+        return why
+
+    def objection_to_move(self, pod: str, node: str, devices: Sequence[int]) -> plans.Reason | None:
+        """Reason why this running pod cannot go to these devices of the node; None if it can."""
+        mark = self.mark
+        self.put(self.row(pod), PENDING, 0)
+        why = self.objection_to_bind(pod, node, devices)
+        self.roll_back(mark)
         return why
 
     def objection_to_stop(self, pod: str, node: str) -> plans.Reason | None:
@@ -142,6 +172,10 @@ class Occupancy:
 
     def put(self, row: int, node: int, devices: int) -> None:
         """Count the pod of a table row on a node, or on none (PENDING), with a mask of devices."""
+        self._journal.append((row, int(self.node[row]), int(self.devices[row])))
+        self._set(row, node, devices)
+
+    def _set(self, row: int, node: int, devices: int) -> None:
         self._count(row, -1)
         if self._budgets.covers(row):
             self._budgets.count(row, stopped=node != int(self.snapshot.pods.node[row]))
@@ -162,12 +196,9 @@ class Occupancy:
         if (where := int(self.node[row])) == PENDING:
             return
         shape = self.snapshot.pods.shapes[self.snapshot.pods.shape[row]]
-        self.free.cpu_milli[where] -= sign * shape.cpu_milli
-        self.free.memory_bytes[where] -= sign * shape.memory_bytes
-        for device in device_numbers(int(self.devices[row])):
-            self.free.gpu_milli[where, device] -= sign * shape.gpu_milli
-        for name in self.free.others.keys() & {workloads.PODS, *dict(shape.others)}:
-            self.free.others[name][where] -= sign * shape.asks(name)
+        self.free.charge(shape, where, device_numbers(int(self.devices[row])), sign)
+        if self.watts is not None and shape.gpus:
+            self.watts.follow((where,), np.array([self._held(where)]))
         if self._neighbours is not None:
             (self._neighbours.started if sign > 0 else self._neighbours.stopped)(shape, where)
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from cluster.arrays import BoolArray, IntArray, Names, column
 from cluster.autoscaling import Scaler
+from cluster.capacity import Free
 from cluster.demand import ThroughputProfile
 from cluster.disruption import DisruptionBudget
 from cluster.errors import ActionError
@@ -49,6 +50,9 @@ class PodTable:
     settled: BoolArray | None = None
     """Whether the pod runs and stays where it is: it asks not to be disrupted, its replacement would come back to the
     same node, or a stop of it was refused lately; None: none of them."""
+    started_s: IntArray | None = None
+    """Instant at which the pod started on its node, whole seconds since the epoch, 0 where it is not known; None: not
+    known of any."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -123,20 +127,21 @@ class PodTable:
         }
         return cls(names=Names(names), shape=shape, shapes=shapes, **{**usual, **columns})
 
-    def _joined(self, more: "PodTable", name: str) -> BoolArray | None:
+    def _joined(self, more: "PodTable", name: str) -> Any:
         both = [getattr(self, name), getattr(more, name)]
-        if all(one is None for one in both):
+        kinds = [one.dtype for one in both if one is not None]
+        if not kinds:
             return None
         rows = (len(self), len(more))
         return np.concatenate(
-            [np.zeros(n, np.bool_) if one is None else one for n, one in zip(rows, both, strict=True)]
+            [np.zeros(n, kinds[0]) if one is None else one for n, one in zip(rows, both, strict=True)]
         )
 
 
 DENSE = ("node", "devices", "priority", "gang", "movable")
 """Columns of a table of pods that need nothing else of it."""
-SPARSE = ("never_preempts", "ending", "strangers", "settled")
-"""Columns of a table of pods that are None where they are false for all."""
+SPARSE = ("never_preempts", "ending", "strangers", "settled", "started_s")
+"""Columns of a table of pods that are None where they are false, or 0, for all."""
 
 
 def device_mask(devices: Sequence[int]) -> int:
@@ -150,20 +155,6 @@ def device_mask(devices: Sequence[int]) -> int:
 def device_numbers(mask: int) -> tuple[int, ...]:
     """Device numbers of a bit set, ascending."""
     return tuple(d for d in range(int(mask).bit_length()) if mask >> d & 1)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Free:
-    """Free capacity of each node: a mutable copy owned by the caller."""
-
-    cpu_milli: IntArray
-    """Shape (nodes,); thousandths of cores."""
-    memory_bytes: IntArray
-    """Shape (nodes,)."""
-    gpu_milli: IntArray
-    """Shape (nodes, maximum GPUs per node); free thousandths of each device, 0 where the node has no such device."""
-    others: Mapping[str, IntArray] = field(default_factory=dict)
-    """Of every other resource that some node has; each of shape (nodes,)."""
 
 
 class HealthInput:
@@ -242,17 +233,7 @@ class Snapshot:
         others = {name: amounts.copy() for name, amounts in nodes.others.items()}
         left = Free(nodes.cpu_milli.copy(), nodes.memory_bytes.copy(), gpu, others)
         bound = np.flatnonzero(pods.node != PENDING)
-        where, shape = pods.node[bound], pods.shape[bound]
-        ask = np.array([(s.cpu_milli, s.memory_bytes, s.gpu_milli) for s in pods.shapes], dtype=np.int64).reshape(-1, 3)
-        np.subtract.at(left.cpu_milli, where, ask[shape, 0])
-        np.subtract.at(left.memory_bytes, where, ask[shape, 1])
-        for name, amounts in others.items():
-            asks = np.array([shape.asks(name) for shape in pods.shapes], dtype=np.int64)
-            if asks.any():
-                np.subtract.at(amounts, where, asks[shape])
-        for device in range(width):
-            holds = (pods.devices[bound] >> device & 1).astype(bool)
-            np.subtract.at(left.gpu_milli[:, device], where[holds], ask[shape[holds], 2])
+        left.charge_all(pods.shapes, pods.shape[bound], pods.node[bound], pods.devices[bound])
         return left
 
     def after(self, actions: Iterable["Change"]) -> "Snapshot":

@@ -5,27 +5,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from cluster.actions import (
-    Action,
-    Bind,
-    Evict,
-    Move,
-    Release,
-    ReleaseClaim,
-    RestartGang,
-    Scale,
-    SetReplicas,
-    Taint,
-    Untaint,
-)
+from cluster import actions
 from cluster.autoscaling import Scaler
 from cluster.changes import OUR_TAINTS, taint_on, with_expected
 from cluster.demand import ExpectedDemand
 from cluster.occupancy import Occupancy
 from cluster.plans import Phase, Plan, PlanLimits, Reason, Refused, Step
-from cluster.power_floors import PowerFloors, held_devices
+from cluster.power_floors import PowerFloors
 from cluster.snapshot import PENDING, Snapshot, device_mask
-from cluster.workloads import WHOLE_GPU_MILLI, InstanceType
+from cluster.workloads import InstanceType
 
 REASONS = (
     "AlreadyBound",
@@ -82,13 +70,10 @@ class Guarded:
         """Whether a step before this one stops instances."""
         self.started: Counter[str] = Counter()
         """Devices of each GPU type that the steps before this one start instances on."""
-        self._rewritten: tuple[Occupancy, PowerFloors | None, list[tuple[int, int, int]]] | None = None
-        """State before the first rewrite of the snapshot in this phase; None: the phase did not rewrite it."""
-        self.seats = Occupancy(snapshot)
-        self.watts = PowerFloors.of(snapshot) if snapshot.power else None
+        self.seats = Occupancy(snapshot, PowerFloors.of(snapshot))
+        self._before = self.seats, self.seats.mark
+        """Occupancy when this phase began, which a rewrite of the snapshot replaces, and its mark then."""
         self._is_taken_back, self._evictions_before = False, self.evictions_left
-        self._journal: list[tuple[int, int, int]] = []
-        """(row, node, devices) of pods before each change of this phase, since the last rewrite."""
 
     @property
     def snapshot(self) -> Snapshot:
@@ -97,43 +82,28 @@ class Guarded:
     def place(self, pod: str, node: str, devices: tuple[int, ...]) -> None:
         row = self.seats.row(pod)
         self.evictions_left -= bool(self.seats.node[row] != PENDING)
-        self._put(row, self.seats.where(node), device_mask(devices))
+        self.seats.put(row, self.seats.where(node), device_mask(devices))
 
     def stop(self, pod: str) -> None:
-        self._put(self.seats.row(pod), PENDING, 0)
+        self.seats.put(self.seats.row(pod), PENDING, 0)
         self.evictions_left -= 1
 
     def now(self) -> Snapshot:
         return self.seats.now()
 
     def rewrite(self, snapshot: Snapshot) -> None:
-        self._rewritten = self._rewritten or (self.seats, self.watts, self._journal)
-        self.seats, self.watts, self._journal = Occupancy(snapshot), PowerFloors.of(snapshot), []
+        self.seats = Occupancy(snapshot, PowerFloors.of(snapshot))
 
     def begin_phase(self, *, is_taken_back: bool) -> None:
         """is_taken_back: whether the phase only stops pods, all or none."""
-        self._journal, self._evictions_before, self._rewritten = [], self.evictions_left, None
+        self._before, self._evictions_before = (self.seats, self.seats.mark), self.evictions_left
         self._is_taken_back = is_taken_back
 
     def take_phase_back(self) -> None:
         """Restore the snapshot, and the node and devices that every pod had, when the phase began."""
-        if self._rewritten is not None:
-            self.seats, self.watts, self._journal = self._rewritten
-        for row, node, devices in reversed(self._journal):
-            self._put(row, node, devices)
+        self.seats, mark = self._before
+        self.seats.roll_back(mark)
         self.evictions_left = self._evictions_before
-
-    def objection_to_bind(self, pod: str, node: str, devices: tuple[int, ...]) -> Reason | None:
-        if (why := self.seats.objection_to_bind(pod, node, devices)) or self.watts is None:
-            return why
-        where, free_milli = self.seats.where(node), self.seats.free.gpu_milli
-        extra = sum(int(free_milli[where, device]) == WHOLE_GPU_MILLI for device in devices)
-        held = held_devices(free_milli[where : where + 1], self.snapshot.nodes.gpus[where : where + 1])
-        if not extra or self.watts.bears(where, int(held[0]) + extra):
-            return None
-        need_w, left_w = self.watts.need_w(where, extra), self.watts.left_w(where)
-        words = f"its power floor needs {need_w:.0f} W more, but {self.watts.tightest(where)} has {left_w:.0f} W left"
-        return Reason("NoPowerHeadroom", words, {"need_w": need_w, "headroom_w": left_w})
 
     def objection_to_stop(self, pod: str, node: str) -> Reason | None:
         if why := self.seats.objection_to_stop(pod, node):
@@ -144,15 +114,10 @@ class Guarded:
             return Reason("TooManyEvictions", "this plan already stops the maximum number of pods")
         return None
 
-    def objection_to_move(self, move: Move) -> Reason | None:
+    def objection_to_move(self, move: actions.Move) -> Reason | None:
         if why := self.objection_to_stop(move.pod, move.from_node):
             return why
-        row = self.seats.row(move.pod)
-        was, held = int(self.seats.node[row]), int(self.seats.devices[row])
-        self._put(row, PENDING, 0)
-        why = self.objection_to_bind(move.pod, move.node, move.devices)
-        self._put(row, was, held)
-        return why
+        return self.seats.objection_to_move(move.pod, move.node, move.devices)
 
     def broken_gangs(self, kept: list[Step]) -> Iterator[Reason]:
         """Gangs of which these steps would start only a part."""
@@ -165,18 +130,6 @@ class Guarded:
             if lacks > 0:
                 words = f"{wanted.name} would run with {len(runs)} members, but needs at least {len(runs) + lacks}"
                 yield Reason("GangNotWhole", words, {"running": len(runs), "min_members": wanted.min_members})
-
-    def _put(self, row: int, node: int, devices: int) -> None:
-        """Put a pod on a node (or on none) and count it there, not where it was."""
-        was = int(self.seats.node[row])
-        self._journal.append((row, was, int(self.seats.devices[row])))
-        self.seats.put(row, node, devices)
-        if self.watts is None or not self.snapshot.pods.shapes[self.snapshot.pods.shape[row]].gpus:
-            return
-        for where in {was, node} - {PENDING}:
-            here = slice(where, where + 1)
-            held = held_devices(self.seats.free.gpu_milli[here], self.snapshot.nodes.gpus[here])
-            self.watts.follow((where,), held)
 
 
 MOST_PODS = 150_000
@@ -196,7 +149,7 @@ def most_instances(snapshot: Snapshot, instance_type: InstanceType) -> int:
     return MOST_PODS if inventory is None else inventory // width
 
 
-def _objection_to_taint(guarded: Guarded, action: Taint) -> Reason | None:
+def _objection_to_taint(guarded: Guarded, action: actions.Taint) -> Reason | None:
     snapshot = guarded.snapshot
     if action.key not in OUR_TAINTS:
         return Reason("NotOurs", f"{action.key} is no taint of Tonnage's")
@@ -213,7 +166,7 @@ def _objection_to_taint(guarded: Guarded, action: Taint) -> Reason | None:
     return None
 
 
-def _objection_to_untaint(guarded: Guarded, action: Untaint) -> Reason | None:
+def _objection_to_untaint(guarded: Guarded, action: actions.Untaint) -> Reason | None:
     if action.key not in OUR_TAINTS:
         return Reason("NotOurs", f"{action.key} is no taint of Tonnage's")
     present = taint_on(guarded.snapshot, action.node, action.key)
@@ -222,14 +175,14 @@ def _objection_to_untaint(guarded: Guarded, action: Untaint) -> Reason | None:
     return None
 
 
-def _objection_to_evict(guarded: Guarded, action: Evict) -> Reason | None:
+def _objection_to_evict(guarded: Guarded, action: actions.Evict) -> Reason | None:
     if action.beneficiary in guarded.snapshot.out_of_stops:
         words = f"as many pods as may be were stopped for {action.beneficiary} within the hour, in vain"
         return Reason("TooManyStopsForSeat", words)
     return guarded.objection_to_stop(action.pod, action.node)
 
 
-def _objection_to_restart(guarded: Guarded, action: RestartGang) -> Reason | None:
+def _objection_to_restart(guarded: Guarded, action: actions.RestartGang) -> Reason | None:
     pods, gangs = guarded.snapshot.pods, [gang.name for gang in guarded.snapshot.gangs]
     if action.gang not in gangs:
         return Reason("NotFound", f"gang {action.gang} does not exist")
@@ -247,7 +200,7 @@ def _objection_to_restart(guarded: Guarded, action: RestartGang) -> Reason | Non
     return None
 
 
-def _objection_to_scale(guarded: Guarded, scale: Scale) -> Reason | None:
+def _objection_to_scale(guarded: Guarded, scale: actions.Scale) -> Reason | None:
     if why := guarded.seats.objection_to_scale(scale.service):
         return why
     if any(count < 0 for count in scale.instances.values()):
@@ -287,7 +240,7 @@ def _objection_to_scale(guarded: Guarded, scale: Scale) -> Reason | None:
     return None
 
 
-def _objection_to_set_replicas(guarded: Guarded, action: SetReplicas) -> Reason | None:
+def _objection_to_set_replicas(guarded: Guarded, action: actions.SetReplicas) -> Reason | None:
     snapshot = guarded.snapshot
     scaler = next((each for each in snapshot.scalers if each.name == action.policy), None)
     if scaler is None or scaler.replicas is None or scaler.target != action.target:
@@ -329,23 +282,25 @@ def permitted(snapshot: Snapshot, expected: tuple[ExpectedDemand, ...]) -> tuple
 Objection = Callable[[Guarded, Any], Reason | None]
 """Function that returns why an action must not be applied after the steps before it; None if it may."""
 
-OBJECTIONS: Mapping[type[Action], Objection] = {
-    Bind: lambda guarded, bind: guarded.objection_to_bind(bind.pod, bind.node, bind.devices),
-    Evict: _objection_to_evict,
-    Move: Guarded.objection_to_move,
-    Release: lambda guarded, release: guarded.seats.objection_to_leave(release.pod, release.node, release.devices),
-    ReleaseClaim: lambda guarded, release: guarded.seats.objection_to_release(release.claim),
-    RestartGang: _objection_to_restart,
-    Scale: _objection_to_scale,
-    SetReplicas: _objection_to_set_replicas,
-    Taint: _objection_to_taint,
-    Untaint: _objection_to_untaint,
+OBJECTIONS: Mapping[type[actions.Action], Objection] = {
+    actions.Bind: lambda guarded, bind: guarded.seats.objection_to_bind(bind.pod, bind.node, bind.devices),
+    actions.Evict: _objection_to_evict,
+    actions.Move: Guarded.objection_to_move,
+    actions.Release: lambda guarded, release: guarded.seats.objection_to_leave(
+        release.pod, release.node, release.devices
+    ),
+    actions.ReleaseClaim: lambda guarded, release: guarded.seats.objection_to_release(release.claim),
+    actions.RestartGang: _objection_to_restart,
+    actions.Scale: _objection_to_scale,
+    actions.SetReplicas: _objection_to_set_replicas,
+    actions.Taint: _objection_to_taint,
+    actions.Untaint: _objection_to_untaint,
 }
 """Rule of the guard for each action. Actions without a rule are refused."""
 
 
 def guard(
-    snapshot: Snapshot, plan: Plan, limits: Limits, objections: Mapping[type[Action], Objection] = OBJECTIONS
+    snapshot: Snapshot, plan: Plan, limits: Limits, objections: Mapping[type[actions.Action], Objection] = OBJECTIONS
 ) -> Plan:
     """The plan without the steps that must not be applied; those are in `refused`, each with its reason.
 
@@ -362,7 +317,9 @@ def guard(
     phases: list[Phase] = []
     refused: list[Refused] = []
     for phase in plan.phases:
-        guarded.begin_phase(is_taken_back=phase.whole and all(isinstance(step.action, Evict) for step in phase.steps))
+        guarded.begin_phase(
+            is_taken_back=phase.whole and all(isinstance(step.action, actions.Evict) for step in phase.steps)
+        )
         kept: list[Step] = []
         struck: list[Refused] = []
         for step in phase.steps:

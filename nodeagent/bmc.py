@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from nodeagent.loops import LoopThread
+from nodeagent.loops import AgentLoop
 from nodeagent.settings import RedfishSettings
 from power.devices.backend import DeviceError
 
@@ -92,7 +92,7 @@ class NodeMeter:
         self._read_w, self._clock, self._chance, self._look_s = read_w, clock, chance, look_s
         self._trouble = ""
         self.reading: MeterReading | None = None
-        self.loop = LoopThread("meter", self._turn, pause_s=max(look_s, REST_S))
+        self.loop = AgentLoop("meter", self._turn, pause_s=max(look_s, REST_S))
 
     def look(self) -> bool:
         """Reads once and returns whether that succeeded. A failure is logged once."""

@@ -44,7 +44,7 @@ class Turns:
 NICENESS = 5
 
 
-class LoopThread:
+class AgentLoop:
     """A loop in a thread of its own, turn after turn until it is closed."""
 
     def __init__(

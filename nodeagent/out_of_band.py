@@ -14,7 +14,7 @@ from time import monotonic
 import structlog
 
 from nodeagent.bmc import JITTER_SHARE, READ_S, SET_S, Bmc
-from nodeagent.loops import LoopThread
+from nodeagent.loops import AgentLoop
 from nodeagent.settings import RedfishSettings
 from power.devices.backend import BROKEN, SILENT, Backend, DeviceError, DeviceFacts, DeviceReading
 from power.devices.redfish import Redfish
@@ -74,8 +74,8 @@ class OutOfBand:
         self._stop, self._news = threading.Event(), threading.Event()
         look_s, rest_s = pacing.look_s, pacing.rest_s
         self._loops = (
-            LoopThread("readings of the BMC", self._polling, begin_s=look_s, pause_s=look_s),
-            LoopThread("limits of the BMC", self._sending, pause_s=rest_s),
+            AgentLoop("readings of the BMC", self._polling, begin_s=look_s, pause_s=look_s),
+            AgentLoop("limits of the BMC", self._sending, pause_s=rest_s),
         )
 
     def discover(self) -> tuple[DeviceFacts, ...]:

@@ -91,12 +91,6 @@ class Program:
         for row, (lower, upper) in enumerate(zip(row_lower.tolist(), row_upper.tolist(), strict=True)):
             self._highs.changeRowBounds(row, lower, upper)
 
-    def start_from(self, values: FloatArray) -> None:
-        """Sets a solution to start a whole-number search from; the result is never more expensive."""
-        known = highspy.HighsSolution()
-        known.col_value = list(values)
-        self._highs.setSolution(known)
-
     def solve(self) -> bool:
         """Whether there is a solution; it is optimal unless the search was limited."""
         self._highs.run()

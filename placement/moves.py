@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster import actions, arrays, plans, workloads
-from cluster.snapshot import PENDING, Free, Snapshot, device_numbers
+from cluster.snapshot import PENDING, Snapshot, device_numbers
 from placement.engine.ledger import Ledger
 from placement.engine.packer import Choice, Packer
 
@@ -63,19 +63,9 @@ class RunningPods(Mapping[int, Placed]):
 
 def nodes_without(ledger: Ledger, pods: Sequence[Placed]) -> Ledger:
     """Ledger with one row per pod: the pod's node without it. Several pods of one node give several rows."""
-    node = np.array([pod.node for pod in pods], dtype=np.int64)
-    asks = np.array([(p.shape.cpu_milli, p.shape.memory_bytes, p.shape.gpu_milli, p.devices) for p in pods])
-    cpu, memory, milli, devices = asks.astype(np.int64).reshape(-1, 4).T
-    held = devices[:, None] >> np.arange(ledger.gpu_milli.shape[1]) & 1
-    free = Free(
-        cpu_milli=ledger.cpu_milli[node] + cpu,
-        memory_bytes=ledger.memory_bytes[node] + memory,
-        gpu_milli=ledger.gpu_milli[node] + held * milli[:, None],
-        others={
-            name: left[node] + np.array([pod.shape.asks(name) for pod in pods], dtype=np.int64)
-            for name, left in ledger.others.items()
-        },
-    )
+    node, devices = np.array([(pod.node, pod.devices) for pod in pods], dtype=np.int64).reshape(-1, 2).T
+    rows, free = np.arange(len(pods)), ledger.free.of(node)
+    free.charge_all([pod.shape for pod in pods], rows, rows, devices, -1)
     return Ledger(free, ledger.gpus[node], ledger.gpu_type[node])
 
 

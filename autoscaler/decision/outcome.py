@@ -1,5 +1,6 @@
 """Scaling decision: replicas, what they cost in expectation, and what limited them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -68,42 +69,26 @@ class ScalingDecision:
         return self.replicas != self.current
 
 
-CODES: dict[LimitedBy, str] = {
-    "none": "LeastExpectedCost",
-    "load": "LoadNow",
-    "min": "AtMinReplicas",
-    "max": "AtMaxReplicas",
-    "schedule": "AtScheduledBound",
-    "behaviour": "LimitedByBehavior",
-    "stabilization": "Stabilizing",
-    "power": "LimitedByPower",
-    "health": "LimitedByHealth",
-    "stock": "LimitedByStock",
-    "quota": "LimitedByQuota",
-    "stale": "StaleMetrics",
-    "mode": "ScaleUpOnly",
-    "conflict": "Conflict",
-    "disabled": "ScaledToZeroByHand",
+LIMITS: Mapping[LimitedBy, tuple[str, str]] = {
+    "none": ("LeastExpectedCost", ""),
+    "load": ("LoadNow", "the load offered now needs them"),
+    "min": ("AtMinReplicas", "minReplicas"),
+    "max": ("AtMaxReplicas", "maxReplicas"),
+    "schedule": ("AtScheduledBound", "bound of schedule {scheduled}"),
+    "behaviour": ("LimitedByBehavior", "steps and tolerance of behavior"),
+    "stabilization": ("Stabilizing", "stabilization window of behavior"),
+    "power": ("LimitedByPower", "no power for more"),
+    "health": ("LimitedByHealth", "no trusted hardware for more"),
+    "stock": ("LimitedByStock", "no free hardware for more"),
+    "quota": ("LimitedByQuota", "quota"),
+    "stale": ("StaleMetrics", "no scale-down without fresh metrics"),
+    "mode": ("ScaleUpOnly", "mode is ScaleUpOnly"),
+    "conflict": ("Conflict", "{conflict} scales this target too"),
+    "disabled": ("ScaledToZeroByHand", "scaled to 0 by hand; set replicas to 1 or more to resume"),
 }
+"""Code of the reason, and the limit in words."""
 REACTIVE = "PresentLoad"
 """Code of an unlimited decision without a forecast."""
-
-_WHY: dict[LimitedBy, str] = {
-    "load": "the load offered now needs them",
-    "min": "minReplicas",
-    "max": "maxReplicas",
-    "schedule": "bound of schedule {scheduled}",
-    "behaviour": "steps and tolerance of behavior",
-    "stabilization": "stabilization window of behavior",
-    "power": "no power for more",
-    "health": "no trusted hardware for more",
-    "stock": "no free hardware for more",
-    "quota": "quota",
-    "stale": "no scale-down without fresh metrics",
-    "mode": "mode is ScaleUpOnly",
-    "conflict": "{conflict} scales this target too",
-    "disabled": "scaled to 0 by hand; set replicas to 1 or more to resume",
-}
 
 
 def reason_of(decision: ScalingDecision, scaler: Scaler, at_s: float) -> Reason:
@@ -113,7 +98,7 @@ def reason_of(decision: ScalingDecision, scaler: Scaler, at_s: float) -> Reason:
     unit = "replica" if decision.replicas == 1 else "replicas"
     parts = [f"{decision.replicas} {unit}, {change}", _ground(decision, scaler)]
     if limited != "none":
-        why = _WHY[limited].format(scheduled=scaler.scheduled, conflict=scaler.conflict)
+        why = LIMITS[limited][1].format(scheduled=scaler.scheduled, conflict=scaler.conflict)
         moved = f" instead of {decision.recommended}" if decision.recommended != decision.replicas else ""
         parts.append(f"limited{moved}: {why}")
     figures: dict[str, float] = {
@@ -130,7 +115,7 @@ def reason_of(decision: ScalingDecision, scaler: Scaler, at_s: float) -> Reason:
         figures |= {"cost_per_hour": decision.cost.chosen, "cost_one_more": decision.cost.one_more}
         if decision.cost.one_fewer is not None:
             figures["cost_one_fewer"] = decision.cost.one_fewer
-    code = CODES[limited] if limited != "none" or decision.forecast_used else REACTIVE
+    code = LIMITS[limited][0] if limited != "none" or decision.forecast_used else REACTIVE
     return Reason(code, "; ".join(part for part in parts if part), figures)
 
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-Quantity = Literal["requests", "queue", "running", "saturation", "input_mean", "output_mean"]
-"""What one expression measures. requests: offered requests per second. queue, running: requests that wait, and that
-are served. saturation: used fraction of the KV cache. input_mean, output_mean: mean tokens of a request."""
+Quantity = Literal["requests", "queue", "saturation", "input_mean", "output_mean"]
+"""What one expression measures. requests: offered requests per second. queue: requests that wait. saturation: used
+fraction of the KV cache. input_mean, output_mean: mean tokens of a request."""
 
 LengthOf = Literal["input", "output"]
 
@@ -99,7 +99,6 @@ VLLM = Preset(
             _optional(_rate("vllm:admission_rejections_total")),
         ),
         "queue": "sum(vllm:num_requests_waiting{$m})",
-        "running": "sum(vllm:num_requests_running{$m})",
         # Renamed in 0.9.
         "saturation": "avg(vllm:kv_cache_usage_perc{$m}) or avg(vllm:gpu_cache_usage_perc{$m})",
         "input_mean": _mean("vllm:request_prompt_tokens"),
@@ -130,7 +129,6 @@ SGLANG = Preset(
             _rate("sglang:num_requests_total"), _growth("sglang:num_running_reqs"), _growth("sglang:num_queue_reqs")
         ),
         "queue": "sum(sglang:num_queue_reqs{$m})",
-        "running": "sum(sglang:num_running_reqs{$m})",
         "saturation": "avg(sglang:token_usage{$m})",
         "input_mean": _mean("sglang:prompt_tokens_histogram"),
         "output_mean": _mean("sglang:generation_tokens_histogram"),
@@ -175,7 +173,6 @@ DYNAMO = Preset(
         + _sum(_rate("dynamo_frontend_requests_total"), _growth("dynamo_frontend_inflight_requests")),
         # Before 1.4 there is only the number of requests that have no first token yet.
         "queue": "sum(dynamo_frontend_router_queue_pending_requests{$m}) or sum(dynamo_frontend_queued_requests{$m})",
-        "running": "sum(dynamo_frontend_inflight_requests{$m})",
         "input_mean": _mean("dynamo_frontend_input_sequence_tokens"),
         "output_mean": _mean("dynamo_frontend_output_sequence_tokens"),
     },
@@ -198,7 +195,6 @@ INFERENCE_GATEWAY = Preset(
             _optional(_growth("inference_extension_flow_control_queue_size")),
         ),
         "queue": "sum(inference_extension_flow_control_queue_size{$m})",
-        "running": "sum(inference_objective_running_requests{$m})",
         "input_mean": _mean("inference_objective_input_tokens"),
         "output_mean": _mean("inference_objective_output_tokens"),
     },
@@ -227,7 +223,6 @@ ENVOY_GATEWAY = Preset(
         + f" + {_optional(_rate('envoy_cluster_upstream_rq_pending_overflow'))}"
         + f" + {_optional(_rate('envoy_cluster_upstream_cx_none_healthy'))}, 0)",
         "queue": "sum(envoy_cluster_upstream_rq_pending_active{$m})",
-        "running": "sum(envoy_cluster_upstream_rq_active{$m})",
     },
     scope='envoy_cluster_name=~"httproute/{namespace}/{httproute}/rule/[0-9]+"',
     required=("httproute",),
@@ -239,7 +234,6 @@ RAY_SERVE = Preset(
     expressions={
         "requests": f"{_rate('ray_serve_num_router_requests_total')} or {_rate('ray_serve_num_router_requests')}",
         "queue": "sum(ray_serve_deployment_queued_queries{$m})",
-        "running": "sum(ray_serve_num_ongoing_requests_at_replicas{$m})",
     },
     serving={
         "throughput": _rate("ray_serve_deployment_processing_latency_ms_count"),

@@ -174,10 +174,9 @@ class Course:
     levels: FloatArray
     season_levels: FloatArray
     """Both (points, weights)."""
-    season_ahead: FloatArray
     centre: FloatArray
     scale: FloatArray
-    """All (points, leads)."""
+    """Both (points, leads)."""
     errors: FloatArray
     """Shape (points, leads, error weights)."""
 
@@ -221,7 +220,7 @@ def course(fit: LinearFit, series: Series, *, of_other_days: bool = False) -> Co
     levels, season_levels, season_ahead = _parts(roots, series, fit.leads, season, day)
     centre = fit.centre(design(levels, season_levels, season_ahead), levels[:, 0])
     errors = smoothed_errors(roots, centre, fit.leads)
-    return Course(roots, levels, season_levels, season_ahead, centre, fit.scale(centre, errors), errors)
+    return Course(roots, levels, season_levels, centre, fit.scale(centre, errors), errors)
 
 
 def _day(series: Series) -> IntArray:

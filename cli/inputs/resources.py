@@ -77,11 +77,8 @@ def _manifest_mistakes(document: "Document") -> Sequence[Mistake]:
     if kind not in OWN_KINDS or kind is None:
         return ()
     subject = f"{kind.name}/{metadata['name']}"
-    return tuple(
-        m
-        for m in checked(pruned(content, kind.model), kind, lambda path: document.place(subject, path))
-        if isinstance(m, Mistake)
-    )
+    _, mistakes = checked(pruned(content, kind.model), kind, lambda path: document.place(subject, path))
+    return tuple(mistakes)
 
 
 @dataclass(frozen=True, slots=True)

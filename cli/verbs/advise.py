@@ -87,11 +87,9 @@ def with_prices(manifests: "Manifests", catalogue: Catalogue) -> "Manifests":
         def place(path: tuple[str | int, ...], entry: str = entry) -> str:
             return f"{entry}, {'.'.join(map(str, path))}"
 
-        for each in checked(obj, gpu_type.KIND, place):
-            if isinstance(each, Mistake):
-                mistakes.append(each)
-            else:
-                found.append(Read(each, gpu_type.KIND))
+        made, wrong = checked(obj, gpu_type.KIND, place)
+        mistakes += wrong
+        found.append(Read(made, gpu_type.KIND))
     if mistakes:
         raise ConfigError(tuple(mistakes))
     return replace(manifests, by_kind={**manifests.by_kind, gpu_type.KIND: tuple(found)})

@@ -116,7 +116,7 @@ def _cache_of(contest: "Contest", folder: Path | None) -> "ResultCache[PolicyRun
     same = digest_of(repr(contest.rules), code_digest())
 
     def name_of(run: "PolicyRun") -> str:
-        return f"{run.trace}-{run.policy}-{run.seed}-{digest_of(contest.digests[run.trace], same)}.npz"
+        return f"{run.trace}-{run.policy}-{run.seed}-{digest_of(contest.digests[run.trace], same)}.msgpack"
 
     return ResultCache(folder, name_of, to_bytes, from_bytes)
 

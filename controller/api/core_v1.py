@@ -122,7 +122,6 @@ def _object(struct: type[structs.Slim]) -> type[Loose]:
 
 
 POD = Kind(
-    name="Pod",
     model=_object(structs.Pod),
     plural="pods",
     is_namespaced=True,
@@ -131,7 +130,6 @@ POD = Kind(
     has_status=False,
 )
 NODE = Kind(
-    name="Node",
     model=_object(structs.Node),
     plural="nodes",
     is_namespaced=False,

@@ -60,7 +60,6 @@ class FaultIncident(OwnKind):
 
 
 KIND = Kind(
-    name="FaultIncident",
     model=FaultIncident,
     plural="faultincidents",
     short_names=("finc",),

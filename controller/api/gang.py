@@ -95,7 +95,6 @@ RULES = (
 )
 
 KIND = Kind(
-    name="Gang",
     model=Gang,
     plural="gangs",
     short_names=("gng",),

@@ -64,7 +64,6 @@ RULES = (
 )
 
 KIND = Kind(
-    name="GPUType",
     model=GPUType,
     plural="gputypes",
     short_names=("gput",),

@@ -154,7 +154,6 @@ class HealthPolicy(fields.OwnKind):
 
 
 KIND = Kind(
-    name="HealthPolicy",
     model=HealthPolicy,
     plural="healthpolicies",
     short_names=("hpol",),

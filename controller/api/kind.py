@@ -55,7 +55,6 @@ PLANNING = "planning"
 class Kind:
     """One kind. Its CRD, watch, cache, RBAC, status writes, documentation and tables are derived from this."""
 
-    name: str
     model: type[Strict | Loose]
     plural: str
     """Resource name in paths and RBAC rules: `modelservices`."""
@@ -78,6 +77,10 @@ class Kind:
     """Name in `Snapshot.observed_at_s`, in logs and in metrics. Empty: the plural."""
     has_status: bool = True
     """Whether Tonnage writes its status."""
+
+    @property
+    def name(self) -> str:
+        return self.model.__name__
 
     @property
     def is_own(self) -> bool:

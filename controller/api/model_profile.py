@@ -110,7 +110,6 @@ RULES = (
 )
 
 KIND = Kind(
-    name="ModelProfile",
     model=ModelProfile,
     plural="modelprofiles",
     short_names=("mprof",),

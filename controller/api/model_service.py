@@ -249,7 +249,6 @@ RULES = (
 
 
 KIND = Kind(
-    name="ModelService",
     model=ModelService,
     plural="modelservices",
     short_names=("msvc",),

@@ -227,7 +227,6 @@ RULES = (
 )
 
 KIND = Kind(
-    name="PowerDomain",
     model=PowerDomain,
     plural="powerdomains",
     short_names=("pdom",),

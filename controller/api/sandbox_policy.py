@@ -90,7 +90,6 @@ class SandboxPolicy(fields.OwnKind):
 
 
 KIND = Kind(
-    name="SandboxPolicy",
     model=SandboxPolicy,
     plural="sandboxpolicies",
     short_names=("sbp",),

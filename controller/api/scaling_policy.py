@@ -583,7 +583,6 @@ RULES = (
 )
 
 KIND = Kind(
-    name="ScalingPolicy",
     model=ScalingPolicy,
     plural="scalingpolicies",
     short_names=("sp",),

@@ -277,6 +277,7 @@ class PodCondition(Slim, frozen=True):
 
 class PodStatus(Slim, frozen=True):
     phase: str = "Pending"
+    start_time: str | None = None
     nominated_node_name: str = ""
     conditions: tuple[PodCondition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()

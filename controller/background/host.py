@@ -11,6 +11,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from threading import Condition, Thread
 from typing import Literal
 
@@ -19,9 +20,11 @@ import structlog
 from cluster.clock import Clock
 from cluster.version import VERSION
 from controller.background import wire
-from controller.background.launcher import DriverPeer
+from controller.background.launcher import ChildDriver, DriverPeer, RemoteDriver
+from controller.background.on_ray import DriverStart
 from controller.background.tasks import BackgroundTask, TaskResult
 from controller.metrics.registry import Meter
+from controller.settings import OperatorSettings
 
 log = structlog.get_logger(__name__)
 
@@ -299,3 +302,13 @@ class BackgroundHost:
             self._state = replace(self._state, **changes)  # type: ignore[arg-type]
             if self._meter is not None:
                 self._meter.set("tonnage_background_up", int(self._state.state == "up"))
+
+
+def background_from(settings: OperatorSettings, meter: Meter) -> BackgroundHost:
+    """The host of background work. It starts when its replica leads (`BackgroundHost.want`)."""
+    ray, peers = settings.ray, list[DriverPeer]()
+    if ray.mode == "embedded":
+        peers.append(ChildDriver(DriverStart("embedded", cpus=ray.cpus)))
+    elif ray.mode == "cluster":
+        peers.append(RemoteDriver(ray.address, Path(ray.token_file)))
+    return BackgroundHost([*peers, ChildDriver()], meter)

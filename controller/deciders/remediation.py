@@ -102,15 +102,21 @@ def as_in(snapshot: Snapshot, facts: HealthFacts) -> Situation:
 
 
 def _node_as_in(snapshot: Snapshot, node: NodeFacts, facts: HealthFacts) -> NodeFacts:
-    for key in OUR_TAINTS:
-        taint = taint_on(snapshot, node.key.name, key)
-        incident, _, generation = taint.value.rpartition(".") if taint is not None else ("", "", "")
-        if incident and generation.isdigit():
-            now = OurTaint(incident, int(generation), facts.situation.now_s, on_probation=key == PROBATION_TAINT)
-            before = node.taint
-            same = before is not None and replace(now, at_s=before.at_s) == before
-            return node if same else replace(node, taint=now)
-    return node if node.taint is None else replace(node, taint=None)
+    found = ((key, taint_on(snapshot, node.key.name, key)) for key in OUR_TAINTS)
+    values = ((key, taint.value) for key, taint in found if taint is not None)
+    now = next((ours for key, value in values if (ours := our_taint(key, value, facts.situation.now_s))), None)
+    before = node.taint
+    if now is not None and before is not None and replace(now, at_s=before.at_s) == before:
+        return node
+    return node if now == before else replace(node, taint=now)
+
+
+def our_taint(key: str, value: str, at_s: float) -> OurTaint | None:
+    """The taint that Tonnage set on a node, read back; one whose value was changed is not ours any more."""
+    incident, _, generation = value.rpartition(".")
+    if key not in OUR_TAINTS or not incident or not generation.isdigit():
+        return None
+    return OurTaint(incident, int(generation), at_s, on_probation=key == PROBATION_TAINT)
 
 
 def _governed(facts: HealthFacts, rules: HealthRules) -> tuple[list[FaultEvidence], list[Incident]]:

@@ -21,16 +21,8 @@ from controller.api.notation import instant_or_none
 from controller.api.structs import Meta, OwnObject, Pod, Slim, plain
 from controller.api.validation import without_nulls
 from controller.dra.translation import ClaimTranslation
+from controller.kube import cluster_view
 from controller.kube.cache import Cache, Resource
-from controller.kube.cluster_view import (
-    SeenClaim,
-    SeenDeployment,
-    SeenGpuType,
-    SeenNode,
-    SeenPod,
-    SeenRefusal,
-    SeenService,
-)
 from controller.kube_world.deployments import CAPACITY_LABEL, CONTENT_ANNOTATION, GPU_TYPE_LABEL, GPUS_LABEL
 from controller.kube_world.observer import Caches, Observer
 from controller.kube_world.refusals import FailedPod, refusal_of
@@ -124,7 +116,7 @@ class CachedView:
         self._allocates_claims = allocates_claims
         self._services, self._gangs = self._caches.own[SERVICE], self._caches.own[GANG]
         self._gpu_types = self._caches.own[GPU_TYPE]
-        self._seen_services: dict[str, tuple[OwnObject, SeenService]] = {}
+        self._seen_services: dict[str, tuple[OwnObject, cluster_view.SeenService]] = {}
         """Services with the objects that they were read from, which may have 1 MB each."""
         self._seen_quotas: dict[str, tuple[ResourceQuota, NamespaceQuota]] = {}
         self._by_kind: Mapping[str, Cache[Any]] = {
@@ -137,13 +129,13 @@ class CachedView:
         seen = self._observer.observe(anew=anew)
         return self._completed(seen) if self._completed else seen
 
-    def half_made_claims(self) -> Iterable[SeenClaim]:
+    def half_made_claims(self) -> Iterable[cluster_view.SeenClaim]:
         return self._observer.claims.half_made() if self._observer.claims is not None else ()
 
     def unallocated(self) -> Mapping[str, plans.Reason]:
         return self._observer.claims.reasons if self._observer.claims is not None else {}
 
-    def refused_by_kubelets(self) -> Iterable[SeenRefusal]:
+    def refused_by_kubelets(self) -> Iterable[cluster_view.SeenRefusal]:
         for pod in (self._failed.drain() if self._failed is not None else {}).values():
             if pod is not None and self._reservations.is_placed_here(pod.metadata.uid):
                 refusal = refusal_of(pod, self._observer.shape_of)
@@ -165,20 +157,20 @@ class CachedView:
         found = self._gangs.get(gang)
         return instant_or_none(_plain(bytes(found.status)).get("halfStartedSince")) if found else None
 
-    def pod(self, name: str) -> SeenPod | None:
+    def pod(self, name: str) -> cluster_view.SeenPod | None:
         pod = self._caches.pods.get(name)
         return seen_pod(name, pod, allocates_claims=self._allocates_claims) if pod else None
 
-    def node(self, name: str) -> SeenNode | None:
+    def node(self, name: str) -> cluster_view.SeenNode | None:
         found = self._caches.nodes.get(name)
         if found is None:
             return None
         meta, taints = found.metadata, (msgspec.to_builtins(each) for each in found.spec.taints)
-        return SeenNode(
+        return cluster_view.SeenNode(
             name, meta.uid, meta.resource_version, tuple({"effect": "NoSchedule", **each} for each in taints)
         )
 
-    def service(self, name: str) -> SeenService | None:
+    def service(self, name: str) -> cluster_view.SeenService | None:
         found = self._services.get(name)
         if found is None or found.metadata.deletion_timestamp:
             return None
@@ -186,7 +178,7 @@ class CachedView:
         if seen is None or obj is not found:
             meta = found.metadata
             template = _plain(bytes(found.spec)).get("template")
-            seen = SeenService(name, meta.uid, meta.generation, template, _plain(bytes(found.status)))
+            seen = cluster_view.SeenService(name, meta.uid, meta.generation, template, _plain(bytes(found.status)))
             self._seen_services[name] = found, seen
         return seen
 
@@ -208,21 +200,23 @@ class CachedView:
         self._seen_services = {name: known for name, known in self._seen_services.items() if name in there}
         return {name: each.metadata.generation for name, each in there.items()}
 
-    def gpu_type(self, name: str) -> SeenGpuType | None:
+    def gpu_type(self, name: str) -> cluster_view.SeenGpuType | None:
         found = self._gpu_types.get(name)
         if found is None:
             return None
         spec = _plain(bytes(found.spec))
         label = spec.get("nodeLabel", {})
         key = label.get("key", NodeLabel.model_fields["key"].default)
-        return SeenGpuType(key, tuple(label.get("values", ())), spec.get("resourceName", "nvidia.com/gpu"))
+        return cluster_view.SeenGpuType(key, tuple(label.get("values", ())), spec.get("resourceName", "nvidia.com/gpu"))
 
-    def deployments(self) -> Iterator[SeenDeployment]:
+    def deployments(self) -> Iterator[cluster_view.SeenDeployment]:
         for each in self._deployments.all().values():
             meta = each.metadata
             if not meta.deletion_timestamp:
                 service = f"{meta.namespace}/{meta.labels.service}"
-                yield SeenDeployment(service, meta.labels.instance_type, each.spec.replicas, meta.annotations.content)
+                yield cluster_view.SeenDeployment(
+                    service, meta.labels.instance_type, each.spec.replicas, meta.annotations.content
+                )
 
 
 def is_ours(pod: Pod) -> bool:
@@ -231,7 +225,7 @@ def is_ours(pod: Pod) -> bool:
     return bool(seen.chosen_node) or requested_mode(seen) is not None
 
 
-def seen_pod(name: str, pod: Pod, *, allocates_claims: bool = False) -> SeenPod:
+def seen_pod(name: str, pod: Pod, *, allocates_claims: bool = False) -> cluster_view.SeenPod:
     """name: `namespace/name`."""
     meta, spec = pod.metadata, pod.spec
     # If no other scheduler binds the pod, no other one allocates its claims.
@@ -244,7 +238,7 @@ def seen_pod(name: str, pod: Pod, *, allocates_claims: bool = False) -> SeenPod:
     placed_s, created_s = instant_or_none(meta.annotations.placed_at), instant_or_none(meta.creation_timestamp)
     if placed_s is not None and created_s is not None and placed_s < created_s:
         placed_s = None  # from before the pod, as a template copied from another pod has it
-    return SeenPod(
+    return cluster_view.SeenPod(
         name=name,
         uid=meta.uid,
         version=meta.resource_version,

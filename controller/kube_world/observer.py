@@ -23,10 +23,8 @@ from controller.kube.cache import Cache, Resource, WatchSurroundings, WatchTimes
 from controller.kube_world.reservations import Reservations
 from controller.objects.own_objects import own_from, own_resource
 from controller.objects.read import Findings, Note, Read
+from controller.snapshot import from_manifests, pod_groups, scalers
 from controller.snapshot.builder import FACTS, BuiltSnapshot, SnapshotBuilder
-from controller.snapshot.from_manifests import note_snapshot
-from controller.snapshot.pod_groups import GroupOwner
-from controller.snapshot.scalers import Facts
 
 log = structlog.get_logger("devices")
 
@@ -151,7 +149,7 @@ class Observer:
         is_ours: Callable[[structs.Pod], bool] = lambda _: True,
         translation: ClaimTranslation | None = None,
         freezes_heap: bool = True,
-        facts: Facts = FACTS,
+        facts: scalers.Facts = FACTS,
         reservations: Reservations | None = None,
     ) -> None:
         """clock: seconds since the epoch, the one that the reflectors have.
@@ -236,7 +234,7 @@ class Observer:
         """Notes for users about the last snapshot. Reads every pod, so it is not for every cycle."""
         findings = Findings()
         self._builder.note(snapshot, findings)
-        note_snapshot(snapshot, findings)
+        from_manifests.note_snapshot(snapshot, findings)
         return findings.notes
 
     def log_devices(self) -> None:
@@ -298,10 +296,10 @@ class Observer:
             builder.put_pod(name, None if pod is None else Read(pod, core_v1.POD))
 
 
-def owner_of(obj: structs.OwnObject) -> GroupOwner:
+def owner_of(obj: structs.OwnObject) -> pod_groups.GroupOwner:
     """Object of another project's kind: plain data, whatever stands in it."""
     spec, status = (validation.without_nulls(structs.plain(raw)) for raw in (obj.spec, obj.status))
-    return GroupOwner(spec if isinstance(spec, dict) else {}, status if isinstance(status, dict) else {})
+    return pod_groups.GroupOwner(spec if isinstance(spec, dict) else {}, status if isinstance(status, dict) else {})
 
 
 def as_first_seen(pod: structs.Pod, before: structs.Pod | None) -> structs.Pod:

@@ -36,7 +36,6 @@ LONGEST_WORDS = 400
 class _FailedStatus(structs.PodStatus, frozen=True):
     reason: str = ""
     message: str = ""
-    start_time: str | None = None
 
 
 class FailedPod(structs.Pod, frozen=True):

@@ -6,21 +6,7 @@ from typing import Any, Protocol, TypeVar
 
 import structlog
 
-from cluster import changes, plans
-from cluster.actions import (
-    Action,
-    Bind,
-    Evict,
-    Move,
-    Release,
-    ReleaseClaim,
-    RestartGang,
-    Scale,
-    SetReplicas,
-    Start,
-    Taint,
-    Untaint,
-)
+from cluster import actions as cluster_actions, changes, plans
 from cluster.errors import ActionError
 from cluster.occupancy import Occupancy
 from cluster.snapshot import Snapshot
@@ -107,24 +93,24 @@ class Handler:
 
 
 class _BindHandler(Handler):
-    def check(self, seats: Occupancy, action: Start) -> None:
+    def check(self, seats: Occupancy, action: cluster_actions.Start) -> None:
         why = seats.objection_to_bind(action.pod, action.node, action.devices)
         _refuse(f"binding {action.pod} to {action.node}", why)
 
-    def writes(self, context: WriteContext, action: Start, snapshot: Snapshot) -> list[Write]:
+    def writes(self, context: WriteContext, action: cluster_actions.Start, snapshot: Snapshot) -> list[Write]:
         pod, row = context.view.pod(action.pod), snapshot.nodes.names.row(action.node)
         if pod is None or row is None:
             raise ActionError(f"binding {action.pod} to {action.node}: the pod or the node no longer exists")
         stamp = Stamp(context.term.epoch(), snapshot.at_s)
         return placing_writes(pod, action, snapshot.nodes.labels[row], context.planning.pools, stamp, context.claims)
 
-    def begin(self, context: WriteContext, seats: Occupancy, action: Start) -> None:
+    def begin(self, context: WriteContext, seats: Occupancy, action: cluster_actions.Start) -> None:
         seats.place(action.pod, action.node, action.devices)
         if pod := context.view.pod(action.pod):
             context.planning.assumed.add(action, pod.uid, context.planning.clock())
             context.planning.reservations.add(pod.uid, action)
 
-    def settle(self, context: WriteContext, action: Start, result: WriteResult) -> None:
+    def settle(self, context: WriteContext, action: cluster_actions.Start, result: WriteResult) -> None:
         if result.failed and not result.has_begun and not may_have_happened(result.failed):
             context.planning.assumed.drop([action.pod])
 
@@ -132,22 +118,22 @@ class _BindHandler(Handler):
 class _ReleaseHandler(_BindHandler):
     """Releases a pod as a bind does; the pods in its way are kube-scheduler's, which stops them."""
 
-    def check(self, seats: Occupancy, action: Start) -> None:
+    def check(self, seats: Occupancy, action: cluster_actions.Start) -> None:
         why = seats.objection_to_leave(action.pod, action.node, action.devices)
         _refuse(f"releasing {action.pod} to {action.node}", why)
 
 
 class _EvictHandler(Handler):
-    def check(self, seats: Occupancy, action: Evict) -> None:
+    def check(self, seats: Occupancy, action: cluster_actions.Evict) -> None:
         _check_stop(seats, action.pod, action.node)
 
-    def writes(self, context: WriteContext, action: Evict, snapshot: Snapshot) -> list[Write]:  # noqa: ARG002
+    def writes(self, context: WriteContext, action: cluster_actions.Evict, snapshot: Snapshot) -> list[Write]:  # noqa: ARG002
         pod = context.view.pod(action.pod)
         if pod is None:
             raise ActionError(f"evicting {action.pod}: the pod no longer exists")
         return [] if pod.is_ending else [eviction(action.pod, pod.uid, context.term.epoch())]
 
-    def settle(self, context: WriteContext, action: Evict, result: WriteResult) -> None:
+    def settle(self, context: WriteContext, action: cluster_actions.Evict, result: WriteResult) -> None:
         if result.failed:
             context.note_refused([action.pod], result.failed)
         else:
@@ -157,29 +143,29 @@ class _EvictHandler(Handler):
 
 
 class _MoveHandler(Handler):
-    def check(self, seats: Occupancy, action: Move) -> None:
+    def check(self, seats: Occupancy, action: cluster_actions.Move) -> None:
         _check_stop(seats, action.pod, action.from_node)
 
-    def writes(self, context: WriteContext, action: Move, snapshot: Snapshot) -> list[Write]:  # noqa: ARG002
+    def writes(self, context: WriteContext, action: cluster_actions.Move, snapshot: Snapshot) -> list[Write]:  # noqa: ARG002
         raise ActionError(
             f"moving {action.pod}: Kubernetes cannot move pods; evict it, and its owner creates a new one"
         )
 
 
 class _ReleaseClaimHandler(Handler):
-    def check(self, seats: Occupancy, action: ReleaseClaim) -> None:
+    def check(self, seats: Occupancy, action: cluster_actions.ReleaseClaim) -> None:
         _refuse(f"releasing claim {action.claim}", seats.objection_to_release(action.claim))
 
-    def writes(self, context: WriteContext, action: ReleaseClaim, snapshot: Snapshot) -> list[Write]:  # noqa: ARG002
+    def writes(self, context: WriteContext, action: cluster_actions.ReleaseClaim, snapshot: Snapshot) -> list[Write]:  # noqa: ARG002
         return context.claims.deallocate(action.claim, context.term.epoch())
 
 
 class _RestartGangHandler(Handler):
-    def check(self, seats: Occupancy, action: RestartGang) -> None:
+    def check(self, seats: Occupancy, action: cluster_actions.RestartGang) -> None:
         why = seats.objection_to_stops([(pod, node) for pod, _, node in action.pods])
         _refuse(f"restarting {action.gang}", why)
 
-    def writes(self, context: WriteContext, action: RestartGang, snapshot: Snapshot) -> list[Write]:  # noqa: ARG002
+    def writes(self, context: WriteContext, action: cluster_actions.RestartGang, snapshot: Snapshot) -> list[Write]:  # noqa: ARG002
         writes = []
         for name, uid, _node in action.pods:
             pod = context.view.pod(name)
@@ -189,16 +175,16 @@ class _RestartGangHandler(Handler):
                 writes.append(eviction(name, uid, context.term.epoch()))
         return writes
 
-    def settle(self, context: WriteContext, action: RestartGang, result: WriteResult) -> None:
+    def settle(self, context: WriteContext, action: cluster_actions.RestartGang, result: WriteResult) -> None:
         if not result.failed:
             context.planning.assumed.drop([name for name, _, _ in action.pods])
 
 
 class _ScaleHandler(Handler):
-    def check(self, seats: Occupancy, action: Scale) -> None:
+    def check(self, seats: Occupancy, action: cluster_actions.Scale) -> None:
         _refuse(f"scaling {action.service}", seats.objection_to_scale(action.service))
 
-    def writes(self, context: WriteContext, action: Scale, snapshot: Snapshot) -> list[Write]:
+    def writes(self, context: WriteContext, action: cluster_actions.Scale, snapshot: Snapshot) -> list[Write]:
         doing = f"scaling {action.service}"
         seen = context.view.service(action.service)
         if seen is None:
@@ -219,7 +205,7 @@ class _ScaleHandler(Handler):
             writes += deployment_writes(instance, replicas, context.term.epoch())
         return writes
 
-    def settle(self, context: WriteContext, action: Scale, result: WriteResult) -> None:
+    def settle(self, context: WriteContext, action: cluster_actions.Scale, result: WriteResult) -> None:
         if not result.failed:
             context.planning.scaled[action.service] = result.at_s
             return
@@ -230,17 +216,17 @@ class _ScaleHandler(Handler):
 
 
 class _SetReplicasHandler(Handler):
-    def check(self, seats: Occupancy, action: SetReplicas) -> None:
+    def check(self, seats: Occupancy, action: cluster_actions.SetReplicas) -> None:
         scaler = next((each for each in seats.snapshot.scalers if each.name == action.policy), None)
         wanted = scaler.replicas.wanted if scaler and scaler.replicas else None
         if wanted != action.was:
             what = "was not observed" if wanted is None else f"asks for {wanted} replicas"
             raise ActionError(f"scaling {action.target}: it {what}, not for {action.was}")
 
-    def writes(self, context: WriteContext, action: SetReplicas, snapshot: Snapshot) -> list[Write]:  # noqa: ARG002
+    def writes(self, context: WriteContext, action: cluster_actions.SetReplicas, snapshot: Snapshot) -> list[Write]:  # noqa: ARG002
         return [resize(action, context.term.epoch())]
 
-    def settle(self, context: WriteContext, action: SetReplicas, result: WriteResult) -> None:
+    def settle(self, context: WriteContext, action: cluster_actions.SetReplicas, result: WriteResult) -> None:
         if not result.failed or may_have_happened(result.failed):
             context.planning.resized[action.policy] = (result.at_s, action.replicas)
 
@@ -248,18 +234,20 @@ class _SetReplicasHandler(Handler):
 class _TaintHandler(Handler):
     """Replaces or removes one taint of ours on the node object that is meant, and changes no other."""
 
-    def check(self, seats: Occupancy, action: Taint | Untaint) -> None:
+    def check(self, seats: Occupancy, action: cluster_actions.Taint | cluster_actions.Untaint) -> None:
         if seats.snapshot.nodes.names.row(action.node) is None:
             raise ActionError(f"tainting {action.node}: there is no such node")
 
-    def writes(self, context: WriteContext, action: Taint | Untaint, snapshot: Snapshot) -> list[Write]:
+    def writes(
+        self, context: WriteContext, action: cluster_actions.Taint | cluster_actions.Untaint, snapshot: Snapshot
+    ) -> list[Write]:
         node = context.view.node(action.node)
         if node is None or node.uid != action.uid or action.key not in changes.OUR_TAINTS:
             raise ActionError(f"tainting {action.node}: it was replaced since it was decided; decide again")
         # Quarantine and probation replace each other.
-        gone = changes.OUR_TAINTS if isinstance(action, Taint) else (action.key,)
+        gone = changes.OUR_TAINTS if isinstance(action, cluster_actions.Taint) else (action.key,)
         taints = [taint for taint in node.taints if taint["key"] not in gone]
-        if isinstance(action, Taint):
+        if isinstance(action, cluster_actions.Taint):
             added_at = rfc3339(snapshot.at_s)
             taints.append({"key": action.key, "value": action.value, "effect": "NoSchedule", "timeAdded": added_at})
         # The list is replaced as a whole, so the write has the version that it was read at as its precondition.
@@ -272,17 +260,17 @@ class _TaintHandler(Handler):
         return [Write("PATCH", f"/api/v1/nodes/{action.node}", body, MERGE_PATCH)]
 
 
-HANDLERS: Mapping[type[Action], Handler] = {
-    Bind: _BindHandler(),
-    Evict: _EvictHandler(),
-    Move: _MoveHandler(),
-    Release: _ReleaseHandler(),
-    ReleaseClaim: _ReleaseClaimHandler(),
-    RestartGang: _RestartGangHandler(),
-    Scale: _ScaleHandler(),
-    SetReplicas: _SetReplicasHandler(),
-    Taint: _TaintHandler(),
-    Untaint: _TaintHandler(),
+HANDLERS: Mapping[type[cluster_actions.Action], Handler] = {
+    cluster_actions.Bind: _BindHandler(),
+    cluster_actions.Evict: _EvictHandler(),
+    cluster_actions.Move: _MoveHandler(),
+    cluster_actions.Release: _ReleaseHandler(),
+    cluster_actions.ReleaseClaim: _ReleaseClaimHandler(),
+    cluster_actions.RestartGang: _RestartGangHandler(),
+    cluster_actions.Scale: _ScaleHandler(),
+    cluster_actions.SetReplicas: _SetReplicasHandler(),
+    cluster_actions.Taint: _TaintHandler(),
+    cluster_actions.Untaint: _TaintHandler(),
 }
 """Handler of each action. Actions without one are refused before anything is written."""
 
@@ -308,7 +296,7 @@ def eviction(name: str, uid: str, epoch: int) -> Write:
     return Write("POST", f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction", body)
 
 
-def resize(action: SetReplicas, epoch: int) -> Write:
+def resize(action: cluster_actions.SetReplicas, epoch: int) -> Write:
     """Change of the replicas through the scale subresource, if it still asks for the number decided on.
 
     The precondition is that number and not the resourceVersion, which each step of a rollout changes. A scale that asks
@@ -364,7 +352,7 @@ class KubernetesWorld:
         reporter: Reporter,
         *,
         claims: ClaimAllocator = NO_CLAIMS,
-        handlers: Mapping[type[Action], Handler] = HANDLERS,
+        handlers: Mapping[type[cluster_actions.Action], Handler] = HANDLERS,
     ) -> None:
         """handlers: check and writes of each action."""
         self._planning = planning
@@ -380,7 +368,7 @@ class KubernetesWorld:
         self._generations = self._planning.view.generations()
         return self._planning.snapshot()
 
-    def rehearse(self, actions: Sequence[Action]) -> list[ActionError | None]:
+    def rehearse(self, actions: Sequence[cluster_actions.Action]) -> list[ActionError | None]:
         """Whether the API server would accept these evictions, by a dry run of each; disruption budgets answer."""
         snapshot, context = self._planning.snapshot(anew=False), self._context
         errors: list[ActionError | None] = [None] * len(actions)
@@ -401,7 +389,7 @@ class KubernetesWorld:
                 errors[number] = errors[number] or ActionError(f"stopping {namespace}/{pod}: {words}")
         return errors
 
-    def apply(self, actions: Sequence[Action]) -> list[ActionError | None]:
+    def apply(self, actions: Sequence[cluster_actions.Action]) -> list[ActionError | None]:
         """Write these actions, each checked against the cluster's present state.
 
         An accepted eviction counts as done; the pod's devices are free only once it is gone.

@@ -352,12 +352,8 @@ def _validated(document: Document, kind: Kind) -> Iterator[Read[Any] | Mistake]:
         except UNREADABLE as error:
             yield Mistake(document.place(subject), f"cannot be read: {error}")
         return
-    made: Any = None
-    for each in checked(content, kind, lambda path: document.place(subject, path)):
-        if isinstance(each, Mistake):
-            yield each
-        else:
-            made = each
+    made, mistakes = checked(content, kind, lambda path: document.place(subject, path))
+    yield from mistakes
     if made is None:
         return
     read: Read[Any] = Read(structs.object_from(content, struct) if struct else made, kind, document)

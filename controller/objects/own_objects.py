@@ -37,15 +37,10 @@ def own_from(name: str, kind: Kind, obj: OwnObject) -> Read[Any] | tuple[Mistake
         }
         if nests_too_deep(content):
             return (Mistake(place(("spec",)), f"has more than {DEEPEST} levels", "nest less deeply"),)
-        mistakes, made = [], None
-        for each in checked(known_part(content, kind.model), kind, place):
-            if isinstance(each, Mistake):
-                mistakes.append(each)
-            else:
-                made = each
+        made, mistakes = checked(known_part(content, kind.model), kind, place)
     except Exception as error:  # noqa: BLE001 - one object must not stop the others
         return (unreadable(place(()), error),)
-    return Read(made, kind) if made is not None and not mistakes else tuple(mistakes)
+    return tuple(mistakes) or Read(made, kind)
 
 
 def by_object(mistakes: Iterable[Mistake]) -> dict[str, tuple[Mistake, ...]]:

@@ -1,6 +1,6 @@
 """Objects with their origin, a file or the cluster, so that every error names its place."""
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -119,21 +119,17 @@ class Note:
         return f"{self.about}: {self.reason.words}"
 
 
-def checked(content: Any, kind: Kind, place_of: Callable[[Path], str]) -> Iterator[Any | Mistake]:
-    """Errors of an object, and the object itself when each field on its own is valid."""
+def checked(content: Any, kind: Kind, place_of: Callable[[Path], str]) -> tuple[Any, list[Mistake]]:
+    """The object, None unless each field on its own is valid, and all its errors."""
     try:
         made = kind.model.model_validate(content)
     except ValidationError as error:
         errors = error.errors(include_url=False)
         deeper = {wrong["loc"][:depth] for wrong in errors for depth in range(len(wrong["loc"]))}
-        for wrong in errors:
-            # A list may be too short only because its items are invalid themselves.
-            if wrong["type"] != "too_short" or wrong["loc"] not in deeper:
-                yield mistake_from(wrong, place_of, kind.model)
-        return
-    for flaw in kind.flaws(made):
-        yield Mistake(place_of(flaw.path), flaw.problem, flaw.remedy)
-    yield made
+        # A list may be too short only because its items are invalid themselves.
+        told = (wrong for wrong in errors if wrong["type"] != "too_short" or wrong["loc"] not in deeper)
+        return None, [mistake_from(wrong, place_of, kind.model) for wrong in told]
+    return made, [Mistake(place_of(flaw.path), flaw.problem, flaw.remedy) for flaw in kind.flaws(made)]
 
 
 class Findings:

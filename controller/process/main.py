@@ -12,8 +12,7 @@ import structlog
 
 from cluster.errors import ConfigError, Mistake, ObservationError
 from cluster.plans import Plan
-from controller.background.from_settings import background_from
-from controller.background.host import BackgroundHost
+from controller.background.host import BackgroundHost, background_from
 from controller.brain.from_settings import decisions_from, limits_from
 from controller.brain.inline import InlineBrain
 from controller.cycle import Cycle, run_cycle

@@ -13,10 +13,8 @@ from controller.api.model_service import KIND as SERVICE
 from controller.api.rbac import Permission, needed
 from controller.api.scaling_policy import KIND as SCALING_POLICY
 from controller.kube import api_server, crud, discovery, request
-from controller.queries.doctor import InstallationFacts
-from controller.queries.doctor_scaling import ScalingFacts
+from controller.queries import doctor, doctor_scaling, list_once
 from controller.queries.installation import Installation, find_installation
-from controller.queries.list_once import list_cluster
 
 T = TypeVar("T")
 Object = dict[str, Any]
@@ -27,7 +25,7 @@ REVIEWS = "/apis/authorization.k8s.io/v1"
 METRICS_PORT = 8080
 
 
-async def gather_facts(connection: api_server.ApiServer, clock: Clock = time.time) -> InstallationFacts:
+async def gather_facts(connection: api_server.ApiServer, clock: Clock = time.time) -> doctor.InstallationFacts:
     """All facts that the checks need. Raises KubeReadError when the server does not respond at all."""
     unread: dict[str, str] = {}
 
@@ -48,9 +46,9 @@ async def gather_facts(connection: api_server.ApiServer, clock: Clock = time.tim
     lease = "/apis/coordination.k8s.io/v1/namespaces/{}/leases/{}".format(*installation.lease)
     crds, seen, held, scaling, slices = await asyncio.gather(
         read_or("crds", _crds(connection), {}),
-        read_or("nodes", list_cluster(connection, clock), None),
+        read_or("nodes", list_once.list_cluster(connection, clock), None),
         read_or("lease", crud.read_if_there(connection, lease), None),
-        read_or("scaling", _scaling(connection, installation), ScalingFacts()),
+        read_or("scaling", _scaling(connection, installation), doctor_scaling.ScalingFacts()),
         read_or("dra", _slices(connection), None),
     )
     snapshot = None
@@ -62,7 +60,7 @@ async def gather_facts(connection: api_server.ApiServer, clock: Clock = time.tim
         unread["waiting"] = unread["nodes"]
     allowed = await read_or("rbac", _allowed(connection, installation), {})
     metrics = await read_or("metrics", _metrics(connection, installation), {})
-    return InstallationFacts(
+    return doctor.InstallationFacts(
         server_version=str(crud.decoded("/version", answer.body).get("gitVersion", "")),
         skew_s=skew_s(answer.headers.get("date"), at_s),
         crds=crds,
@@ -101,7 +99,7 @@ async def _crds(connection: api_server.ApiServer) -> dict[str, Object]:
     return found
 
 
-async def _scaling(connection: api_server.ApiServer, installation: Installation) -> ScalingFacts:
+async def _scaling(connection: api_server.ApiServer, installation: Installation) -> doctor_scaling.ScalingFacts:
     """ScalingPolicies, with the operator's permissions on their targets."""
     policies = tuple(await crud.list_all(connection, SCALING_POLICY.path))
     discovered = await discovery.discover(connection) if policies else None
@@ -120,7 +118,7 @@ async def _scaling(connection: api_server.ApiServer, installation: Installation)
         scale = f"{resource.plural}/scale"
         wanted += [(name, Permission(verb, resource.group, scale, namespace)) for verb in verbs]
     answers = await asyncio.gather(*(_may(connection, each, installation.account) for _, each in wanted))
-    return ScalingFacts(
+    return doctor_scaling.ScalingFacts(
         policies=policies,
         is_enabled=installation.enables("autoscaler", otherwise=True),
         has_prometheus=installation.has_prometheus,

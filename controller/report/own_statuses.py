@@ -11,16 +11,7 @@ from cluster.autoscaling import ConcurrencyLimit, Scaler
 from cluster.errors import Mistake
 from cluster.plans import Plan, Reason, ServicePlan
 from cluster.snapshot import PENDING, Snapshot
-from controller.api.conditions import (
-    DEGRADED,
-    FOUND,
-    PLANNED,
-    READY,
-    Claim,
-    ObservedStatus,
-    condition_of,
-    conditions_after,
-)
+from controller.api import conditions as api_conditions
 from controller.api.gang import KIND as GANG, GangStatus, gang_selector
 from controller.api.kind import Kind
 from controller.api.model_service import KIND as SERVICE
@@ -90,7 +81,9 @@ def gang_status_after(before: Status, name: str, facts: GangFacts, *, generation
         whole_since = at_s
     return GangStatus(
         observed_generation=generation,
-        conditions=conditions_after(was.conditions, _gang_claims(facts), generation=generation, at_s=at_s),
+        conditions=api_conditions.conditions_after(
+            was.conditions, _gang_claims(facts), generation=generation, at_s=at_s
+        ),
         members=facts.members,
         running=facts.running,
         whole_since=whole_since,
@@ -99,24 +92,24 @@ def gang_status_after(before: Status, name: str, facts: GangFacts, *, generation
     ).plain()
 
 
-def _gang_claims(facts: GangFacts) -> Iterator[Claim]:
+def _gang_claims(facts: GangFacts) -> Iterator[api_conditions.Claim]:
     needed, placed, running = facts.needed, facts.placed, facts.running
     if placed >= needed:
-        yield PLANNED, "True", Reason("Placed", f"{placed} members are placed, {needed} are required")
+        yield api_conditions.PLANNED, "True", Reason("Placed", f"{placed} members are placed, {needed} are required")
     elif facts.members < needed:
-        yield PLANNED, "False", Reason("MembersMissing", f"{facts.members} of {needed} members exist")
+        yield api_conditions.PLANNED, "False", Reason("MembersMissing", f"{facts.members} of {needed} members exist")
     else:
         why = facts.held_back or Reason("NotPlaced", f"{placed} of {needed} members are placed")
-        yield PLANNED, "False", why
+        yield api_conditions.PLANNED, "False", why
     if running >= needed:
-        yield READY, "True", Reason("EnoughRun", f"{running} members run, {needed} are required")
+        yield api_conditions.READY, "True", Reason("EnoughRun", f"{running} members run, {needed} are required")
     else:
-        yield READY, "False", Reason("TooFewRun", f"{running} of {needed} members run")
+        yield api_conditions.READY, "False", Reason("TooFewRun", f"{running} of {needed} members run")
     if 0 < running < needed:
         words = f"{running} members run and wait for {needed - running} more"
-        yield DEGRADED, "True", Reason("WaitsForMembers", words)
+        yield api_conditions.DEGRADED, "True", Reason("WaitsForMembers", words)
     else:
-        yield DEGRADED, "False", Reason("AsAsked", "no degradation is known")
+        yield api_conditions.DEGRADED, "False", Reason("AsAsked", "no degradation is known")
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,16 +233,19 @@ def _status_job(kind: Kind, name: str, obj: OwnObject, facts: ObjectFacts, at_s:
             status, scaling.scaler, finding, generation=generation, at_s=at_s, limit=limit, publishes=publishes
         )
     elif finding is not None:
-        status = _claimed(status, (FOUND, "True", finding), generation, at_s)
-    elif condition_of(ObservedStatus.read(status).conditions, FOUND) is not None:
+        status = _claimed(status, (api_conditions.FOUND, "True", finding), generation, at_s)
+    elif (
+        api_conditions.condition_of(api_conditions.ObservedStatus.read(status).conditions, api_conditions.FOUND)
+        is not None
+    ):
         gone = Reason("NothingFound", "no decider states anything about it now")
-        status = _claimed(status, (FOUND, "False", gone), generation, at_s)
+        status = _claimed(status, (api_conditions.FOUND, "False", gone), generation, at_s)
     if status != before:
         yield status_job(kind, name, obj, status)
 
 
-def _claimed(before: Status, claim: Claim, generation: int, at_s: float) -> Status:
+def _claimed(before: Status, claim: api_conditions.Claim, generation: int, at_s: float) -> Status:
     """The status with this condition; the rest is unchanged."""
-    old = ObservedStatus.read(before)
-    conditions = conditions_after(old.conditions, [claim], generation=generation, at_s=at_s)
-    return {**before, **ObservedStatus(observed_generation=generation, conditions=conditions).plain()}
+    old = api_conditions.ObservedStatus.read(before)
+    conditions = api_conditions.conditions_after(old.conditions, [claim], generation=generation, at_s=at_s)
+    return {**before, **api_conditions.ObservedStatus(observed_generation=generation, conditions=conditions).plain()}

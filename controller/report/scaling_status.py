@@ -7,36 +7,16 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from autoscaler.decision.outcome import CODES, LimitedBy
+from autoscaler.decision.outcome import LIMITS, LimitedBy
 from cluster.autoscaling import ConcurrencyLimit, ConcurrencyTuning, Scaler
 from cluster.plans import Reason
-from controller.api.conditions import (
-    CONCURRENCY_TUNED,
-    CONFLICT,
-    FORECAST_TRUSTED,
-    METRICS_AVAILABLE,
-    READY,
-    SCALING_LIMITED,
-    Claim,
-    ConditionStatus,
-    conditions_after,
-)
-from controller.api.scaling_policy import (
-    ConcurrencyStatus,
-    ExpectedCostStatus,
-    ForecastStatus,
-    LeadTimeStatus,
-    MixCost,
-    PastRecommendation,
-    ReplicaChange,
-    ScalingPolicyStatus,
-)
+from controller.api import conditions as api_conditions, scaling_policy
 from controller.kube.request import APPLY_PATCH
 from controller.kube.sender import Write, WriteJob
 from controller.snapshot.scalers import contexts_of, pool_of
 
 LONGEST_MESSAGE = 1024
-_STATUS_OF: Mapping[str, ConditionStatus] = {
+_STATUS_OF: Mapping[str, api_conditions.ConditionStatus] = {
     "Breach": "False",
     "Unsafe": "False",
     "NoData": "False",
@@ -47,17 +27,17 @@ _STATUS_OF: Mapping[str, ConditionStatus] = {
 
 
 def concurrency_status_after(
-    old: ConcurrencyStatus | None, tuning: ConcurrencyTuning | None, decided: ConcurrencyLimit | None
-) -> ConcurrencyStatus | None:
+    old: scaling_policy.ConcurrencyStatus | None, tuning: ConcurrencyTuning | None, decided: ConcurrencyLimit | None
+) -> scaling_policy.ConcurrencyStatus | None:
     """Status of the tuning; None where the policy has none. decided: limit of this cycle's plan, if there is one."""
     if tuning is None:
         return None
     if decided is None:
-        kept = old or ConcurrencyStatus(limit=tuning.wanted, in_force=tuning.in_force)
+        kept = old or scaling_policy.ConcurrencyStatus(limit=tuning.wanted, in_force=tuning.in_force)
         return kept.model_copy(update={"limit": tuning.wanted, "in_force": tuning.in_force})
     in_force = tuning.in_force_after(decided.limit)
     try:
-        return ConcurrencyStatus(
+        return scaling_policy.ConcurrencyStatus(
             limit=decided.limit,
             in_force=in_force,
             time=decided.at_s,
@@ -69,12 +49,14 @@ def concurrency_status_after(
         )
     except ValidationError:  # a source that measures a throughput of 1e50, for example
         words = "figures beyond what a status may hold; what was learned is dropped"
-        return ConcurrencyStatus(
+        return scaling_policy.ConcurrencyStatus(
             limit=tuning.wanted, in_force=tuning.in_force, time=decided.at_s, reason="NoData", message=words
         )
 
 
-def concurrency_claim(tuning: ConcurrencyTuning, status: ConcurrencyStatus, *, publishes: bool) -> Claim:
+def concurrency_claim(
+    tuning: ConcurrencyTuning, status: scaling_policy.ConcurrencyStatus, *, publishes: bool
+) -> api_conditions.Claim:
     """The condition ConcurrencyTuned. What hides the limit from the replicas, and a source that fails, count more than
     the last decision.
 
@@ -82,13 +64,17 @@ def concurrency_claim(tuning: ConcurrencyTuning, status: ConcurrencyStatus, *, p
     """
     if tuning.config_map and not publishes:
         words = f"the operator does not write ConfigMap/{tuning.config_map}; set autoscaler.configMaps in the chart"
-        return CONCURRENCY_TUNED, "False", Reason("NotPublished", words)
+        return api_conditions.CONCURRENCY_TUNED, "False", Reason("NotPublished", words)
     if tuning.problem:
         code, _, words = tuning.problem.partition(": ")
-        return CONCURRENCY_TUNED, "False", Reason(code, words)
+        return api_conditions.CONCURRENCY_TUNED, "False", Reason(code, words)
     if not status.reason:
-        return CONCURRENCY_TUNED, "Unknown", Reason("NotDecided", "the replicas were not measured yet")
-    return CONCURRENCY_TUNED, _STATUS_OF.get(status.reason, "True"), Reason(status.reason, status.message)
+        return api_conditions.CONCURRENCY_TUNED, "Unknown", Reason("NotDecided", "the replicas were not measured yet")
+    return (
+        api_conditions.CONCURRENCY_TUNED,
+        _STATUS_OF.get(status.reason, "True"),
+        Reason(status.reason, status.message),
+    )
 
 
 KEY = "concurrency"
@@ -149,7 +135,7 @@ MOST_KEPT = 64
 """Entries of each list in a status."""
 MOST_LEARNED = 32
 NO_LIMITS = ("none", "load")
-_LIMITS: Mapping[str, LimitedBy] = {code: limit for limit, code in CODES.items()}
+_LIMITS: Mapping[str, LimitedBy] = {code: limit for limit, (code, _) in LIMITS.items()}
 
 
 def scaling_status_after(
@@ -168,21 +154,23 @@ def scaling_status_after(
     policy is off. generation: of the observed object. at_s: now, seconds since the epoch. limit: concurrency limit of
     the plan, where one was decided. publishes: whether limits are written to the ConfigMaps that policies name.
     """
-    old = ScalingPolicyStatus.read(before)
+    old = scaling_policy.ScalingPolicyStatus.read(before)
     concurrency = concurrency_status_after(old.concurrency, scaler.concurrency, limit)
     claims = [*_claims(scaler, found, at_s)]
     if scaler.concurrency and concurrency:
         claims.append(concurrency_claim(scaler.concurrency, concurrency, publishes=publishes))
-    kept = (each for each in old.conditions if concurrency or each.type != CONCURRENCY_TUNED)
-    conditions = conditions_after(kept, claims, generation=generation, at_s=at_s)
+    kept = (each for each in old.conditions if concurrency or each.type != api_conditions.CONCURRENCY_TUNED)
+    conditions = api_conditions.conditions_after(kept, claims, generation=generation, at_s=at_s)
     decided = _decided(old, scaler, found, at_s)
-    known = ScalingPolicyStatus.model_validate({**decided, "observed_generation": generation, "conditions": conditions})
+    known = scaling_policy.ScalingPolicyStatus.model_validate(
+        {**decided, "observed_generation": generation, "conditions": conditions}
+    )
     figures = found.figures if found else {}
     skill = scaler.skill
     p50, p95 = np.quantile(scaler.lead_time.points_s, (0.5, 0.95))
     cost = None
     if "cost_per_hour" in figures:
-        cost = ExpectedCostStatus(
+        cost = scaling_policy.ExpectedCostStatus(
             chosen=round(figures["cost_per_hour"], DIGITS),
             one_fewer=_rounded(figures.get("cost_one_fewer")),
             one_more=_rounded(figures.get("cost_one_more")),
@@ -193,7 +181,7 @@ def scaling_status_after(
             "load_time": None if scaler.load is None else float(int(scaler.observed_at_s)),
             "replica_load": _rounded(scaler.replica_load),
             "forecast": _forecast(scaler),
-            "lead_time": LeadTimeStatus(
+            "lead_time": scaling_policy.LeadTimeStatus(
                 p50=round(float(p50), 1),
                 p95=round(float(p95), 1),
                 samples=scaler.lead_time.samples,
@@ -213,7 +201,7 @@ def scaling_status_after(
     return after.plain()
 
 
-def _is_due(old: ScalingPolicyStatus, after: ScalingPolicyStatus) -> bool:
+def _is_due(old: scaling_policy.ScalingPolicyStatus, after: scaling_policy.ScalingPolicyStatus) -> bool:
     """Whether new figures alone are written: the first ones, a finished start, and every now and then a newer load.
 
     Without a newer load only ages change, and they do so in every cycle of an outage.
@@ -225,7 +213,7 @@ def _is_due(old: ScalingPolicyStatus, after: ScalingPolicyStatus) -> bool:
     return old.load_time is None or after.load_time - old.load_time >= FIGURES_EVERY_S
 
 
-def _without_figures(status: ScalingPolicyStatus) -> dict[str, Any]:
+def _without_figures(status: scaling_policy.ScalingPolicyStatus) -> dict[str, Any]:
     """What is written as soon as it changes; messages of conditions contain figures."""
     plain = status.model_dump(exclude=set(_FIGURES) | {"conditions"})
     return {**plain, "conditions": [(each.type, each.status, each.reason) for each in status.conditions]}
@@ -235,7 +223,9 @@ _FIGURES = ("load", "load_time", "replica_load", "forecast", "lead_time", "cover
             "chosen_quantile", "expected_cost")  # fmt: skip
 
 
-def _decided(old: ScalingPolicyStatus, scaler: Scaler, found: Reason | None, at_s: float) -> dict[str, Any]:
+def _decided(
+    old: scaling_policy.ScalingPolicyStatus, scaler: Scaler, found: Reason | None, at_s: float
+) -> dict[str, Any]:
     """What was decided, and what later decisions need of it."""
     figures = found.figures if found else {}
     limit = limit_of(found)
@@ -253,9 +243,9 @@ def _decided(old: ScalingPolicyStatus, scaler: Scaler, found: Reason | None, at_
     recommended = _count(figures.get("recommended"))
     if not kept and recommended is not None and scaler.replicas is not None:
         # As the decision took it: the replicas that there were when the observation began.
-        kept.append(PastRecommendation(time=float(int(at_s)), replicas=scaler.replicas.wanted))
+        kept.append(scaling_policy.PastRecommendation(time=float(int(at_s)), replicas=scaler.replicas.wanted))
     if recommended is not None and (not kept or kept[-1].replicas != recommended):
-        kept.append(PastRecommendation(time=float(int(at_s)), replicas=recommended))
+        kept.append(scaling_policy.PastRecommendation(time=float(int(at_s)), replicas=recommended))
     window_s = max(scaler.behavior.up.stabilization_s, scaler.behavior.down.stabilization_s)
     in_force = [each for each, later in pairwise(kept) if later.time > at_s - window_s]
     made = scaler.changes
@@ -273,22 +263,28 @@ def _decided(old: ScalingPolicyStatus, scaler: Scaler, found: Reason | None, at_
         "recommended_replicas": _count(figures.get("replicas")),
         "limited_by": None if limit in NO_LIMITS else limit,
         "recommendations": (*in_force, *kept[-1:])[-MOST_KEPT:],
-        "changes": tuple(ReplicaChange(time=since_s, change=change) for since_s, change in changes[-MOST_KEPT:]),
+        "changes": tuple(
+            scaling_policy.ReplicaChange(time=since_s, change=change) for since_s, change in changes[-MOST_KEPT:]
+        ),
         "last_scale_time": max((since_s for since_s, _ in made), default=old.last_scale_time),
     }
 
 
-def _forecast(scaler: Scaler) -> ForecastStatus | None:
+def _forecast(scaler: Scaler) -> scaling_policy.ForecastStatus | None:
     """Forecast for the median of the lead time, counted from now: its leads count from the last sample."""
     forecast, lead_s = scaler.forecast, float(np.median(scaler.lead_time.points_s))
     if forecast is None:
         return None
     ahead_s = lead_s + max(0.0, scaler.observed_at_s - forecast.made_at_s)
     p50, p90, p99 = (round(forecast.quantile(level, ahead_s), DIGITS) for level in (0.5, 0.9, 0.99))
-    return ForecastStatus(p50=p50, p90=p90, p99=p99, at_seconds=round(lead_s, 1), model=forecast.model[:64])
+    return scaling_policy.ForecastStatus(
+        p50=p50, p90=p90, p99=p99, at_seconds=round(lead_s, 1), model=forecast.model[:64]
+    )
 
 
-def _mix_cost(old: ScalingPolicyStatus, scaler: Scaler, found: Reason | None, at_s: float) -> MixCost | None:
+def _mix_cost(
+    old: scaling_policy.ScalingPolicyStatus, scaler: Scaler, found: Reason | None, at_s: float
+) -> scaling_policy.MixCost | None:
     """Prices of this plan, or else the last ones, while they are of interest."""
     if scaler.mode != "Recommend" or scaler.demand is None:
         return None
@@ -296,7 +292,9 @@ def _mix_cost(old: ScalingPolicyStatus, scaler: Scaler, found: Reason | None, at
     if "mix_now" not in figures:
         return old.mix_cost
     prices = {name: _rounded(figures.get(f"mix_{name}")) for name in ("now", "recommended", "one_fewer", "one_more")}
-    return MixCost.model_validate({"time": float(int(at_s)), "replicas": round(figures["replicas"]), **prices})
+    return scaling_policy.MixCost.model_validate(
+        {"time": float(int(at_s)), "replicas": round(figures["replicas"]), **prices}
+    )
 
 
 def limit_of(found: Reason | None) -> LimitedBy:
@@ -312,37 +310,45 @@ def _rounded(figure: float | None) -> float | None:
     return None if figure is None else round(float(figure), DIGITS)
 
 
-def _claims(scaler: Scaler, found: Reason | None, at_s: float) -> Iterator[Claim]:
+def _claims(scaler: Scaler, found: Reason | None, at_s: float) -> Iterator[api_conditions.Claim]:
     metrics = _metrics(scaler, at_s)
     yield metrics
-    yield FORECAST_TRUSTED, *_trust(scaler)
+    yield api_conditions.FORECAST_TRUSTED, *_trust(scaler)
     limit = limit_of(found)
     if found is None or limit in NO_LIMITS:
-        yield SCALING_LIMITED, "False", Reason("NotLimited", "no limit changes the decision")
+        yield api_conditions.SCALING_LIMITED, "False", Reason("NotLimited", "no limit changes the decision")
     else:
-        yield SCALING_LIMITED, "True", found
+        yield api_conditions.SCALING_LIMITED, "True", found
     if scaler.conflict:
-        yield CONFLICT, "True", Reason("AnotherAutoscaler", f"{scaler.conflict} scales {scaler.target}, too")
+        yield (
+            api_conditions.CONFLICT,
+            "True",
+            Reason("AnotherAutoscaler", f"{scaler.conflict} scales {scaler.target}, too"),
+        )
     else:
-        yield CONFLICT, "False", Reason("NoConflict", "no other autoscaler scales the target")
-    yield READY, *_ready(scaler, found, metrics)
+        yield api_conditions.CONFLICT, "False", Reason("NoConflict", "no other autoscaler scales the target")
+    yield api_conditions.READY, *_ready(scaler, found, metrics)
 
 
-def _metrics(scaler: Scaler, at_s: float) -> Claim:
+def _metrics(scaler: Scaler, at_s: float) -> api_conditions.Claim:
     code, _, words = scaler.source_problem.partition(": ")
     if scaler.load is None:
         reason = Reason(code, words) if code else Reason("NeverMeasured", "the load was never measured")
-        return METRICS_AVAILABLE, "False", reason
+        return api_conditions.METRICS_AVAILABLE, "False", reason
     age_s = at_s - scaler.observed_at_s
     if age_s >= scaler.max_age_s:
         more = f"; {words}" if words else ""
-        return METRICS_AVAILABLE, "False", Reason("Stale", f"the last sample of the load is too old{more}")
+        return (
+            api_conditions.METRICS_AVAILABLE,
+            "False",
+            Reason("Stale", f"the last sample of the load is too old{more}"),
+        )
     if code:
-        return METRICS_AVAILABLE, "False", Reason(code, words)
-    return METRICS_AVAILABLE, "True", Reason("Fresh", "the load is measured")
+        return api_conditions.METRICS_AVAILABLE, "False", Reason(code, words)
+    return api_conditions.METRICS_AVAILABLE, "True", Reason("Fresh", "the load is measured")
 
 
-def _trust(scaler: Scaler) -> tuple[ConditionStatus, Reason]:
+def _trust(scaler: Scaler) -> tuple[api_conditions.ConditionStatus, Reason]:
     skill = scaler.skill
     if scaler.forecast is None:
         return "Unknown", Reason("TooLittleHistory", "too little of the load was measured for a forecast")
@@ -353,7 +359,9 @@ def _trust(scaler: Scaler) -> tuple[ConditionStatus, Reason]:
     return "True", Reason("BetterThanNaive", f"model {skill.model} beats the naive forecast")
 
 
-def _ready(scaler: Scaler, found: Reason | None, metrics: Claim) -> tuple[ConditionStatus, Reason]:
+def _ready(
+    scaler: Scaler, found: Reason | None, metrics: api_conditions.Claim
+) -> tuple[api_conditions.ConditionStatus, Reason]:
     if scaler.mode == "Off" or found is None:
         return "False", Reason("Off", "it is not evaluated: its mode is Off, or the autoscaler is not enabled")
     if scaler.problem or scaler.replicas is None:

@@ -6,16 +6,7 @@ from dataclasses import dataclass
 from cluster.plans import Plan, Reason, Routing, ServicePlan
 from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType
-from controller.api.conditions import (
-    ACCEPTED,
-    BAD_INPUT,
-    DEGRADED,
-    PLANNED,
-    READY,
-    Claim,
-    ConditionStatus,
-    conditions_after,
-)
+from controller.api import conditions
 from controller.api.model_service import ModelServiceStatus, RoutingStatus, RoutingWeights
 from controller.ports import Outcome
 from controller.report.fleet_metrics import IsRunning, running_instances
@@ -58,7 +49,7 @@ def service_status_after(before: Status, plan: ServicePlan, facts: ServiceFacts,
     is_unchanged = (old.replicas or {}) == asked if facts.makes_pods else old.mix == mix
     return ModelServiceStatus(
         observed_generation=facts.generation,
-        conditions=conditions_after(old.conditions, claims, generation=facts.generation, at_s=at_s),
+        conditions=conditions.conditions_after(old.conditions, claims, generation=facts.generation, at_s=at_s),
         mix=mix,
         replicas=asked if facts.makes_pods else None,
         running=running if facts.makes_pods else None,
@@ -93,14 +84,14 @@ def _bound(old: ModelServiceStatus, plan: ServicePlan, facts: ServiceFacts) -> f
 
 def _claims(
     plan: ServicePlan, asked: Mapping[str, int], running: Mapping[str, int], facts: ServiceFacts
-) -> Iterator[Claim]:
-    if plan.refusal and plan.refusal.code == BAD_INPUT:  # the cause is the service itself, not the fleet
-        yield ACCEPTED, "False", plan.refusal
+) -> Iterator[conditions.Claim]:
+    if plan.refusal and plan.refusal.code == conditions.BAD_INPUT:  # the cause is the service itself, not the fleet
+        yield conditions.ACCEPTED, "False", plan.refusal
     else:
         yield accepted(())
-    yield (PLANNED, "False", plan.refusal) if plan.refusal else (PLANNED, "True", _found(plan))
-    yield READY, *_ready(plan, asked, running, facts)
-    yield DEGRADED, *_degraded(plan, asked, running)
+    yield (conditions.PLANNED, "False", plan.refusal) if plan.refusal else (conditions.PLANNED, "True", _found(plan))
+    yield conditions.READY, *_ready(plan, asked, running, facts)
+    yield conditions.DEGRADED, *_degraded(plan, asked, running)
 
 
 def _found(plan: ServicePlan) -> Reason:
@@ -108,7 +99,7 @@ def _found(plan: ServicePlan) -> Reason:
     return Reason("MixFound", f"{mix} at {plan.cost_per_hour:.2f} $/h")
 
 
-State = tuple[ConditionStatus, Reason]
+State = tuple[conditions.ConditionStatus, Reason]
 
 
 def _ready(plan: ServicePlan, asked: Mapping[str, int], running: Mapping[str, int], facts: ServiceFacts) -> State:

@@ -10,9 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cluster.demand import ThroughputProfile
-from cluster.disruption import DisruptionBudget
-from cluster.errors import Mistake
+from cluster import demand, disruption, errors
 from cluster.nodes import NodeTable
 from cluster.snapshot import PENDING, PodTable, Snapshot
 from cluster.workloads import SPOT_LABELS, Gang, LeftOut, ModelService as Service, PodShape, is_spot, on_capacity
@@ -45,7 +43,7 @@ class BuiltSnapshot:
     """Snapshot, with the objects that it leaves out because they are inconsistent."""
 
     snapshot: Snapshot
-    mistakes: tuple[Mistake, ...]
+    mistakes: tuple[errors.Mistake, ...]
     """Errors of objects that contradict themselves or others; the snapshot leaves out what they concern."""
     dangling: tuple[Dangling, ...]
     """Pods that refer to a node, gang or service that does not exist."""
@@ -56,7 +54,7 @@ class _OwnKinds:
     """Converted objects of Tonnage's own kinds, which are few."""
 
     types: TypeIndex
-    profiles: tuple[ThroughputProfile, ...]
+    profiles: tuple[demand.ThroughputProfile, ...]
     services: tuple[Service, ...]
     """Services without errors."""
     service_names: frozenset[str]
@@ -90,7 +88,7 @@ class SnapshotBuilder:
         self._groups_others = groups_others
         self._pods = PodColumns()
         self._budgets: Budgets = {}
-        self._known_budgets: tuple[PodView | None, tuple[DisruptionBudget, ...]] = (None, ())
+        self._known_budgets: tuple[PodView | None, tuple[disruption.DisruptionBudget, ...]] = (None, ())
         """The view of pods for which they were matched last, and those that cover some."""
         self.volumes = VolumeIndex()
         self._with_volumes: dict[str, tuple[Read[structs.Pod], PodRow, VolumeNeeds]] = {}

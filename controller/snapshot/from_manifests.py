@@ -20,12 +20,10 @@ from controller.api.rule import Path
 from controller.api.structs import object_from
 from controller.objects.manifests import Manifests
 from controller.objects.read import Findings, Note, Read
+from controller.snapshot import pod_groups, pod_table, scalers
 from controller.snapshot.builder import FACTS, BuiltSnapshot, SnapshotBuilder
-from controller.snapshot.pod_groups import GroupOwner
-from controller.snapshot.pod_table import Dangling
 from controller.snapshot.pods import NOT_UNDERSTOOD
 from controller.snapshot.quotas import CountedDevices, ResourceQuota, admitted, quota_from, with_shares
-from controller.snapshot.scalers import Facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +38,7 @@ def snapshot_from(
     manifests: Manifests,
     *,
     at_s: float = 0.0,
-    facts: Facts = FACTS,
+    facts: scalers.Facts = FACTS,
     is_dump: bool = False,
     with_strangers: bool = False,
 ) -> Observed:
@@ -80,14 +78,14 @@ def snapshot_from(
     return Observed(snapshot, findings.notes)
 
 
-def builder_from(manifests: Manifests, facts: Facts, findings: Findings) -> SnapshotBuilder:
+def builder_from(manifests: Manifests, facts: scalers.Facts, findings: Findings) -> SnapshotBuilder:
     """Builder that holds the objects of these manifests."""
     builder = SnapshotBuilder(facts=facts)
     index = builder.volumes
     for own in manifests.own:
         builder.put_own(own.kind, own.name, own)
     for owner in manifests.owners:
-        builder.groups.put_owner(owner.word, owner.name, GroupOwner(owner.spec, owner.status))
+        builder.groups.put_owner(owner.word, owner.name, pod_groups.GroupOwner(owner.spec, owner.status))
     for node in manifests.nodes:
         builder.put_node(node.name, node)
     for pod in manifests.pods:
@@ -168,7 +166,7 @@ def waits(read: Read[Any]) -> bool:
     return not read.object.spec.node_name if read.kind is POD else read.kind is model_service.KIND
 
 
-def _dangling(manifests: Manifests, built: BuiltSnapshot) -> Iterator[tuple[Dangling, Mistake]]:
+def _dangling(manifests: Manifests, built: BuiltSnapshot) -> Iterator[tuple[pod_table.Dangling, Mistake]]:
     """References of pods to a node, gang or service that does not exist, each with its error."""
     known: dict[str, tuple[str, ...]] = {
         "Node": tuple(read.name for read in manifests.nodes),

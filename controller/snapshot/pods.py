@@ -6,40 +6,15 @@ from decimal import Decimal
 from itertools import product
 from operator import add
 
+from cluster import workloads
 from cluster.errors import Mistake, meant
 from cluster.plans import Reason
-from cluster.workloads import (
-    ALONE,
-    MAX_GPUS_PER_NODE,
-    WHOLE_GPU_MILLI,
-    PodShape,
-    PodState,
-    Requirement,
-    Terms,
-    is_pinned,
-    without_pin,
-)
-from controller.api import notation
-from controller.api.labels import (
-    GPU_MILLI_ANNOTATION,
-    GPU_TYPES_ANNOTATION,
-    MOVABLE_ANNOTATION,
-    PLACEMENT_GATE,
-    SCHEDULER_NAME,
-)
+from controller.api import labels as api_labels, notation
 from controller.api.structs import Amount, Container, Pod, PodSpec, Volume
 from controller.objects.read import Findings, Read
+from controller.snapshot import nodes
 from controller.snapshot.node_terms import joined
-from controller.snapshot.nodes import (
-    COLUMNS,
-    GPU_RESOURCES,
-    Problem,
-    TypeIndex,
-    matches_node_names,
-    pinned_where_it_runs,
-    terms_of,
-    tolerations_of,
-)
+from controller.snapshot.nodes import matches_node_names
 from controller.snapshot.pod_groups import GroupRef, group_of
 from controller.snapshot.pod_rules import Marks, NotUnderstoodError, beside_of
 from controller.snapshot.volumes import VolumeNeeds
@@ -66,14 +41,15 @@ REMARKS = {
         "are instances of a service but name no single GPU type: their service does not count them"
     ),
     "PreferencesNotHeeded": "prefer some nodes or a spread, which is not weighed: only what is required counts",
-    "ShareNotHeeded": f"hold a share of a GPU as KAI writes it, which is ignored; {GPU_MILLI_ANNOTATION} is read",
+    "ShareNotHeeded": "hold a share of a GPU as KAI writes it, which is ignored; "
+    f"{api_labels.GPU_MILLI_ANNOTATION} is read",
     "PriorityUnresolved": "have a priorityClassName but no priority: taken as 0",
 }
 """Notes on pods, by code; each is reported once for all pods to which it applies."""
 
 LONGEST_NAME = 63 + 1 + 253
 """Maximum number of characters of a namespace and a name in it, in Kubernetes."""
-_EVERY_DEVICE = PodShape(gpus=MAX_GPUS_PER_NODE, gpu_milli=WHOLE_GPU_MILLI)
+_EVERY_DEVICE = workloads.PodShape(gpus=workloads.MAX_GPUS_PER_NODE, gpu_milli=workloads.WHOLE_GPU_MILLI)
 """Shape that a running pod with unreadable requests counts as, so that no device is allocated twice."""
 NOT_UNDERSTOOD = "NotUnderstood"
 GATED = "SchedulingGated"
@@ -84,7 +60,7 @@ Amounts = Mapping[str, Decimal]
 class PodRow:
     """Columns of one pod. The objects that it names need not exist."""
 
-    shape: PodShape
+    shape: workloads.PodShape
     node: str
     """Node to which it is bound; empty while it is pending."""
     gang: str = ""
@@ -98,6 +74,8 @@ class PodRow:
     """Whether no pod may be stopped for this one."""
     is_stranger: bool = False
     """Whether it runs by another scheduler's decision."""
+    started_s: int = 0
+    """Instant at which it started on its node, whole seconds since the epoch; 0: not known, or it waits."""
     is_settled: bool = False
     """Whether it runs, and is not to be stopped: it asks for that, or its replacement would come back to its node."""
     remarks: tuple[tuple[str, str], ...] = ()
@@ -112,7 +90,7 @@ class PodRow:
     """Why it is not placed while it waits."""
 
 
-def pod_row(read: Read[Pod], types: TypeIndex) -> PodRow:
+def pod_row(read: Read[Pod], types: nodes.TypeIndex) -> PodRow:
     """Columns of a pod. Of one that cannot be read, those of a pod that holds all devices of its node."""
     try:
         return _row(read, types)
@@ -120,7 +98,7 @@ def pod_row(read: Read[Pod], types: TypeIndex) -> PodRow:
         return PodRow(_EVERY_DEVICE, read.object.spec.node_name, mistakes=(read.unreadable(error),))
 
 
-def _row(read: Read[Pod], types: TypeIndex) -> PodRow:
+def _row(read: Read[Pod], types: nodes.TypeIndex) -> PodRow:
     findings, ask, shape = Findings(), dict[str, Decimal](), _EVERY_DEVICE
     spec, meta, annotations = read.object.spec, read.object.metadata, read.object.metadata.annotations
     try:
@@ -130,20 +108,22 @@ def _row(read: Read[Pod], types: TypeIndex) -> PodRow:
         findings.mistake(read.mistake(("spec", "containers"), str(error)))
     else:
         shape = shape_from(read, ask, types, findings)
-    withheld, beside = _gated(spec), ALONE
+    withheld, beside = _gated(spec), workloads.ALONE
     try:
-        terms = terms_of(spec)[0]
+        terms = nodes.terms_of(spec)[0]
         if place := spec.node_name or _released_to(read):
-            terms = without_pin(pinned_where_it_runs(terms, place))  # its spread is over the domains of its kind
+            terms = workloads.without_pin(
+                nodes.pinned_where_it_runs(terms, place)
+            )  # its spread is over the domains of its kind
         beside = beside_of(read.object, terms)
         if read.document is not None and spec.resource_claims:
             raise NotUnderstoodError("spec.resourceClaims", "is read on a cluster only; files name no devices")
         if _asks_kai(read.object):
-            problem = f"asks for a share of a GPU as KAI writes it; {GPU_MILLI_ANNOTATION} is read"
+            problem = f"asks for a share of a GPU as KAI writes it; {api_labels.GPU_MILLI_ANNOTATION} is read"
             raise NotUnderstoodError("metadata.annotations", problem)
     except NotUnderstoodError as error:
         withheld = withheld or Reason(NOT_UNDERSTOOD, f"not placed, since {error}")
-    if beside != ALONE:
+    if beside != workloads.ALONE:
         shape = replace(shape, beside=beside)
     namespace = meta.namespace
     owner = "" if meta.service is None else f"{namespace}/{meta.service}"
@@ -155,7 +135,7 @@ def _row(read: Read[Pod], types: TypeIndex) -> PodRow:
     if annotations.movable not in (None, "true", "false"):
         problem = f"is {annotations.movable[:LONGEST_SHOWN]!r}"
         findings.mistake(
-            read.mistake(("metadata", "annotations", MOVABLE_ANNOTATION), problem, 'write "true" or "false"')
+            read.mistake(("metadata", "annotations", api_labels.MOVABLE_ANNOTATION), problem, 'write "true" or "false"')
         )
     # Admission writes the priority of a class into the pod.
     priority = SYSTEM_PRIORITY.get(spec.priority_class_name, 0) if spec.priority is None else spec.priority
@@ -170,6 +150,7 @@ def _row(read: Read[Pod], types: TypeIndex) -> PodRow:
         matches_node_names=matches_node_names(shape.node_terms),
         never_preempts=spec.preemption_policy == "Never",
         is_stranger=bool(spec.node_name or _nominated(read.object)) and not read.object.was_placed,
+        started_s=int(notation.instant_or_none(read.object.status.start_time) or 0) if spec.node_name else 0,
         is_settled=bool(spec.node_name) and is_settled(read.object, shape),
         remarks=_remarks(read, shape),
         mistakes=tuple(findings.mistakes),
@@ -180,13 +161,13 @@ def _row(read: Read[Pod], types: TypeIndex) -> PodRow:
     )
 
 
-def is_settled(pod: Pod, shape: PodShape) -> bool:
+def is_settled(pod: Pod, shape: workloads.PodShape) -> bool:
     """Whether nothing is gained by a stop of a running pod, or it asks for none.
 
     A pod that Tonnage released is pinned by Tonnage, so whether it is by its owner, too, is not seen.
     """
-    is_bound_here = pod.spec.scheduler_name == SCHEDULER_NAME
-    comes_back = pod.belongs_to_its_node or (is_bound_here and is_pinned(shape.node_terms))
+    is_bound_here = pod.spec.scheduler_name == api_labels.SCHEDULER_NAME
+    comes_back = pod.belongs_to_its_node or (is_bound_here and workloads.is_pinned(shape.node_terms))
     return comes_back or pod.metadata.annotations.asks_to_stay
 
 
@@ -198,7 +179,7 @@ def with_needs(row: PodRow, needs: VolumeNeeds) -> PodRow:
         withheld = withheld or Reason(NOT_UNDERSTOOD, "not placed, since its volumes and affinity have too many terms")
         terms = shape.node_terms
     elif row.node:
-        terms = pinned_where_it_runs(terms, row.node)
+        terms = nodes.pinned_where_it_runs(terms, row.node)
     beside = replace(shape.beside, claims=needs.claims, volumes=needs.volumes)
     shape = replace(shape, node_terms=terms, beside=beside)
     return replace(row, shape=shape, withheld=withheld, matches_node_names=matches_node_names(terms))
@@ -206,7 +187,7 @@ def with_needs(row: PodRow, needs: VolumeNeeds) -> PodRow:
 
 def _gated(spec: PodSpec) -> Reason | None:
     """Why a pod that other controllers hold back by a scheduling gate is not placed."""
-    foreign = sorted(gate.name for gate in spec.scheduling_gates if gate.name != PLACEMENT_GATE)
+    foreign = sorted(gate.name for gate in spec.scheduling_gates if gate.name != api_labels.PLACEMENT_GATE)
     return Reason(GATED, f"its scheduling gate {foreign[0]} is another controller's to remove") if foreign else None
 
 
@@ -218,17 +199,17 @@ def _asks_kai(pod: Pod) -> bool:
 def _nominated(pod: Pod) -> str:
     """Node that kube-scheduler frees for a pod of its own, which has that node's resources from then on; or ""."""
     spec, is_chosen_here = pod.spec, pod.metadata.annotations.node is not None
-    is_ours = spec.scheduling_gates or spec.scheduler_name == SCHEDULER_NAME or is_chosen_here
+    is_ours = spec.scheduling_gates or spec.scheduler_name == api_labels.SCHEDULER_NAME or is_chosen_here
     return "" if is_ours else pod.status.nominated_node_name
 
 
-def _state(pod: Pod) -> PodState:
+def _state(pod: Pod) -> workloads.PodState:
     if pod.metadata.deletion_timestamp is not None:
         return "ending"
     return "nominated" if not pod.spec.node_name and _nominated(pod) else ""
 
 
-def _remarks(read: Read[Pod], shape: PodShape) -> tuple[tuple[str, str], ...]:
+def _remarks(read: Read[Pod], shape: workloads.PodShape) -> tuple[tuple[str, str], ...]:
     """Notes on a pod; for a pending one also that it has wishes which no plan weighs."""
     remarks = []
     spec = read.object.spec
@@ -300,32 +281,32 @@ def _joined(how: Callable[[Decimal, Decimal], Decimal], a: Amounts, b: Amounts) 
     return {name: how(a.get(name, Decimal(0)), b.get(name, Decimal(0))) for name in {**a, **b}}
 
 
-def shape_from(read: Read[Pod], ask: Amounts, types: TypeIndex, findings: Findings) -> PodShape:
+def shape_from(read: Read[Pod], ask: Amounts, types: nodes.TypeIndex, findings: Findings) -> workloads.PodShape:
     """Shape of a pod with these requests.
 
     Its GPU types follow from its annotation, its node selector and the extended resource that it requests.
     """
     spec, node = read.object.spec, read.object.spec.node_name
 
-    def complain(field: str, problems: Iterable[Problem]) -> None:
+    def complain(field: str, problems: Iterable[nodes.Problem]) -> None:
         """Mistakes in a constraint. Those of a pod that runs decide about nothing any more."""
         for problem, remedy in () if node else problems:
             findings.mistake(read.mistake(("spec", field), problem, remedy))
 
     gpus, gpu_milli, resource = _gpus(read, ask, findings)
-    terms, problems = terms_of(spec)
+    terms, problems = nodes.terms_of(spec)
     complain("affinity", problems)
     if spec.os is not None and spec.os.name in OTHER_SYSTEM:
-        other = Requirement(OS_LABEL, "NotIn", (OTHER_SYSTEM[spec.os.name],))
+        other = workloads.Requirement(OS_LABEL, "NotIn", (OTHER_SYSTEM[spec.os.name],))
         terms = tuple((*term, other) for term in terms or ((),))
     if place := node or _released_to(read):
-        terms = pinned_where_it_runs(terms, place)
+        terms = nodes.pinned_where_it_runs(terms, place)
     allowed = _allowed_types(read, resource, types, findings)
     if gpus and len(terms) == 1:
         terms, allowed = _lift_types(terms[0], allowed, types)
-    tolerations, problems = tolerations_of(spec)
+    tolerations, problems = nodes.tolerations_of(spec)
     complain("tolerations", problems)
-    return PodShape(
+    return workloads.PodShape(
         cpu_milli=notation.milli(ask.get("cpu", Decimal(0))),
         memory_bytes=notation.whole(ask.get("memory", Decimal(0))),
         gpus=gpus,
@@ -336,7 +317,7 @@ def shape_from(read: Read[Pod], ask: Amounts, types: TypeIndex, findings: Findin
         others=tuple(
             (name, min(notation.whole(amount), MOST_OF_OTHERS))
             for name, amount in sorted(ask.items())
-            if amount > 0 and name not in COLUMNS
+            if amount > 0 and name not in nodes.COLUMNS
         ),
     )
 
@@ -344,7 +325,7 @@ def shape_from(read: Read[Pod], ask: Amounts, types: TypeIndex, findings: Findin
 def _released_to(read: Read[Pod]) -> str:
     """Node to which Tonnage tied a pod of a live cluster that is not bound yet; empty for any other."""
     spec = read.object.spec
-    is_tied = read.document is None and not spec.scheduling_gates and spec.scheduler_name != SCHEDULER_NAME
+    is_tied = read.document is None and not spec.scheduling_gates and spec.scheduler_name != api_labels.SCHEDULER_NAME
     return (read.object.metadata.annotations.node or "") if is_tied else ""
 
 
@@ -354,42 +335,43 @@ def _gpus(read: Read[Pod], ask: Amounts, findings: Findings) -> tuple[int, int, 
     for field, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
         for number, container in enumerate(containers):
             for part, amounts in (("limits", container.resources.limits), ("requests", container.resources.requests)):
-                for name in GPU_RESOURCES:
+                for name in nodes.GPU_RESOURCES:
                     # The API server refuses fractions of extended resources.
                     if name in amounts and (amount := notation.quantity(amounts[name])) % 1:
                         path = ("spec", field, number, "resources", part, name)
-                        remedy = f"whole devices only; for a fraction of one: the annotation {GPU_MILLI_ANNOTATION}"
+                        one = api_labels.GPU_MILLI_ANNOTATION
+                        remedy = f"whole devices only; for a fraction of one: the annotation {one}"
                         findings.mistake(read.mistake(path, f"is {amount}", remedy))
-    whole = {name: count for name in GPU_RESOURCES if (count := notation.whole(ask.get(name, Decimal(0))))}
+    whole = {name: count for name in nodes.GPU_RESOURCES if (count := notation.whole(ask.get(name, Decimal(0))))}
     whole = {name: min(count, MOST_DEVICES) for name, count in whole.items()}
     share = read.object.metadata.annotations.gpu_milli
-    here = ("metadata", "annotations", GPU_MILLI_ANNOTATION)
+    here = ("metadata", "annotations", api_labels.GPU_MILLI_ANNOTATION)
     if len(whole) > 1:
         problem = f"requests {' and '.join(whole)}"
         findings.mistake(read.mistake(("spec", "containers"), problem, "one pod uses GPUs of one vendor"))
     if share is None:
         resource, count = next(iter(whole.items()), ("", 0))
-        return count, WHOLE_GPU_MILLI if count else 0, resource
+        return count, workloads.WHOLE_GPU_MILLI if count else 0, resource
     if whole:
         problem = f"requests a fraction while the containers request {' and '.join(whole)}"
         findings.mistake(read.mistake(here, problem, "request whole devices or a fraction of one"))
         # A running pod holds what its containers request, whatever an annotation says.
         resource, count = max(whole.items(), key=lambda each: each[1])
-        return count, WHOLE_GPU_MILLI, resource
+        return count, workloads.WHOLE_GPU_MILLI, resource
     # The length is checked first: int() fails on thousands of digits, and an annotation may hold any text.
-    if not (share.isascii() and share.isdigit() and len(share) < 10 and 1 <= int(share) <= WHOLE_GPU_MILLI):
-        remedy = f"write thousandths of one GPU, 1 to {WHOLE_GPU_MILLI}"
+    if not (share.isascii() and share.isdigit() and len(share) < 10 and 1 <= int(share) <= workloads.WHOLE_GPU_MILLI):
+        remedy = f"write thousandths of one GPU, 1 to {workloads.WHOLE_GPU_MILLI}"
         findings.mistake(read.mistake(here, f"is {share[:LONGEST_SHOWN]!r}", remedy))
-        return 1, WHOLE_GPU_MILLI, ""
+        return 1, workloads.WHOLE_GPU_MILLI, ""
     return 1, int(share), ""
 
 
-def _allowed_types(read: Read[Pod], resource: str, types: TypeIndex, findings: Findings) -> set[int] | None:
+def _allowed_types(read: Read[Pod], resource: str, types: nodes.TypeIndex, findings: Findings) -> set[int] | None:
     """Indices of the types that the pod may use by its annotation and the resource that it requests; None: any."""
     allowed: set[int] | None = None
     written = read.object.metadata.annotations.gpu_types
     if written is not None:
-        here = ("metadata", "annotations", GPU_TYPES_ANNOTATION)
+        here = ("metadata", "annotations", api_labels.GPU_TYPES_ANNOTATION)
         names = [part.strip() for part in written.split(",", MOST_TYPES)]
         if len(names) > MOST_TYPES:
             problem, names = f"names more than {MOST_TYPES} types", []
@@ -413,8 +395,8 @@ def _allowed_types(read: Read[Pod], resource: str, types: TypeIndex, findings: F
 
 
 def _lift_types(
-    term: Iterable[Requirement], allowed: set[int] | None, types: TypeIndex
-) -> tuple[Terms, set[int] | None]:
+    term: Iterable[workloads.Requirement], allowed: set[int] | None, types: nodes.TypeIndex
+) -> tuple[workloads.Terms, set[int] | None]:
     """Replace node requirements that only choose GPU types by those types: the packer prices them, and they read
     better.
 

@@ -17,7 +17,7 @@ from cluster.errors import ConfigError, Mistake, ObservationError
 from health.records.frames import Evidence, Source
 from nodeagent.health.dcgm_metrics import CLOCK_REASONS, LAST_XID, RISES, STATES, XIDS, DcgmSample, samples_in
 from nodeagent.health.host_evidence import CODES, KEPT_S, RisingCounter
-from nodeagent.loops import LoopThread
+from nodeagent.loops import AgentLoop
 from power.devices.nvml import REASONS
 
 WINDOW_S = 60.0
@@ -220,7 +220,7 @@ class DcgmExporter:
         """fetch: the exporter's text; raises PageError. is_own: whether a sample is of this node."""
         self._fetch, self._is_own, self._clock = fetch, is_own, clock
         self._evidence = DcgmEvidence()
-        self._loop = LoopThread("DCGM exporter", self.look, pause_s=EVERY_S, gives_way=True)
+        self._loop = AgentLoop("DCGM exporter", self.look, pause_s=EVERY_S, gives_way=True)
         self._logged_s = float("-inf")
         self._fails = self._is_logged = False
         self.reads = 0

@@ -15,7 +15,7 @@ from health.records import frames as records_frames
 from nodeagent.agent import NodeAgent
 from nodeagent.controller_link import ControllerLink
 from nodeagent.health import host_evidence, pod_sockets, processes
-from nodeagent.loops import LoopThread
+from nodeagent.loops import AgentLoop
 from power.leases.messages import Keys, sealed_text
 
 MOST_BYTES = 8 * 1024 * 1024
@@ -127,7 +127,7 @@ class HealthFeed:
         """When frames were last sent."""
         self._probes: Callable[[], Probes] = Probes
         self._looked_s = float("-inf")
-        self._loop = LoopThread("health", self.turn, gives_way=True)
+        self._loop = AgentLoop("health", self.turn, gives_way=True)
 
     @property
     def dropped(self) -> dict[str, int]:

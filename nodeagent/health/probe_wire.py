@@ -16,7 +16,7 @@ from statistics import median
 from time import monotonic
 
 from health.records.frames import BURSTS, MOST_BURST_S, MOST_BYTES, MOST_PEERS, PAIR_S, PINGS, ProbeResult
-from nodeagent.loops import LoopThread
+from nodeagent.loops import AgentLoop
 
 MAGIC = b"tonprob1"
 NONCE_BYTES = 16
@@ -186,7 +186,7 @@ class ProbeListener:
         self._tokens: dict[bytes, float] = {}
         """Admitted tokens, and until when."""
         self._lock = threading.Lock()
-        self._loop = LoopThread("probe listener", self._accept)
+        self._loop = AgentLoop("probe listener", self._accept)
         self.served = 0
         self.refused = 0
 

@@ -17,7 +17,7 @@ from cluster.clock import Clock
 from cluster.errors import UNREADABLE
 from health.records import frames
 from nodeagent.health.probe_wire import ProbeError, ProbeListener, introduce, measured, prepare
-from nodeagent.loops import LoopThread
+from nodeagent.loops import AgentLoop
 from power.leases.messages import Keys, Refusal, opened_text
 
 log = structlog.get_logger(__name__)
@@ -60,7 +60,7 @@ class Prober:
         self._results: deque[tuple[float, frames.ProbeResult]] = deque(maxlen=64)
         self._begun: deque[float] = deque(maxlen=MOST_A_MINUTE)
         self._lock = threading.Lock()
-        self._loop = LoopThread("prober", self._measure, gives_way=True)
+        self._loop = AgentLoop("prober", self._measure, gives_way=True)
         self.measured = 0
         self.refused: dict[str, int] = {}
 

@@ -187,7 +187,7 @@ def serve(settings: ProcessSettings, orders: int, reports: int) -> None:
     pods = SandboxPods(enforcer, files, server, settings.below)
     known = recorded(record, settings.node)
     pods.follow(known)
-    server.listen_to(orders)
+    enforcer.watch(orders)
     pending, report_at_s = b"", 0.0
     while True:
         is_ended, pending, newest = received(orders, pending, known)
@@ -303,8 +303,6 @@ class SandboxSupervisor:
         self._command = (*command, msgspec.json.encode(settings).decode())
         self._process: asyncio.subprocess.Process | None = None
         self._orders: bytes | None = None
-        self.report: IsolationReport | None = None
-        """The newest report; None before the first."""
 
     def receive(self, travelled: bytes) -> bool:
         """Whether a message of the controller was one of orders, which then go to the process."""
@@ -350,7 +348,7 @@ class SandboxSupervisor:
             self._hand_over()
             assert process.stdout is not None  # noqa: S101 - made with a pipe
             while line := await process.stdout.readline():
-                self.report = msgspec.json.decode(line, type=IsolationReport)
+                msgspec.json.decode(line, type=IsolationReport)  # a process that is killed may leave half of one
                 self._send(sealed_text(REPORT, line.rstrip(), self._keys(), self._settings.node))
             log.warning("the isolation process ended and is started again", code=await process.wait())
         finally:

@@ -121,10 +121,6 @@ class SandboxServer:
             sockets.remove_socket(self._folder, uid)
         pod.closer.end()
 
-    def listen_to(self, descriptor: int) -> None:
-        """Has `turn` return when the descriptor can be read, such as the one of orders."""
-        self._enforcer.watch(descriptor)
-
     def turn(self, longest_s: float) -> None:
         """Waits for an event, a timer or a client, and serves it."""
         shut = any(not pod.is_open for pod in self.pods.values())

@@ -2,8 +2,7 @@
 
 The restricted program (`problem.py`, with the patterns found until then and without whole numbers) gives prices.
 Pricing gives for each kind the most valuable pattern under them and a ceiling, and the ceilings give a bound
-(`relaxation.py`). The result is the same for any division of kinds into pools, which price in parallel: tasks and
-answers are arrays, which cross process boundaries unchanged.
+(`relaxation.py`).
 
 Pricing is a bounded knapsack of several resources with a proof. For each kind k: max Σ_c π_c n_c subject to
 Σ_c ask_cr n_c ≤ room_kr, n_c ≤ most_ck, n_c whole. The proven bound is the ceiling U_k of `relaxation.py`.
@@ -11,13 +10,15 @@ Pricing is a bounded knapsack of several resources with a proof. For each kind k
 Sources: Gilmore and Gomory, Operations Research 9 (1961); Desaulniers et al., Column Generation, 2005, chapter 1.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
+from cluster.capacity import Free
 from cluster.workloads import WHOLE_GPU_MILLI
+from placement.batch.assignment_table import deal
 from placement.batch.columns import Columns, Memory, Proof, recalled
 from placement.batch.problem import Batch
 from placement.batch.relaxation import Prices, Relaxed, ceilings, cut_of, proven_usd
@@ -31,121 +32,68 @@ SAFETY = 1e-7
 """Relative increase of a solver's ceiling: its tolerances may make it too low by less than this."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PricingTask:
-    """Task of one pool: the kinds to price, and the prices."""
+def priced(batch: Batch, pod_usd: FloatArray, most: IntArray, gap: float) -> tuple[IntArray, FloatArray]:
+    """For each kind a pattern of the highest worth or nearly, shape (kinds, classes), and the ceiling, shape (kinds,).
 
-    pod_usd: FloatArray
-    """π, shape (classes,)."""
-    ask: FloatArray
-    """Shape (classes, resources)."""
-    gpus: IntArray
-    """Devices that a pod requests, shape (classes,)."""
-    gpu_milli: IntArray
-    """Thousandths of each, shape (classes,)."""
-    room: FloatArray
-    """Shape (kinds, resources)."""
-    devices: IntArray
-    """Devices of one node, shape (kinds,)."""
-    most: IntArray
-    """Maximum pods of a class in a pattern, shape (classes, kinds)."""
-    usd: FloatArray
-    """Price per hour of a node in dollars, shape (kinds,): a pattern worth less is useless."""
-    gap: float
-    """Relative distance between pattern and ceiling at which the search for a kind stops."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PricingAnswer:
-    """For each kind of the task: a pattern of the highest worth or nearly, and the ceiling."""
-
-    pattern: IntArray
-    """Shape (kinds, classes)."""
-    ceiling: FloatArray
-    """Shape (kinds,)."""
-
-
-Pricers = Callable[[Sequence[PricingTask]], Sequence[PricingAnswer]]
-"""Answers one task per pool, in the order of the tasks: in turn, or each on a worker of its own."""
-
-
-def price_in_turn(tasks: Sequence[PricingTask]) -> Sequence[PricingAnswer]:
-    """Prices all pools in this process."""
-    return [price_pool(task) for task in tasks]
-
-
-def price_pool(task: PricingTask) -> PricingAnswer:
-    """Prices every kind of a pool. Twenty-four classes: 5 to 10 ms a kind."""
-    kinds = len(task.room)
-    patterns = np.zeros((kinds, len(task.pod_usd)), dtype=np.int64)
-    ceiling = np.zeros(kinds)
-    for k in range(kinds):
-        worth = np.flatnonzero((task.most[:, k] > 0) & (task.pod_usd > 0))
-        ceiling[k] = ceiling_of_fractions(task, k, worth)
-        if ceiling[k] <= task.usd[k]:
-            continue
-        program = _knapsack(task, k, worth, TreeSearch(MOST_NODES, task.gap))
-        if program.solve():
-            patterns[k, worth] = np.round(program.values).astype(np.int64)
-            fit_into_node(patterns[k], task, k)
-        if np.isfinite(program.proven):
-            ceiling[k] = min(ceiling[k], -program.proven * (1 + SAFETY) + SAFETY)
-    return PricingAnswer(patterns, ceiling)
-
-
-def ceiling_of_fractions(task: PricingTask, k: int, worth: IntArray) -> float:
-    """Worth of the pods on a node if they could be cut: often already less than the node's price."""
-    if not len(worth):
-        return 0.0
-    program = _knapsack(task, k, worth, None)
-    usd = np.maximum(-program.row_duals, 0.0) if program.solve() else np.zeros(task.ask.shape[1])
-    room, copies = task.room[k : k + 1], task.most[worth][:, k : k + 1]
-    return float(ceilings(task.pod_usd[worth], task.ask[worth], room, copies, usd[None])[0])
-
-
-def _knapsack(task: PricingTask, k: int, worth: IntArray, whole: TreeSearch | None) -> Program:
-    pod, resource = np.nonzero(task.ask[worth])
-    return Program(
-        cost=-task.pod_usd[worth],
-        upper=task.most[worth, k].astype(np.float64),
-        row_lower=np.full(task.ask.shape[1], -np.inf),
-        row_upper=task.room[k],
-        entries=Entries(resource, pod, task.ask[worth][pod, resource]),
-        whole=whole,
-    )
-
-
-def fit_into_node(pattern: IntArray, task: PricingTask, k: int) -> None:
-    """Removes pods from a pattern until an empty node can run it: fractions that fit in sum may not fit by device."""
-    while (task.ask.T @ pattern > task.room[k] + 1e-9).any() or not fits_devices(
-        pattern, task.gpus, task.gpu_milli, int(task.devices[k])
-    ):
-        there = np.flatnonzero(pattern)
-        # The cheapest goes first; among classes without GPUs that only helps where a tolerance was exceeded.
-        shared = there[(task.gpus[there] > 0) & (task.gpu_milli[there] < WHOLE_GPU_MILLI)]
-        among = shared if len(shared) and (task.ask.T @ pattern <= task.room[k] + 1e-9).all() else there
-        pattern[among[task.pod_usd[among].argmin()]] -= 1
-
-
-def fits_devices(pattern: IntArray, gpus: IntArray, gpu_milli: IntArray, devices: int) -> bool:
-    """Whether dealing finds devices for a pattern on an idle node.
-
-    Whole devices first, then fractions, large before small, each onto the fullest that take it. May return False where
-    another way of sharing exists, never True where none does.
+    pod_usd: π, shape (classes,). most: maximum pods of a class in a pattern, shape (classes, kinds). gap: relative
+    distance between pattern and ceiling at which the search for a kind stops. Twenty-four classes: 5 to 10 ms a kind.
     """
-    left = [WHOLE_GPU_MILLI] * devices
-    shares = np.flatnonzero((pattern > 0) & (gpus > 0))
-    for c in sorted(shares.tolist(), key=lambda c: (gpu_milli[c] != WHOLE_GPU_MILLI, -gpus[c], -gpu_milli[c], c)):
-        size, wide = int(gpu_milli[c]), int(gpus[c])
-        for _ in range(int(pattern[c])):
-            able = [d for d in range(devices) if left[d] >= size]
-            if len(able) < wide:
-                return False
-            fullest_first = wide == 1 or size == WHOLE_GPU_MILLI
-            able.sort(key=lambda d: left[d] if fullest_first else -left[d])
-            for d in able[:wide]:
-                left[d] -= size
-    return True
+    kinds = len(batch.kinds)
+    pattern, ceiling = np.zeros((kinds, len(pod_usd)), dtype=np.int64), np.zeros(kinds)
+    for k in range(kinds):
+        usd, room = float(batch.kind_usd[k]), batch.kind_room[k]
+        found, ceiling[k] = most_valuable(pod_usd, batch.ask, room, most[:, k], usd, gap)
+        pattern[k] = dealt_pattern(batch, found, k)
+    return pattern, ceiling
+
+
+def most_valuable(
+    pod_usd: FloatArray, ask: FloatArray, room: FloatArray, most: IntArray, usd: float, gap: float
+) -> tuple[IntArray, float]:
+    """Pattern of nearly the highest worth on a node of one kind, and its ceiling. A pattern worth less than the price
+    of the node is useless, and then not sought.
+
+    room: shape (resources,); most: shape (classes,). Returns shape (classes,).
+    """
+    pattern, worth = np.zeros(len(pod_usd), dtype=np.int64), np.flatnonzero((most > 0) & (pod_usd > 0))
+    if not len(worth):
+        return pattern, 0.0
+    pod, resource = np.nonzero(ask[worth])
+
+    def knapsack(whole: TreeSearch | None) -> Program:
+        return Program(
+            cost=-pod_usd[worth],
+            upper=most[worth].astype(np.float64),
+            row_lower=np.full(ask.shape[1], -np.inf),
+            row_upper=room,
+            entries=Entries(resource, pod, ask[worth][pod, resource]),
+            whole=whole,
+        )
+
+    # If pods could be cut, they are often already worth less than the node costs.
+    program = knapsack(None)
+    duals = np.maximum(-program.row_duals, 0.0) if program.solve() else np.zeros(ask.shape[1])
+    ceiling = float(ceilings(pod_usd[worth], ask[worth], room[None], most[worth][:, None], duals[None])[0])
+    if ceiling <= usd:
+        return pattern, ceiling
+    program = knapsack(TreeSearch(MOST_NODES, gap))
+    if program.solve():
+        pattern[worth] = np.round(program.values).astype(np.int64)
+    if np.isfinite(program.proven):
+        ceiling = min(ceiling, -program.proven * (1 + SAFETY) + SAFETY)
+    return pattern, ceiling
+
+
+def dealt_pattern(batch: Batch, pattern: IntArray, k: int) -> IntArray:
+    """The pods of a pattern that an empty node of the kind runs: fractions that fit in sum may not fit by device."""
+    key, node, dealt = batch.kinds[k], np.zeros(1, dtype=np.int64), np.zeros_like(pattern)
+    devices = np.full((1, key.gpus), WHOLE_GPU_MILLI, dtype=np.int64)
+    free = Free(node + key.cpu_milli, node + key.memory_bytes, devices)
+    for c in batch.order[pattern[batch.order] > 0].tolist():
+        # Of other resources, which the program does not count either, nothing is known.
+        shape = replace(batch.shapes[c], others=())
+        dealt[c] = len(deal(free, shape, node, np.minimum(pattern[c], free.copies(shape))).node)
+    return dealt
 
 
 SMOOTHING = 0.5
@@ -213,14 +161,12 @@ def search(
     start: Columns,
     relaxation: Relaxed,
     memory: Memory,
-    pools: Sequence[IntArray],
-    pricers: Pricers,
     effort: Effort,
 ) -> Iterator[SearchResult]:
     """Generates columns until the program is within `effort.enough` of the bound, or the work is used up.
 
-    Returns its state at each checkpoint, and at the end. start: patterns to begin with. pools: the kinds of each pool.
-    The memory's proofs count from the beginning.
+    Returns its state at each checkpoint, and at the end. start: patterns to begin with. The memory's proofs count from
+    the beginning.
     """
     columns = recalled(memory, batch).plus(start.pattern, start.kind)
     master = Master(batch, columns)
@@ -242,7 +188,7 @@ def search(
             shown = rounds
             yield state()
         tried = prices.pod_usd if best is None else SMOOTHING * best + (1 - SMOOTHING) * prices.pod_usd
-        pattern, ceiling = _priced(batch, tried, most, pools, pricers, min(LOOSEST, 0.1 * (usd - bound) / usd))
+        pattern, ceiling = priced(batch, tried, most, min(LOOSEST, 0.1 * (usd - bound) / usd))
         rounds += 1
         in_groups = ceilings(tried, batch.ask, batch.group_room, batch.group_copies, prices.group_resource_usd)
         proven = proven_usd(batch, tried, ceiling, in_groups)
@@ -290,34 +236,6 @@ def known_bound(
             bound, best = proven[-1], cut.pod_usd
     order = sorted(range(len(proven)), key=lambda number: (-proven[number], number))
     return bound, best, tuple(proofs[number] for number in order)
-
-
-def _priced(
-    batch: Batch, pod_usd: FloatArray, most: IntArray, pools: Sequence[IntArray], pricers: Pricers, gap: float
-) -> tuple[IntArray, FloatArray]:
-    """Most valuable pattern and ceiling of every kind, in the order of kinds."""
-    gpus = np.array([shape.gpus for shape in batch.shapes], dtype=np.int64)
-    milli = np.array([shape.gpu_milli for shape in batch.shapes], dtype=np.int64)
-    devices = np.array([key.gpus for key in batch.kinds], dtype=np.int64)
-    tasks = [
-        PricingTask(
-            pod_usd=pod_usd,
-            ask=batch.ask,
-            gpus=gpus,
-            gpu_milli=milli,
-            room=batch.kind_room[pool],
-            devices=devices[pool],
-            most=most[:, pool],
-            usd=batch.kind_usd[pool],
-            gap=gap,
-        )
-        for pool in pools
-    ]
-    pattern = np.zeros((len(batch.kinds), len(batch.shapes)), dtype=np.int64)
-    ceiling = np.full(len(batch.kinds), np.inf)
-    for pool, answer in zip(pools, pricers(tasks), strict=True):
-        pattern[pool], ceiling[pool] = answer.pattern, answer.ceiling
-    return pattern, ceiling
 
 
 class Master:

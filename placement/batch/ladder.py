@@ -3,7 +3,6 @@
 1. best fit by class: always feasible, milliseconds;
 2. the relaxation: a proven bound on every plan, and targets that a second best fit follows;
 3. column generation, warm from the planner's memory, rounded to whole nodes;
-4. polish: a tree search over the known patterns, from the best plan; for small pools, and for the background.
 
 The best plan of all stages counts, compared as pods are placed in the end: gangs whole, what they cannot use dealt to
 others. A longer deadline compares all plans of a shorter one, so it never makes a worse plan. The highest stage
@@ -11,21 +10,20 @@ others. A longer deadline compares all plans of a shorter one, so it never makes
 snapshot, memory and stage give the same plan on every machine.
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
-from cluster.snapshot import Free, Snapshot
+from cluster.snapshot import Snapshot
 from placement.batch import column_generation
 from placement.batch.assignment_table import Table, deal_by_best_fit
 from placement.batch.columns import Memory, distinct, remembered
 from placement.batch.pod_assignment import Seats, all_seats, gangs_with_a_place, no_seats, seat_near, seat_pods
 from placement.batch.problem import Batch, HostPrice, batch_of, complete_gangs, startable_pods
 from placement.batch.relaxation import Relaxed, relaxed, whole_bound
-from placement.batch.rounding import deal_by_targets, improved, polished, rounded
+from placement.batch.rounding import deal_by_targets, improved, rounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +68,7 @@ def cost_of(snapshot: Snapshot, batch: Batch, nodes: IntArray, waiting: IntArray
     return PlanCost(float(left_out.sum()), float(batch.node_usd[runs & ~batch.in_use].sum()))
 
 
-Rung = Literal["best-fit", "relaxation", "columns", "polish"]
+Rung = Literal["best-fit", "relaxation", "columns"]
 
 MOST_CELLS = 8_000
 """Classes times kinds up to which columns are generated: 25 x 9 takes a second from a cold start, and grows with
@@ -97,14 +95,6 @@ PROVEN_ENOUGH = 1e-3
 RELAXATION_S = 0.1
 """Shortest deadline with time for the relaxation, which takes some milliseconds."""
 
-POLISH_S = 5.0
-"""Shortest deadline with time to polish small pools: the tree search takes 0.1 to 2 s, most of it at its root. Only to
-choose the stage; with the operator's default of 2 s it never runs."""
-
-
-Pools = Callable[[Batch], Sequence[IntArray]]
-"""Assigns the kinds of a problem to pools: numbers of kinds, each in one of them."""
-
 
 @dataclass(frozen=True, slots=True)
 class BatchSettings:
@@ -123,8 +113,6 @@ class BatchSettings:
         )
     )
     """The same in small pools."""
-    polish_nodes: int = 100
-    """Nodes of the tree search in the top stage."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -160,7 +148,7 @@ class BatchPlan:
 def rung_for(batch: Batch, within_s: float) -> Rung:
     """Highest stage that usually fits into half of that time; the other half is for the steps after it."""
     if rounds_for(batch, within_s) and len(batch.kinds) * len(batch.shapes) <= MOST_CELLS:
-        return "polish" if is_small(batch) and within_s >= POLISH_S else "columns"
+        return "columns"
     return "relaxation" if within_s >= RELAXATION_S else "best-fit"
 
 
@@ -170,11 +158,6 @@ def rounds_for(batch: Batch, within_s: float) -> int:
         return 0
     round_s = SECONDS_PER_KIND * len(batch.kinds) * max(1.0, len(batch.shapes) / USUAL_CLASSES) ** 0.5
     return int(within_s / 2 / round_s)
-
-
-def one_pool(batch: Batch) -> Sequence[IntArray]:
-    """All kinds in one pool, for a planner with one worker."""
-    return [np.arange(len(batch.kinds))]
 
 
 def is_small(batch: Batch) -> bool:
@@ -199,14 +182,11 @@ def plan_batch(
     *,
     rung: Rung | None = None,
     among: BoolArray | None = None,
-    dealt: Pools = one_pool,
-    pricers: column_generation.Pricers = column_generation.price_in_turn,
 ) -> BatchPlan:
     """Cheapest placements for all pending pods that can start, in dollars per hour.
 
     rung: the highest stage to run; None: the one that fits `settings.within_s`. among: the pods to plan for, shape
-    (pods,); None: all that are pending. dealt: kinds that are priced together; their division changes the work of each
-    worker, not the result.
+    (pods,); None: all that are pending.
     """
     complete = complete_gangs(snapshot)
     if among is not None:
@@ -224,9 +204,8 @@ def plan_batch(
         near = seat_near(snapshot, batch, Table(batch, snapshot.free()), gangs, startable)
         rest, others = seated(snapshot, near), startable & ~np.isin(snapshot.pods.gang, gangs)
         asked = batch_of(rest, settings.price, others)
-    stages = _Stages(asked, rest, others, rest.free(), effort_for(asked, settings))
-    best, relaxation, found = stages.up_to(highest, memory, settings, dealt, pricers)
-    seats = all_seats([near, best.seats])
+    best, relaxation, found = _staged(rest, asked, others, highest, memory, effort_for(asked, settings))
+    seats = all_seats([near, best])
     waiting = np.setdiff1d(snapshot.pods.pending, seats.row)
     cost = cost_of(snapshot, batch, seats.node, waiting[startable[waiting]])
     bound, kept = 0.0, memory
@@ -250,69 +229,44 @@ def plan_batch(
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Candidate:
-    """Table of some stage, with its placements of pods: gangs whole, spare resources dealt again."""
+def _staged(
+    snapshot: Snapshot, batch: Batch, among: BoolArray, highest: Rung, memory: Memory, effort: column_generation.Effort
+) -> tuple[Seats, Relaxed | None, column_generation.SearchResult | None]:
+    """Best placements of the stages up to the highest, as pods are placed in the end, with the results of the others.
 
-    table: Table
-    seats: Seats
-    cost: PlanCost
+    Whatever a shorter deadline would have compared is compared here too. among: pods of the batch, shape (pods,).
+    """
+    free = snapshot.free()
+    found: list[tuple[tuple[float, float], Seats]] = []
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Stages:
-    """Work of the stages of one plan."""
-
-    batch: Batch
-    snapshot: Snapshot
-    among: BoolArray
-    """Pods of the batch, shape (pods,)."""
-    free: Free
-    effort: column_generation.Effort
-
-    def up_to(
-        self, highest: Rung, memory: Memory, settings: BatchSettings, dealt: Pools, pricers: column_generation.Pricers
-    ) -> tuple[_Candidate, Relaxed | None, column_generation.SearchResult | None]:
-        """Best candidate of the stages up to the highest, with their results.
-
-        Whatever a shorter deadline would have compared is compared here too.
-        """
-        batch, effort = self.batch, self.effort
-        dealt_first = deal_by_best_fit(batch, self.free)
-        best = self.seated(dealt_first)
-        if highest == "best-fit" or not len(batch.shapes):
-            return best, None, None
-        relaxation = relaxed(batch)
-        tables = [dealt_first, deal_by_targets(batch, self.free, relaxation)]
+    def compare(*tables: Table) -> None:
+        # Two tables that leave out equally much may differ in the gangs that start whole.
         for table in tables:
-            best = self.best(best, table, relaxation.prices.pod_usd)
-        if highest == "relaxation":
-            return best, relaxation, None
-        opened = [np.flatnonzero((batch.kind >= 0) & table.content.any(axis=1)) for table in tables]
-        patterns = np.concatenate([table.content[rows] for table, rows in zip(tables, opened, strict=True)])
-        start = distinct(patterns, np.concatenate([batch.kind[rows] for rows in opened]))
-        for found in column_generation.search(batch, start, relaxation, memory, dealt(batch), pricers, effort):
-            best = self.best(best, rounded(batch, self.free, found, effort), found.prices.pod_usd)
-        # A search that more time would continue has another best plan then, and polishing that may lead elsewhere.
-        if highest == "polish" and found.is_last:
-            nodes, tries = settings.polish_nodes, effort.tries
-            table = polished(batch, self.free, found, best.table, most_nodes=nodes, tries=tries)
-            best = self.best(best, table, found.prices.pod_usd)
-        return best, relaxation, found
+            seats, filled = seat_pods(snapshot, table, among)
+            rank = PlanCost(filled.left_out_usd, filled.node_usd).rank
+            if not found or rank <= found[-1][0]:
+                found.append((rank, seats))
 
-    def seated(self, table: Table) -> _Candidate:
-        """The candidate of a table. Two tables that leave out equally much may differ in the gangs that start whole."""
-        seats, filled = seat_pods(self.snapshot, table, self.among)
-        return _Candidate(table, seats, PlanCost(filled.left_out_usd, filled.node_usd))
+    def compare_improved(table: Table, pod_usd: FloatArray) -> None:
+        better = improved(table, pod_usd, effort.tries)
+        compare(*((table,) if better is table else (table, better)))
 
-    def best(self, best: _Candidate, table: Table, pod_usd: FloatArray) -> _Candidate:
-        """Best of the candidate so far, of this table, and of the table improved under these prices."""
-        better = improved(table, pod_usd, self.effort.tries)
-        for each in (table,) if better is table else (table, better):
-            candidate = self.seated(each)
-            if candidate.cost.rank <= best.cost.rank:
-                best = candidate
-        return best
+    dealt_first = deal_by_best_fit(batch, free)
+    compare(dealt_first)
+    if highest == "best-fit" or not len(batch.shapes):
+        return found[-1][1], None, None
+    relaxation = relaxed(batch)
+    tables = [dealt_first, deal_by_targets(batch, free, relaxation)]
+    for table in tables:
+        compare_improved(table, relaxation.prices.pod_usd)
+    if highest == "relaxation":
+        return found[-1][1], relaxation, None
+    opened = [np.flatnonzero((batch.kind >= 0) & table.content.any(axis=1)) for table in tables]
+    patterns = np.concatenate([table.content[rows] for table, rows in zip(tables, opened, strict=True)])
+    start = distinct(patterns, np.concatenate([batch.kind[rows] for rows in opened]))
+    for state in column_generation.search(batch, start, relaxation, memory, effort):
+        compare_improved(rounded(batch, free, state, effort), state.prices.pod_usd)
+    return found[-1][1], relaxation, state
 
 
 def seated(snapshot: Snapshot, seats: Seats) -> Snapshot:

@@ -9,6 +9,7 @@ from cluster.arrays import BoolArray, IntArray
 from cluster.snapshot import PENDING, Snapshot
 from placement.batch.assignment_table import Table
 from placement.batch.problem import Batch
+from placement.packing.draft import gang_priorities
 
 MOST_TRIES = 8
 """Domains that are tried for a gang of unequal pods. Equal pods need one: their capacity is counted exactly."""
@@ -51,15 +52,6 @@ def gangs_with_a_place(snapshot: Snapshot, among: BoolArray) -> list[int]:
     return sorted(bound, key=lambda g: (-int(priority[g]), -int(members[g]), g))
 
 
-def gang_priorities(snapshot: Snapshot) -> IntArray:
-    """Priority of each gang: that of its most important member, or its own. Shape (gangs,)."""
-    pods = snapshot.pods
-    priority = np.array([gang.priority for gang in snapshot.gangs], dtype=np.int64)
-    members = pods.gang >= 0
-    np.maximum.at(priority, pods.gang[members], pods.priority[members])
-    return priority
-
-
 def seat_near(snapshot: Snapshot, batch: Batch, table: Table, gangs: Sequence[int], among: BoolArray) -> Seats:
     """Placements for the gangs that can start whole inside a domain of their label; the others hold nothing.
 
@@ -90,8 +82,8 @@ def _seat_gang(
     rows = np.flatnonzero(members & among)
     classes = class_of[pods.shape[rows]]
     need = max(1, wanted.min_members - int(running.sum()))
-    count = np.bincount(classes, minlength=len(table.order))
-    counts = [(c, int(count[c])) for c in table.order.tolist() if count[c]]
+    count = np.bincount(classes, minlength=len(table.batch.order))
+    counts = [(c, int(count[c])) for c in table.batch.order.tolist() if count[c]]
     prefer = domains[wanted.prefer_within] if wanted.prefer_within else None
     places = [np.ones(len(snapshot.nodes), dtype=np.bool_)]
     if wanted.within:
@@ -138,7 +130,7 @@ def _cheapest_first(table: Table, counts: list[tuple[int, int]], domain: IntArra
         return []
     c, wanted = counts[0]
     nodes = np.flatnonzero(table.batch.eligible[c] & (domain >= 0))
-    copies = table.room.copies(table.batch.shapes[c], nodes)
+    copies = table.free.copies(table.batch.shapes[c], nodes)
     nodes, copies = nodes[copies > 0], copies[copies > 0]
     if not len(nodes):
         return []
@@ -148,7 +140,7 @@ def _cheapest_first(table: Table, counts: list[tuple[int, int]], domain: IntArra
     value, first, number = np.unique(domain[nodes], return_index=True, return_inverse=True)
     before = np.cumsum(copies) - copies
     before -= before[first][number]
-    opens = (before < wanted) & ~table.room.running[nodes]
+    opens = (before < wanted) & ~table.running[nodes]
     usd = np.bincount(number, weights=np.where(opens, table.batch.node_usd[nodes], 0.0), minlength=len(value))
     room = np.bincount(number, weights=copies, minlength=len(value))
     short = room < wanted
@@ -238,7 +230,7 @@ class _Scarce:
                 members = self.members[g]
                 counts = np.bincount(self.classes[members], minlength=len(classes))
                 before = [len(table.seats(c).node) for c in classes]
-                got = {c: table.fit(c, int(counts[c])) if counts[c] else 0 for c in table.order.tolist()}
+                got = {c: table.fit(c, int(counts[c])) if counts[c] else 0 for c in table.batch.order.tolist()}
                 is_whole = sum(got.values()) >= max(1, self.need[g])
                 for c, count in got.items():
                     if is_whole:
@@ -247,7 +239,7 @@ class _Scarce:
                         table.take_back(c, range(before[c], before[c] + count))
             # Then single pods of this priority without a placement.
             waiting = self.single[~seated[self.single] & (self.priority[self.single] == level)]
-            for c in table.order.tolist():
+            for c in table.batch.order.tolist():
                 mine = waiting[self.classes[waiting] == c]
                 if len(mine):
                     seated[mine[: table.fit(c, len(mine))]] = True

@@ -25,17 +25,20 @@ near each other, only makes plans more expensive. The optimum of this program wi
 every plan.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
 from cluster.arrays import Array, BoolArray, FloatArray, IntArray
+from cluster.capacity import Free
 from cluster.nodes import NodeFilter
-from cluster.snapshot import PENDING, Free, Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import WHOLE_GPU_MILLI, PodShape
-from placement.engine.ledger import MOST_COPIES
 from placement.engine.packer import filters_of
+from placement.packing.gangs import domain_sums, has_in_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,12 @@ class Batch:
     """Nodes that are paid for whatever is planned. Shape (nodes,)."""
     largest_copies: IntArray
     """Maximum number of pods of a class on any single node now; 0: it starts nowhere. Shape (classes,)."""
+    order: IntArray
+    """Order of classes for the best fit: whole devices, many before few, then fractions, then CPU and memory.
+
+    Large comes before small. Within one node this is best-fit decreasing onto devices, the order that decides whether a
+    pattern is feasible. Shape (classes,).
+    """
 
     def class_of(self, shapes: Sequence[PodShape]) -> IntArray:
         """Class of each of these shapes; -1 for none."""
@@ -115,36 +124,6 @@ GIB = 2.0**30
 LEFT_OUT_FACTOR = 1.01
 """Price of leaving a pod out, in prices of the most expensive node, for each GPU that it requests (for one, when it
 requests none)."""
-
-
-def copies_in(shape: PodShape, free: Free, nodes: IntArray | None = None) -> IntArray:
-    """Number of pods of a shape that each node can take, with nothing else added. Does not check eligibility.
-
-    Shape (len(nodes),), all nodes when None.
-    """
-    rows = slice(None) if nodes is None else nodes
-    cpu = free.cpu_milli[rows]
-    copies = np.full(len(cpu), MOST_COPIES, dtype=np.int64)
-    if shape.cpu_milli:
-        copies = np.minimum(copies, cpu // shape.cpu_milli)
-    if shape.memory_bytes:
-        copies = np.minimum(copies, free.memory_bytes[rows] // shape.memory_bytes)
-    if shape.is_whole_gpu:
-        copies = np.minimum(copies, (free.gpu_milli[rows] == WHOLE_GPU_MILLI).sum(axis=1) // shape.gpus)
-    elif shape.gpus:
-        # t pods that each take their fraction of `gpus` different devices fit under two conditions: no device gives
-        # more than t fractions, and the given fractions suffice (McNaughton's wrap-around rule).
-        shares = free.gpu_milli[rows].clip(min=0) // shape.gpu_milli
-        most = shares.sum(axis=1) // shape.gpus
-        for count in range(int(most.max(initial=0)), 0, -1) if shape.gpus > 1 else ():
-            short = np.minimum(shares, count).sum(axis=1) < count * shape.gpus
-            most = np.where(short & (most == count), count - 1, most)
-        copies = np.minimum(copies, most)
-    for name, left in free.others.items():
-        if asked := shape.asks(name):
-            copies = np.minimum(copies, left[rows] // asked)
-    fitting: IntArray = copies.clip(min=0)
-    return fitting
 
 
 def batch_of(snapshot: Snapshot, price: HostPrice | None = None, among: BoolArray | None = None) -> Batch:
@@ -177,7 +156,7 @@ def batch_of(snapshot: Snapshot, price: HostPrice | None = None, among: BoolArra
             allowed[filters] = node_filter.eligible(filters)
     eligible = np.array([allowed[filters_of(shape)] for shape in shapes], dtype=np.bool_)
     eligible = eligible.reshape(len(shapes), len(nodes))
-    copies = eligible * np.array([copies_in(shape, free) for shape in shapes], dtype=np.int64).reshape(eligible.shape)
+    copies = eligible * np.array([free.copies(shape) for shape in shapes], dtype=np.int64).reshape(eligible.shape)
     usd = node_usd(snapshot, price or HostPrice())
     # An idle node runs only the node's own pods, on no GPU.
     idle, useful = np.ones(len(nodes), dtype=np.bool_), copies.any(axis=0)
@@ -223,7 +202,20 @@ def batch_of(snapshot: Snapshot, price: HostPrice | None = None, among: BoolArra
         group_copies=np.array([copies[:, m].sum(axis=1) for m in members], np.int64).reshape(groups, len(shapes)).T,
         in_use=~idle,
         largest_copies=copies.max(axis=1, initial=0),
+        order=_order_of_dealing(shapes, ask, eligible, room[first]),
     )
+
+
+def _order_of_dealing(
+    shapes: Sequence[PodShape], ask: FloatArray, eligible: BoolArray, kind_room: FloatArray
+) -> IntArray:
+    size = (ask / np.maximum(kind_room.mean(axis=0), 1e-9)).max(axis=1) if len(kind_room) else ask[:, 0]
+
+    def rank(c: int) -> tuple[object, ...]:
+        shape = shapes[c]
+        return not shape.is_whole_gpu, -shape.gpus, -shape.gpu_milli, int(eligible[c].sum()), -float(size[c]), c
+
+    return np.array(sorted(range(len(shapes)), key=rank), dtype=np.int64)
 
 
 def node_usd(snapshot: Snapshot, price: HostPrice) -> FloatArray:
@@ -315,9 +307,9 @@ class _Places:
         self.snapshot, self.batch = snapshot, batch
         self._class_of = batch.class_of(snapshot.pods.shapes)
         self._free = snapshot.free()
-        self._room = free_room(self._free)[:, : batch.ask.shape[1]]
-        self._copies: dict[int, IntArray] = {}
-        self._number: dict[str | None, IntArray] = {None: np.zeros(len(snapshot.nodes), dtype=np.int64)}
+        self._copies = cache(lambda c: self._free.copies(batch.shapes[c]) * batch.eligible[c])
+        everywhere = np.zeros(len(snapshot.nodes), dtype=np.int64)
+        self._domain = cache(lambda label: snapshot.nodes.domain(label) if label else everywhere)
         """Domain of each node under a label, -1 for none; without a label all nodes are one domain."""
         self._answers: dict[object, bool] = {}
 
@@ -330,41 +322,23 @@ class _Places:
         running = pods.node[members]
         running = running[running != PENDING]
         need = max(1, wanted.min_members - len(running))
-        counts = np.bincount(self._class_of[pods.shape[fitting]], minlength=len(self.batch.shapes))
-        label = wanted.within or None
-        if label is not None and label not in self._number:
-            self._number[label] = self.snapshot.nodes.domain(label)
-        number = self._number[label]
-        at = tuple(np.unique(number[running]).tolist())
-        question = (label, at, need, counts.tobytes())
+        counts = Counter(self._class_of[pods.shape[fitting]].tolist())
+        domain = self._domain(wanted.within)
+        at = tuple(np.unique(domain[running]).tolist())
+        question = (wanted.within, at, need, frozenset(counts.items()))
         if question not in self._answers:
-            able = np.isin(number, at) & (number >= 0) if at and label else number >= 0
-            self._answers[question] = self._any_holds(np.where(able, number, -1), counts, need)
+            inside = np.where(np.isin(domain, at), domain, -1) if at and wanted.within else domain
+            self._answers[question] = self._any_holds(inside, counts, need)
         return self._answers[question]
 
-    def _any_holds(self, number: IntArray, counts: IntArray, need: int) -> bool:
+    def _any_holds(self, domain: IntArray, counts: Mapping[int, int], need: int) -> bool:
         """Whether a domain might hold `need` of these pods: by class, and by each resource of the smallest of them.
 
-        number: domain of each node; -1 for nodes that do not count. counts: pods by class.
+        counts: pods by class.
         """
-        batch, classes, able = self.batch, np.flatnonzero(counts), number >= 0
-        eligible = batch.eligible[classes].any(axis=0) & able
-        domains = int(number.max(initial=-1)) + 1
-        room = np.stack([np.bincount(number[eligible], r[eligible], domains) for r in self._room.T], axis=1)
-        copies = np.zeros((domains, len(batch.shapes)), dtype=np.int64)
-        for c in classes.tolist():
-            if c not in self._copies:
-                self._copies[c] = copies_in(batch.shapes[c], self._free) * batch.eligible[c]
-            copies[:, c] = np.bincount(number[able], self._copies[c][able], domains)
-        for n in range(domains):
-            fit = np.minimum(counts, copies[n])
-            if fit.sum() < need:
-                continue
-            for ask, free in zip(batch.ask.T, room[n], strict=False):
-                order = np.argsort(ask, kind="stable")
-                before = np.cumsum(fit[order]) - fit[order]
-                if np.clip(need - before, 0, fit[order]) @ ask[order] > free + 1e-6:
-                    break
-            else:
-                return True
-        return False
+        if not counts:
+            return False
+        shapes = [self.batch.shapes[c] for c, count in counts.items() for _ in range(count)]
+        fit = [np.minimum(count, domain_sums(self._copies(c), domain)) for c, count in counts.items()]
+        eligible = np.asarray(self.batch.eligible[list(counts)].any(axis=0), dtype=np.bool_)
+        return bool(((np.sum(fit, axis=0) >= need) & has_in_all(self._free, eligible, domain, shapes, need)).any())

@@ -6,15 +6,14 @@ import numpy as np
 
 from cluster.actions import Bind, Evict
 from cluster.arrays import BoolArray, IntArray
+from cluster.occupancy import Occupancy
 from cluster.plans import Certificate, Phase, Plan, Reason, Step
-from cluster.power_floors import PowerFloors, held_devices
+from cluster.power_floors import PowerFloors
 from cluster.snapshot import PENDING, Snapshot, device_numbers
-from cluster.workloads import PodShape
 from placement.batch.columns import Memory
 from placement.batch.ladder import BatchPlan, BatchSettings, cost_of, plan_batch, seated
 from placement.batch.pod_assignment import Seats
 from placement.batch.problem import HostPrice, batch_of, complete_gangs
-from placement.engine.ledger import Ledger, has_others
 from placement.packing.draft import effective_priority
 
 CERTIFICATE = "batch"
@@ -117,35 +116,22 @@ def within_limits(snapshot: Snapshot, seats: Seats) -> tuple[Seats, IntArray]:
         keep &= (left >= np.bincount(seats.node, asked, len(left)))[seats.node]
     if not len(seats) or (floors is None and keep.all()):
         return seats, np.zeros(0, dtype=np.int64)
-    ledger = Ledger.of(snapshot)
-
-    def held(node: int) -> int:
-        return int(held_devices(ledger.gpu_milli[node : node + 1], ledger.gpus[node : node + 1])[0])
-
     priority, gang = effective_priority(snapshot)[seats.row], pods.gang[seats.row]
     units: dict[tuple[int, int], list[int]] = {}
     for seat in np.argsort(-priority, kind="stable").tolist():
         units.setdefault((int(gang[seat]), -1 if gang[seat] >= 0 else seat), []).append(seat)
+    taken, names = Occupancy(snapshot, floors), snapshot.nodes.names
     for unit in units.values():
-        done: list[tuple[PodShape, int, tuple[int, ...]]] = []
+        mark = taken.mark
         for seat in unit:
-            shape, node = pods.shapes[shape_of[seat]], int(seats.node[seat])
-            devices, before = device_numbers(int(seats.devices[seat])), held(node)
-            if not has_others(shape, ledger.others, np.array([node])):
+            row, node, devices = int(seats.row[seat]), int(seats.node[seat]), int(seats.devices[seat])
+            if taken.objection_to_bind(pods.names[row], names[node], device_numbers(devices)):
+                taken.roll_back(mark)
+                keep[unit] = False
                 break
-            ledger.take(shape, node, devices)
-            after = held(node)
-            if floors is not None and after != before and not floors.bears(node, after):
-                ledger.give(shape, node, devices)
-                break
-            if floors is not None:
-                floors.follow((node,), np.array([after]))
-            done.append((shape, node, devices))
-        keep[unit] = len(done) == len(unit)
-        for shape, node, devices in () if len(done) == len(unit) else reversed(done):
-            ledger.give(shape, node, devices)
-            if floors is not None:
-                floors.follow((node,), np.array([held(node)]))
+            taken.put(row, node, devices)
+        else:
+            keep[unit] = True
     return Seats(seats.row[keep], seats.node[keep], seats.devices[keep]), seats.row[~keep]
 
 

@@ -1,15 +1,17 @@
-"""Whole nodes from fractions of patterns or targets: dives, best fit, trials of empty nodes, and a tree search."""
+"""Whole nodes from fractions of patterns or targets: dives, best fit, and trials of empty nodes."""
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
-from cluster.snapshot import Free
+from cluster.capacity import Free
 from placement.batch.assignment_table import Table
 from placement.batch.column_generation import Effort, SearchResult, pattern_entries
-from placement.batch.columns import Columns, distinct
+from placement.batch.columns import Columns
 from placement.batch.problem import Batch
 from placement.batch.relaxation import Relaxed
-from placement.highs_program import Entries, Program, TreeSearch, joined
+from placement.highs_program import Entries, Program, joined
 
 WHOLE = 1e-6
 """Distance from a whole number within which a fraction counts as whole."""
@@ -23,15 +25,13 @@ def rounded(batch: Batch, free: Free, found: SearchResult, effort: Effort) -> Ta
     discrepancy; Harvey and Ginsberg, IJCAI 1995).
     """
     whole = np.floor(found.nodes + WHOLE).astype(np.int64)
-    best = None
+    tables = list[Table]()
     for first in range(effort.dives if found.is_last else effort.checkpoint_dives):
         steps = _dive(batch, found, whole, first)
         for without in range(min(effort.last_nodes, len(steps)) + 1):
             kept = steps[: len(steps) - without]
-            table = deal_patterns(batch, free, found.columns, (whole, *kept), found.in_group)
-            if best is None or table.usd_per_hour < best.usd_per_hour:
-                best = table
-    return best or deal_patterns(batch, free, found.columns, (whole,), found.in_group)
+            tables.append(deal_patterns(batch, free, found.columns, (whole, *kept), found.in_group))
+    return min(tables, key=lambda table: table.usd_per_hour)
 
 
 def _dive(batch: Batch, found: SearchResult, whole: IntArray, first: int) -> list[IntArray]:
@@ -40,15 +40,13 @@ def _dive(batch: Batch, found: SearchResult, whole: IntArray, first: int) -> lis
     first: the fraction that is rounded up first, counted from the largest.
     """
     columns, classes = found.columns, len(batch.shapes)
-    if not len(columns):
-        return []
     in_use = np.floor(found.in_group.sum(axis=1) + WHOLE)
     rest = np.maximum(batch.pods - whole @ columns.pattern - in_use, 0.0)
     nodes = (batch.kind_nodes - np.bincount(columns.kind, weights=whole, minlength=len(batch.kinds))).astype(np.float64)
     program = _pattern_program(batch, columns, rest, nodes)
     unlimited, free_rows = np.full(classes, np.inf), np.full(len(nodes), -np.inf)
     steps: list[IntArray] = []
-    while rest.any() and program.solve():
+    while len(columns) and rest.any() and program.solve():
         fraction = program.values[: len(columns)]
         step = np.floor(fraction + WHOLE).astype(np.int64)
         if not step.any():
@@ -64,28 +62,22 @@ def _dive(batch: Batch, found: SearchResult, whole: IntArray, first: int) -> lis
     return steps
 
 
-def _pattern_program(
-    batch: Batch, columns: Columns, demand: FloatArray, nodes: FloatArray, whole: TreeSearch | None = None
-) -> Program:
+def _pattern_program(batch: Batch, columns: Columns, demand: FloatArray, nodes: FloatArray) -> Program:
     """Nodes per pattern and pods left out, for a demand by class and a number of nodes by kind."""
     classes, count = len(batch.shapes), len(columns)
-    unlimited = np.full(count + classes, np.inf)
     return Program(
         cost=np.concatenate([batch.kind_usd[columns.kind], batch.left_out_usd]),
-        upper=unlimited if whole is None else np.concatenate([nodes[columns.kind], demand]),
+        upper=np.full(count + classes, np.inf),
         row_lower=np.concatenate([demand, np.full(len(nodes), -np.inf)]),
         row_upper=np.concatenate([np.full(classes, np.inf), nodes]),
         entries=joined(
             pattern_entries(columns, classes),
             Entries(np.arange(classes), count + np.arange(classes), np.ones(classes)),
         ),
-        whole=whole,
     )
 
 
-def deal_patterns(
-    batch: Batch, free: Free, columns: Columns, nodes: tuple[IntArray, ...], in_group: FloatArray
-) -> Table:
+def deal_patterns(batch: Batch, free: Free, columns: Columns, nodes: Sequence[IntArray], in_group: FloatArray) -> Table:
     """Placements on nodes in use first, then one node after the other by its pattern, then the rest by best fit.
 
     nodes: numbers of nodes per column, one array after the other; the last nodes get fewer pods where patterns together
@@ -102,7 +94,7 @@ def deal_patterns(
             content[taken] = columns.pattern[column]
             opened.append(taken)
     order = np.concatenate(opened) if opened else np.zeros(0, dtype=np.int64)
-    for c in table.order.tolist():
+    for c in table.batch.order.tolist():
         for g in np.flatnonzero(in_group[c] > WHOLE).tolist():
             table.fit(c, int(in_group[c, g] + WHOLE), batch.group == g)
         table.seat(c, order, content[order, c])
@@ -124,7 +116,7 @@ def deal_by_targets(batch: Batch, free: Free, relaxation: Relaxed) -> Table:
         among[nodes] = True
         allowed.append(among)
         targets.append(relaxation.on_kind[:, k])
-    for c in table.order.tolist():
+    for c in table.batch.order.tolist():
         for among, target in zip(allowed, targets, strict=True):
             if (most := round(float(target[c]))) and table.left[c]:
                 table.fit(c, most, among)
@@ -142,7 +134,7 @@ def improved(table: Table, pod_usd: FloatArray, tries: int) -> Table:
     Pods that are left out come first, then nodes: one is emptied on trial, and its pods are placed elsewhere.
     """
     spent = 0
-    for c in table.order.tolist():
+    for c in table.batch.order.tolist():
         while table.left[c] and spent < tries:
             better, used = _freed_for(table, c, tries - spent)
             spent += used
@@ -164,7 +156,7 @@ def _emptied_one(table: Table, pod_usd: FloatArray, tries: int) -> tuple[Table |
     Nodes whose pods are worth little per dollar of them come first: they are the likeliest to be saved.
     """
     batch = table.batch
-    opened = np.flatnonzero(table.room.running & ~batch.in_use & (batch.kind >= 0))
+    opened = np.flatnonzero(table.running & ~batch.in_use & (batch.kind >= 0))
     worth = table.content[opened] @ pod_usd / np.maximum(batch.node_usd[opened], 1e-9)
     for number, node in enumerate(opened[np.argsort(worth, kind="stable")][:tries].tolist(), start=1):
         trial = table.copy()
@@ -201,38 +193,3 @@ def _freed_for(table: Table, c: int, tries: int) -> tuple[Table | None, int]:
             if trial.usd_per_hour < table.usd_per_hour - WORTH_TRYING:
                 return trial, spent
     return None, spent
-
-
-POLISH_GAP = 2e-3
-"""Distance from the optimum of the known patterns at which the tree search stops, as a fraction of the plan's price of
-nodes."""
-
-
-def polished(batch: Batch, free: Free, found: SearchResult, best: Table, *, most_nodes: int, tries: int) -> Table:
-    """Better of the given plan and the result of a tree search of at most `most_nodes` nodes over the known patterns.
-
-    For small pools, and for the background: where one node is a percent of the cost, fractions mean little. The search
-    starts from the given plan, and decides about all pods that this does not put on nodes in use.
-    """
-    rows = np.flatnonzero((batch.kind >= 0) & best.content.any(axis=1))
-    content, kinds = best.content[rows], batch.kind[rows]
-    columns = distinct(content, kinds).plus(found.columns.pattern, found.columns.kind)
-    if not len(columns):
-        return best
-    number = {(int(k), row.tobytes()): n for n, (k, row) in enumerate(zip(columns.kind, columns.pattern, strict=True))}
-    start = np.zeros(len(columns), dtype=np.int64)
-    for k, row in zip(kinds, content, strict=True):
-        start[number[int(k), row.tobytes()]] += 1
-    groups = range(len(batch.group_room))
-    in_use = np.array([best.content[batch.group == g].sum(axis=0) for g in groups], dtype=np.int64)
-    in_use = in_use.reshape(len(groups), len(batch.shapes)).T
-    demand, nodes = (batch.pods - in_use.sum(axis=1)).astype(np.float64), batch.kind_nodes.astype(np.float64)
-    gap = POLISH_GAP * best.node_usd / max(best.usd_per_hour, 1e-9)
-    program = _pattern_program(batch, columns, demand, nodes, TreeSearch(most_nodes, gap))
-    program.start_from(np.concatenate([start, best.left]).astype(np.float64))
-    if not program.solve():
-        return best
-    chosen = np.round(program.values[: len(columns)]).astype(np.int64)
-    table = deal_patterns(batch, free, columns, (chosen,), in_use.astype(np.float64))
-    table = improved(table, found.prices.pod_usd, tries)
-    return table if table.usd_per_hour < best.usd_per_hour else best

@@ -8,8 +8,8 @@ import numpy as np
 
 from cluster import arrays, neighbours, plans, power_floors, workloads
 from cluster.nodes import eligible_nodes
-from cluster.snapshot import Free, Snapshot
-from placement.engine.ledger import Ledger, copies_at_most
+from cluster.snapshot import Snapshot
+from placement.engine.ledger import Ledger
 from placement.engine.packer import Packer
 
 
@@ -117,35 +117,28 @@ def obstacles(packer: Packer, shape: workloads.PodShape, scope: Scope | None = N
     """Obstacles of a pod of this shape on every node, as resources are now."""
     # 4,000 nodes: 1 ms.
     checks, ledger = packer.filter, packer.ledger
-    meets_terms = checks.meets_terms(shape.node_terms)
     modes = (workloads.PLACEMENT_MODE_LABEL, workloads.SHARES_LABEL)
     any_mode = tuple(tuple(r for r in term if r.key not in modes) for term in shape.node_terms)
-    meets_others = meets_terms if any_mode == shape.node_terms else checks.meets_terms(any_mode)
     allowed = np.ones(len(packer.nodes), dtype=np.bool_)
     found: dict[str, arrays.BoolArray] = {}
-    for kind, passes in (
-        *((("within", scope.nodes),) if scope is not None else ()),
-        ("cordoned", checks.takes_pods(shape)),
-        ("gpu_type", checks.of_type(shape)),
-        ("way", meets_terms | ~meets_others),
-        ("selector", meets_terms),
-        ("taint", checks.tolerated(shape.tolerations)),
-        ("refused", ~checks.refused(shape)),
-    ):
+
+    def ruled_out(kind: str, passes: arrays.BoolArray) -> None:
+        nonlocal allowed
         found[kind] = allowed & ~passes
         allowed = allowed & passes
+
+    if scope is not None:
+        ruled_out("within", scope.nodes)
+    for kind, passes in checks.filters(shape):
+        if kind == "selector" and any_mode != shape.node_terms:
+            ruled_out("way", passes | ~checks.meets_terms(any_mode))
+        ruled_out(kind, passes)
     left = ledger.gpu_milli.clip(min=0)
     few = (left >= max(shape.gpu_milli, 1)).sum(axis=1) < shape.gpus
     enough_in_all = left.sum(axis=1) >= shape.total_gpu_milli
     found["gpus"] = allowed & few & ~enough_in_all
     found["fragments"] = allowed & few & enough_in_all
-    found["cpu"] = allowed & (ledger.cpu_milli < shape.cpu_milli)
-    found["memory"] = allowed & (ledger.memory_bytes < shape.memory_bytes)
-    for name, amount in ((workloads.PODS, 1), *shape.others):
-        if name in ledger.others:
-            found[name] = allowed & (ledger.others[name] < amount)
-        elif name != workloads.PODS:
-            found[name] = allowed
+    found |= {name: allowed & (amounts < asked) for name, asked, amounts in ledger.free.asked(shape)}
     if packer.neighbours is not None:
         found |= {kind: allowed & mask for kind, mask in packer.neighbours.refusals(shape).items()}
     found["power"] = np.zeros(len(packer.nodes), dtype=np.bool_)
@@ -178,7 +171,7 @@ def copies_now(packer: Packer, shape: workloads.PodShape) -> arrays.IntArray:
 
     An upper bound where power is limited.
     """
-    return np.where(packer.costs(shape)[0] < np.inf, copies_at_most(shape, packer.ledger.free), 0)
+    return np.where(packer.costs(shape)[0] < np.inf, packer.ledger.free.copies(shape), 0)
 
 
 Scarce = Literal["stock", "health", "power"]
@@ -200,14 +193,14 @@ def room_for(snapshot: Snapshot, shape: workloads.PodShape, most: int) -> Room:
     """
     ledger = Ledger.of(snapshot)
     open_nodes = eligible_nodes(shape, snapshot.nodes, snapshot.gpu_type_names)
-    free = int(_fitting(ledger, shape, open_nodes).sum())
+    free = int(ledger.free.copies(shape)[open_nodes].sum())
     powered = min(most, free)
     # A full fleet, where every cycle asks again, needs no floors: they take 0.2 s for 20,000 nodes.
     floors = power_floors.PowerFloors.of(snapshot) if shape.gpus and powered else None
     for placed in range(powered):
         if floors is None:
             break
-        able = np.flatnonzero(open_nodes & ledger.fits(shape) & floors.allows(shape.gpus))
+        able = np.flatnonzero(open_nodes & ledger.free.fits(shape) & floors.allows(shape.gpus))
         if not len(able):
             powered = placed
             break
@@ -220,11 +213,4 @@ def room_for(snapshot: Snapshot, shape: workloads.PodShape, most: int) -> Room:
         return Room(powered, "power")
     trusted = replace(snapshot.nodes, schedulable=np.ones(len(snapshot.nodes), dtype=np.bool_))
     closed = eligible_nodes(shape, trusted, snapshot.gpu_type_names) & ~open_nodes
-    return Room(free, "health" if _fitting(ledger, shape, closed).any() else "stock")
-
-
-def _fitting(ledger: Ledger, shape: workloads.PodShape, nodes: arrays.BoolArray) -> arrays.IntArray:
-    """Further pods that the free resources of each node hold; shape (nodes,)."""
-    # Of pods on several devices each needs as many distinct ones; counted so, rarely one too many fits.
-    free = Free(ledger.cpu_milli, ledger.memory_bytes, np.maximum(ledger.gpu_milli, 0), ledger.others)
-    return np.where(nodes & ledger.fits(shape), copies_at_most(shape, free), 0)
+    return Room(free, "health" if ledger.free.copies(shape)[closed].any() else "stock")

@@ -7,13 +7,14 @@ from functools import lru_cache
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
+from cluster.capacity import CPU
 from cluster.neighbours import Neighbours
 from cluster.nodes import NAMING_LABELS, LabelMatches, NodeFilter
 from cluster.power import PowerTable
 from cluster.power_floors import PowerFloors, held_devices
 from cluster.snapshot import Snapshot, device_numbers
-from cluster.workloads import ALONE, WHOLE_GPU_MILLI, PodShape
-from placement.engine.ledger import Ledger, has, has_others
+from cluster.workloads import ALONE, PODS, WHOLE_GPU_MILLI, PodShape
+from placement.engine.ledger import Ledger
 from placement.engine.policy import Policy
 
 
@@ -54,6 +55,8 @@ class PowerHeadroom:
 ROW_BYTES = 64 * 2**20
 """Memory for cached ratings, in bytes. 16 bytes a node: 3,400 rating keys at 1,213 nodes, 200 at 20,000. The least
 recently used row is dropped first; openb has 91 rating keys in all."""
+IN_RATINGS = (CPU, PODS)
+"""Resources that a rating accounts for, beside GPUs: the others are looked at when a node is chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +155,7 @@ class Packer:
 
     def feasible(self, shape: PodShape) -> BoolArray:
         """Nodes where a pod of this shape may start and has room now, regardless of power. Shape (nodes,)."""
-        return self._beside(shape, self.eligible(shape) & self.ledger.fits(shape))
+        return self._beside(shape, self.eligible(shape) & self.ledger.free.fits(shape))
 
     def _beside(self, shape: PodShape, nodes: BoolArray) -> BoolArray:
         """Those of these nodes where the rules between pods allow one of this shape."""
@@ -178,12 +181,13 @@ class Packer:
         surcharge = self.policy.surcharge(shape, ledger)
         if not (row.cost < np.inf).any():  # no node has room, so nobody needs to know which ones the pod may use
             return row.cost.copy(), row.devices
-        usable = self._eligible(filters) & has(ledger.memory_bytes, shape.memory_bytes)
-        if shape.others:
-            usable &= has_others(shape, ledger.others)
+        usable = self._eligible(filters)
+        for name, amount, left in ledger.free.asked(shape):
+            if name not in IN_RATINGS:
+                usable = usable & (left >= amount)
         usable = self._beside(shape, usable)
         if self.power is not None and shape.gpus:
-            usable &= self.power.allowed(shape, row.devices, ledger)
+            usable = usable & self.power.allowed(shape, row.devices, ledger)
         cost = np.where(usable, row.cost, np.inf)
         if surcharge is not None:
             cost += np.append(surcharge, 0.0)[ledger.gpu_type]  # type -1, no GPU: the appended zero
@@ -207,7 +211,7 @@ class Packer:
             stale = self.ledger.changed_since(row.mark)
             row.mark = mark
         row.cost[stale] = np.inf
-        fitting = stale[self.ledger.fits(key, stale)]
+        fitting = stale[self.ledger.free.fits(key, stale)]
         if len(fitting):
             rated = self.policy.rate(key, self.ledger, fitting)
             row.cost[fitting] = rated.cost

@@ -203,11 +203,11 @@ def _with_columns(pool: columns.ColumnPool, prices: StockPrices | None, budget: 
     if pool.chosen:
         best = _better(best, _Admission(pool, pool.chosen))
     best = _chosen(best, budget, gap)
-    if not pool.is_near:
-        best = _filled(best, budget, gap)
+    if columns.fill(pool, best.chosen):
+        best = _chosen(best, budget, gap)
     everything = range(len(pool.columns))
     for _ in range(MOST_ROUNDS):
-        if pool.is_near and best.missing({}) is None:
+        if best.missing({}) is None:
             # Most of the gap may be one of single services, which no other choice closes.
             of_singles = math.fsum(pool.least_gap(k) for k in everything)
             if of_singles >= WELL_CHOSEN * (best.objective - pool.bound(everything)):
@@ -222,16 +222,13 @@ def _with_columns(pool: columns.ColumnPool, prices: StockPrices | None, budget: 
         pool.prices = prices
         added = columns.generate(pool, prices, budget)
         best = _chosen(best, budget, gap)
-        if not pool.is_near:
-            best = _filled(best, budget, gap)
         missing = best.missing({})
         if missing is not None and budget.allows_more() and _make_room(best, missing, budget):
             best = _chosen(best, budget, gap)
             added += 1
         if not added:
             break
-    # Models of few instances are far from their splits: there columns and the joint model are worth more.
-    if pool.is_near and pool.root_work > budget.work:
+    if pool.root_work > budget.work:  # else the joint model is worth more
         refining = budget.part(REFINING_SHARE)
         refined: bool | None = False
         is_any = False
@@ -247,13 +244,11 @@ def _with_columns(pool: columns.ColumnPool, prices: StockPrices | None, budget: 
 def _chosen(best: _Admission, budget: Budget, gap: float) -> _Admission:
     """The best choice from the columns.
 
-    Near the best prices, services whose mix costs most beyond its bound then take what the others leave, one at a time.
+    Services whose mix costs most beyond its bound then take what the others leave, one at a time.
     """
     pool = best.pool
     serve_all = len(best.served) == len(best.chosen)
     found = _better(best, _Admission(pool, columns.choose(pool, budget, gap, serve_all=serve_all)))
-    if not pool.is_near:
-        return found
     chosen = list(found.chosen)
     gaps = {k: pool.gap(k, column) for k, column in enumerate(chosen) if column is not None}
     for k in sorted(gaps, key=lambda k: (-gaps[k], k))[:REFITTED]:
@@ -268,13 +263,6 @@ def _chosen(best: _Admission, budget: Budget, gap: float) -> _Admission:
             if not is_feasible(question, tuple(mix for _, mix in served)):
                 chosen[k] = before
     return _better(found, _Admission(pool, tuple(chosen)))
-
-
-def _filled(admission: _Admission, budget: Budget, gap: float) -> _Admission:
-    """The choice with what greedy mixes of the remaining stock improve."""
-    if not columns.fill(admission.pool, admission.chosen):
-        return admission
-    return _chosen(admission, budget, gap)
 
 
 def _is_good(admission: _Admission, gap: float) -> bool:

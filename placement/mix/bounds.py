@@ -7,7 +7,7 @@ import numpy as np
 
 from cluster.arrays import FloatArray
 from placement.budget import Budget
-from placement.mix.columns import NEAR, ColumnPool, MixProof, solve_at
+from placement.mix.columns import ColumnPool, MixProof, solve_at
 from placement.mix.milp import MixChoice, RelaxedMaster, StockPrices, no_prices, relaxed
 from placement.mix.pool_split import LEAST_PRICE, WORK_PER_ROUNDING, Split, Splitter, rounded
 
@@ -70,12 +70,6 @@ def start(pool: ColumnPool, budget: Budget) -> StockPrices | None:
             if budget.allows_more():
                 budget.spend(WORK_PER_ROUNDING)
                 pool.add(k, rounded(need, splitters[k], split, paid(k, best)))
-    # Nearly the best prices, and a column of every need near its bound there.
-    least = pool.proofs[-1].least
-    pool.is_near = is_close and all(
-        any(float(c.mix.instances @ paid(k, best)) * (1 - NEAR) <= least[k] for c in columns)
-        for k, columns in enumerate(pool.columns)
-    )
     return best if known is not None and known.serves_all else None
 
 
@@ -98,7 +92,7 @@ def refine(pool: ColumnPool, budget: Budget, gap: float) -> bool | None:
     gap. The price of changes is left out, so that the proof holds whatever runs.
     """
     proof = pool.best_proof
-    if proof is None or proof.counts_changes:
+    if proof is None:
         return None
     if pool.refined is not proof:
         pool.refined, pool.nodes = proof, {}
@@ -107,7 +101,7 @@ def refine(pool: ColumnPool, budget: Budget, gap: float) -> bool | None:
         return None
     k = max(gaps, key=lambda k: (gaps[k], -k))
     nodes = pool.nodes.get(k, FIRST_NODES)
-    solved, is_new = solve_at(pool, k, proof.prices.instance[k], budget, SHARE * gap, nodes, exact=True)
+    solved, is_new = solve_at(pool, k, proof.prices.instance[k], budget, SHARE * gap, nodes)
     least = tuple(max(solved.bound, value) if n == k else value for n, value in enumerate(proof.least))
     refined = replace(proof, least=least)
     pool.proofs[pool.proofs.index(proof)] = pool.refined = refined

@@ -4,9 +4,9 @@ Each column is a mix that serves one service alone within the stock; the master 
 one for each. Objective: min Σ cost_kj·z_kj + penalty·Σ out_k or, to admit services, min Σ 2^(rank of k)·out_k.
 
 The relaxation prices each instance by the duals of the rows that link instances with seats; a need lacks a column where
-a mix of it is cheaper at these prices than its own price. The cheapest mixes at any prices of the stock also prove a
+a mix of it is cheaper at these prices than its own price. The cheapest splits at any prices of the stock also prove a
 lower bound (Lasdon, Optimization Theory for Large Systems, section 8): it is far above that of the joint model's
-relaxation, because the instances of each service are whole.
+relaxation, because the pools of each service pay their headroom (`placement.mix.pool_split`).
 """
 
 import math
@@ -25,12 +25,6 @@ from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, objective_o
 from placement.mix.pulp_solver import Solved, spent
 from placement.stock import Stock
 
-PRICING_NODES = 1
-"""Nodes of the tree search for one column: a column need not be the cheapest."""
-PRICING_GAP = 0.1
-"""Relative gap of a column. Chosen: with 12 services and 5 GPU types all are served for half the work of exact ones."""
-NEAR = 0.02
-"""Relative distance of a mix from the bound of its split, up to which splits take the place of models. Chosen."""
 CHOOSING_NODES = 400
 """Nodes of the tree search that takes one column per service."""
 CHOOSING_SHARE = 0.1
@@ -54,9 +48,7 @@ class MixProof:
 
     prices: milp.StockPrices
     least: Sequence[float]
-    """By need: least objective of a mix that pays these prices as well."""
-    counts_changes: bool = False
-    """Whether that includes the price of changes: such a bound holds for the same running instances alone."""
+    """By need: least cost of a mix that pays these prices as well, without the price of changes."""
 
     def bound(self, served: Sequence[int]) -> float:
         """Lower bound on the objective of these needs, when they share the stock."""
@@ -84,8 +76,6 @@ class ColumnPool:
     """Work of the joint model before its tree search, as estimated."""
     is_dry: bool = False
     """Whether the last round of prices added no column."""
-    is_near: bool = False
-    """Whether the first prices are nearly the best, and every need has a column near its bound there."""
     refined: MixProof | None = None
     """The proof that exact models of single needs have raised; None before the first."""
     nodes: dict[int, int] = field(default_factory=dict)
@@ -137,7 +127,6 @@ class ColumnPool:
             [replace(each, objective=objective_of(again.alone(k), (each.mix,))) for each in columns]
             for k, columns in enumerate(self.columns)
         ]
-        again.proofs = [proof for proof in self.proofs if not proof.counts_changes]
         again.chosen = tuple(
             None if column is None else again.known(k, column.mix) for k, column in enumerate(self.chosen)
         )
@@ -183,28 +172,21 @@ Chosen = tuple[Column | None, ...]
 
 
 def generate(pool: ColumnPool, prices: milp.StockPrices, budget: Budget) -> int:
-    """Adds the cheapest mix of every need at these prices, and a proof to the pool. Returns how many were added.
+    """Adds a mix of every need near its cheapest split at these prices, and a proof. Returns how many mixes are new.
 
-    A split and a mix near it suffice for needs of many instances; else the model is solved. Where the budget ends a
-    round, the next call goes on with it; the prices must then be the same.
+    Where the budget ends a round, the next call goes on with it; the prices must then be the same.
     """
     added = 0
     for k in range(len(pool.least), len(pool.columns)):
         if not budget.allows_more():
             return added
-        need, price = pool.question.needs[k], prices.instance[k]
-        if pool.is_near:
-            paid = np.array([offer.price_per_hour for offer in need.offers]) + price
-            split, near = split_and_rounded(need, paid, budget)
-            bound, is_new = split.bound, pool.add(k, near)
-        else:
-            solved, is_new = solve_at(pool, k, price, budget, PRICING_GAP, PRICING_NODES, exact=False)
-            bound = solved.bound
-        pool.least.append(bound)
-        added += is_new
+        need = pool.question.needs[k]
+        paid = np.array([offer.price_per_hour for offer in need.offers]) + prices.instance[k]
+        split, near = split_and_rounded(need, paid, budget)
+        pool.least.append(split.bound)
+        added += pool.add(k, near)
     pool.is_dry = not added
-    counts_changes = pool.question.counts_changes and not pool.is_near
-    pool.proofs.append(MixProof(prices, tuple(pool.least), counts_changes=counts_changes))
+    pool.proofs.append(MixProof(prices, tuple(pool.least)))
     pool.least.clear()
     return added
 
@@ -227,15 +209,11 @@ def column_prices(pool: ColumnPool, budget: Budget) -> milp.StockPrices | None:
 
 
 def solve_at(
-    pool: ColumnPool, k: int, prices: FloatArray, budget: Budget, gap: float, nodes: int, *, exact: bool
+    pool: ColumnPool, k: int, prices: FloatArray, budget: Budget, gap: float, nodes: int
 ) -> tuple[Solved, bool]:
-    """Outcome of the own model of need k at these prices, and whether its mix was added.
-
-    exact: keeps slices whole and leaves the price of changes out of the bound. Otherwise buckets are split in any
-    proportion, which is easier to solve; rounding the mix to whole slices may then cost instances.
-    """
-    alone = pool.alone(k).without_changes if exact else pool.alone(k)
-    model = milp.build_model(alone, whole_slices=exact)
+    """Outcome of the own model of need k at these prices, without the price of changes, and whether its mix is new."""
+    alone = pool.alone(k).without_changes
+    model = milp.build_model(alone, whole_slices=True)
     _tighten(model, alone.needs)
     paid = pulp.lpSum(float(prices[g]) * count for (_, g), count in model.y.items())
     model.problem.setObjective(model.problem.objective + paid)

@@ -11,23 +11,12 @@ from cluster import actions, workloads
 from cluster.plans import Certificate, Phase, Plan, Reason, Routing, ServicePlan, Step, worse_cut
 from cluster.snapshot import Snapshot
 from placement.budget import Budget
-from placement.mix import problem_builder
+from placement.mix import problem, problem_builder
 from placement.mix.admission import Answered, answer_shared
 from placement.mix.feasibility import crowd_at, is_feasible, seats_of
 from placement.mix.heuristics import best_single_type, fit_into_instances, stocks_without_others
 from placement.mix.memory import FoundMixes, SearchMemory, StandingMixes, VariantMemory, profiles_digest
 from placement.mix.optimizer import Mixes, SearchState, concluded, first_unserved, search
-from placement.mix.problem import (
-    Mix,
-    MixAnswer,
-    MixQuestion,
-    Need,
-    mix_cost,
-    objective_of,
-    pool_load,
-    room_needed,
-    total_cost,
-)
 from placement.mix.problem_builder import need_of
 from placement.stock import Footprint
 
@@ -43,7 +32,7 @@ QUESTION_SHARE = 1 / 3
 
 
 def explain(
-    snapshot: Snapshot, question: MixQuestion, answer: MixAnswer, budget: Budget, memory: VariantMemory
+    snapshot: Snapshot, question: problem.MixQuestion, answer: problem.MixAnswer, budget: Budget, memory: VariantMemory
 ) -> dict[str, tuple[Reason, ...]]:
     """Notes per service, in the order: load, single type, whole slices, stock, headroom, SLO.
 
@@ -54,15 +43,15 @@ def explain(
     memory: of the plan's explanations, from which a variant that was solved before is taken.
     """
 
-    def resolve(changed: MixQuestion) -> float | None:
+    def resolve(changed: problem.MixQuestion) -> float | None:
         return memory.cost_per_hour(changed, budget.part(QUESTION_SHARE))
 
     notes: dict[str, list[Reason]] = {need.service: [] for need in question.needs}
     for need, mix in zip(question.needs, answer.mixes, strict=True):
         for g, offer in enumerate(need.offers):
             if count := int(mix.instances[g]):  # the fullest pool is the capacity that binds
-                load, variance = pool_load(offer, mix.share[:, g])
-                busy, filled = load / count, room_needed(load, variance, need.headroom_share) / count
+                load, variance = problem.pool_load(offer, mix.share[:, g])
+                busy, filled = load / count, problem.room_needed(load, variance, need.headroom_share) / count
                 words = f"{count} × {offer.instance_type}: {busy:.0%} busy, {filled:.0%} with headroom"
                 figures = {"busy_share": busy, "filled_share": filled, "instances": float(count)}
                 notes[need.service].append(Reason("PoolLoad", words, figures))
@@ -70,7 +59,7 @@ def explain(
         if single is None:
             notes[need.service].append(Reason("NoSingleType", "no single GPU type could serve all of it"))
         elif need.cells:
-            saved = mix_cost(need, single) - mix_cost(need, mix)
+            saved = problem.mix_cost(need, single) - problem.mix_cost(need, mix)
             name = need.offers[int(single.instances.argmax())].instance_type
             words = f"the cheapest single type, {name}, would cost {saved:.2f} $/h more"
             notes[need.service].append(Reason("SingleType", words, {"saved_per_hour": saved}))
@@ -81,7 +70,7 @@ def explain(
         if fitted is None:
             words = "the stock does not suffice to keep every slice on one instance"
             shared.append(Reason("WholeSlices", words))
-        elif (extra := total_cost(question, fitted) - answer.fluid_cost_per_hour) > CENT:
+        elif (extra := problem.total_cost(question, fitted) - answer.fluid_cost_per_hour) > CENT:
             verb = "costs" if question.per_instance else "would cost"
             words = f"keeping every slice on one instance {verb} {extra:.2f} $/h"
             shared.append(Reason("WholeSlices", words, {"extra_per_hour": extra}))
@@ -95,7 +84,7 @@ def explain(
         without = replace(own, needs=(replace(need, headroom_share=0.0),))
         bare = resolve(without) if need.headroom_share != 0 else None
         if bare is not None:
-            extra = mix_cost(need, mix) - bare
+            extra = problem.mix_cost(need, mix) - bare
             share = extra / bare if bare else 0.0
             words = f"headroom for bursts costs {extra:.2f} $/h ({share:.0%})"
             notes[need.service].append(Reason("Headroom", words, {"extra_per_hour": extra, "extra_share": share}))
@@ -103,11 +92,11 @@ def explain(
     return {service: tuple(reasons) for service, reasons in notes.items()}
 
 
-Resolve = Callable[[MixQuestion], float | None]
+Resolve = Callable[[problem.MixQuestion], float | None]
 """Cost per hour of a variant; None where it is not known."""
 
 
-def _stock(question: MixQuestion, answer: MixAnswer, resolve: Resolve) -> Iterator[Reason]:
+def _stock(question: problem.MixQuestion, answer: problem.MixAnswer, resolve: Resolve) -> Iterator[Reason]:
     """Savings from the next instance's devices of each exhausted type."""
     seats = seats_of(question, answer.mixes) or {}
     left = dict(question.stock)
@@ -128,16 +117,16 @@ def _stock(question: MixQuestion, answer: MixAnswer, resolve: Resolve) -> Iterat
             )
 
 
-def _looser_slos(snapshot: Snapshot, own: MixQuestion, mix: Mix, resolve: Resolve) -> Iterator[Reason]:
+def _looser_slos(snapshot: Snapshot, own: problem.MixQuestion, mix: problem.Mix, resolve: Resolve) -> Iterator[Reason]:
     """Savings from looser SLOs for which profiles exist."""
     need = own.needs[0]
     service = next(service for service in snapshot.services if service.name == need.service)
     looser = {p.slo for p in snapshot.profiles if p.model == service.model and p.slo.tpot_s > need.slo.tpot_s}
     for slo in sorted(looser, key=lambda slo: slo.tpot_s):
         relaxed = need_of(service, snapshot, slo_s=slo.tpot_s)
-        cost = resolve(replace(own, needs=(relaxed,))) if isinstance(relaxed, Need) else None
+        cost = resolve(replace(own, needs=(relaxed,))) if isinstance(relaxed, problem.Need) else None
         if cost is not None:
-            saved = max(0.0, mix_cost(need, mix) - cost)
+            saved = max(0.0, problem.mix_cost(need, mix) - cost)
             yield Reason(
                 "LooserSlo",
                 f"{slo.label} per token instead of {need.slo.label} would save {saved:.2f} $/h",
@@ -190,7 +179,7 @@ def plan_mix(
     plans = {name: _refused(name, reason) for name, reason in refusals.items()}
     others_wait = any(not snapshot.pods.owner[row] for row in snapshot.pods.pending.tolist())
 
-    def ask(some: Sequence[Need], stay: Collection[problem_builder.Claimant]) -> MixQuestion:
+    def ask(some: Sequence[problem.Need], stay: Collection[problem_builder.Claimant]) -> problem.MixQuestion:
         return _question(snapshot, some, settings, stay)
 
     standing, profiles = memory.standing, profiles_digest(snapshot.profiles)
@@ -203,12 +192,12 @@ def plan_mix(
     plans |= {name: _refused(name, reason) for name, reason in short.items()}
     memory.variants.begin()
     explaining = budget.brief(BESIDE_WAITING_SHARE) if others_wait else budget
-    mixes: dict[str, Mix] = {}
+    mixes: dict[str, problem.Mix] = {}
     for question, answer in answered:
         notes = explain(snapshot, question, answer, explaining, memory.variants) if settings.explain else {}
         for need, mix in zip(question.needs, answer.mixes, strict=True):
             mixes[need.service] = mix
-            own, cost = answer.certificate, mix_cost(need, mix)
+            own, cost = answer.certificate, problem.mix_cost(need, mix)
             counts = zip(need.offers, mix.instances.tolist(), strict=True)
             if len(answer.mixes) > 1:  # a service alone cannot save more than all of them together could
                 own = replace(own, objective=cost, bound=max(0.0, cost - (own.objective - own.bound)))
@@ -279,14 +268,14 @@ UNDECIDED_CODES = ("WorkUsedUp", "DeadlinePassed")
 OUT_OF_TIME = Reason("MixOutOfTime", "time for services ran out before the work for them was done")
 
 
-def _needs_of(snapshot: Snapshot) -> tuple[dict[str, Reason], list[Need]]:
+def _needs_of(snapshot: Snapshot) -> tuple[dict[str, Reason], list[problem.Need]]:
     """Refusals of services without a problem that can be solved, and the needs of the others."""
     refusals: dict[str, Reason] = {}
-    needs: list[Need] = []
+    needs: list[problem.Need] = []
     for service in snapshot.services:
         found = problem_builder.need_of(service, snapshot)
-        if isinstance(found, Need):
-            found = first_unserved(MixQuestion((found,))) or found
+        if isinstance(found, problem.Need):
+            found = first_unserved(problem.MixQuestion((found,))) or found
         if isinstance(found, Reason):
             refusals[service.name] = found
         else:
@@ -295,10 +284,13 @@ def _needs_of(snapshot: Snapshot) -> tuple[dict[str, Reason], list[Need]]:
 
 
 def _question(
-    snapshot: Snapshot, needs: Sequence[Need], settings: MixSettings, stay: Collection[problem_builder.Claimant] = ()
-) -> MixQuestion:
+    snapshot: Snapshot,
+    needs: Sequence[problem.Need],
+    settings: MixSettings,
+    stay: Collection[problem_builder.Claimant] = (),
+) -> problem.MixQuestion:
     told, stock = problem_builder.stocked(snapshot, needs, stay)
-    return MixQuestion(
+    return problem.MixQuestion(
         needs=told,
         stock=stock,
         change_price_per_hour=settings.change_price_per_hour,
@@ -307,7 +299,7 @@ def _question(
 
 
 def _answer_around_running(
-    snapshot: Snapshot, needs: list[Need], settings: MixSettings, budget: Budget, memory: SearchMemory
+    snapshot: Snapshot, needs: list[problem.Need], settings: MixSettings, budget: Budget, memory: SearchMemory
 ) -> tuple[list[Answered], dict[str, Reason], frozenset[problem_builder.Claimant]]:
     """Answers with seats around the running instances that stay, reasons for the other services, and what stays.
 
@@ -349,7 +341,7 @@ def _answer_around_running(
 
 def _answer_by_priority(
     snapshot: Snapshot,
-    needs: list[Need],
+    needs: list[problem.Need],
     settings: MixSettings,
     budget: Budget,
     memory: SearchMemory,
@@ -363,37 +355,37 @@ def _answer_by_priority(
         begun = [memory.begun(question, budget) for question in questions]
         for question, state in zip(questions, begun, strict=True):  # the cheapest mix so far
             if state.candidates:
-                objective = partial(objective_of, question)
+                objective = partial(problem.objective_of, question)
                 known[question.needs[0].service] = min(state.candidates, key=objective)
         # Where these are all and the stock does not hold them, better ones for each alone would hardly fit, either.
         chosen = tuple(mix for mixes in known.values() for mix in mixes)
         if len(chosen) < len(questions) or is_feasible(everything, chosen):
             apart = _answer_separately(everything, questions, begun, settings.gap, budget, memory)
             if _fit_together(everything, apart):
-                return [(q, a) for q, a in zip(questions, apart, strict=True) if isinstance(a, MixAnswer)], {}
-            known = {n.service: a.mixes for n, a in zip(needs, apart, strict=True) if isinstance(a, MixAnswer)}
+                return [(q, a) for q, a in zip(questions, apart, strict=True) if isinstance(a, problem.MixAnswer)], {}
+            known = {n.service: a.mixes for n, a in zip(needs, apart, strict=True) if isinstance(a, problem.MixAnswer)}
 
-    def ask(some: Sequence[Need]) -> MixQuestion:
+    def ask(some: Sequence[problem.Need]) -> problem.MixQuestion:
         return _question(snapshot, some, settings, stay)
 
     return answer_shared(ask, needs, known, budget, settings.gap, memory)
 
 
 def _answer_separately(
-    everything: MixQuestion,
-    questions: Sequence[MixQuestion],
+    everything: problem.MixQuestion,
+    questions: Sequence[problem.MixQuestion],
     begun: Sequence[SearchState],
     gap: float,
     budget: Budget,
     memory: SearchMemory,
-) -> list[MixAnswer | Reason]:
+) -> list[problem.MixAnswer | Reason]:
     """Solution of each need, as if it had the stock alone.
 
     Many small problems are far easier than a large one, and while the stock holds them all their solutions are the
     same. Where a stock is shared, part of the work is reserved for the case that it does not hold them all.
     """
 
-    def solved(known: Sequence[SearchState | Reason], within: Budget) -> list[MixAnswer | Reason]:
+    def solved(known: Sequence[SearchState | Reason], within: Budget) -> list[problem.MixAnswer | Reason]:
         states[:] = search(questions, known, within, gap)
         memory.keep(questions, states)
         return [concluded(q, each, within, gap) for q, each in zip(questions, states, strict=True)]
@@ -402,16 +394,16 @@ def _answer_separately(
     if not everything.stock or len(questions) == 1:
         return solved(begun, budget)
     answers = solved(begun, budget.part(1 - TOGETHER_SHARE))
-    is_cut = any(isinstance(each, MixAnswer) and each.certificate.cut_short for each in answers)
+    is_cut = any(isinstance(each, problem.MixAnswer) and each.certificate.cut_short for each in answers)
     if not is_cut or not _fit_together(everything, answers):
         return answers
     better = solved(states, budget)
     return better if _fit_together(everything, better) else answers
 
 
-def _fit_together(everything: MixQuestion, apart: Sequence[MixAnswer | Reason]) -> bool:
+def _fit_together(everything: problem.MixQuestion, apart: Sequence[problem.MixAnswer | Reason]) -> bool:
     """Whether there is a solution for every need and the stock holds them all."""
-    mixes = [answer.mixes[0] for answer in apart if isinstance(answer, MixAnswer)]
+    mixes = [answer.mixes[0] for answer in apart if isinstance(answer, problem.MixAnswer)]
     return len(mixes) == len(apart) and is_feasible(everything, tuple(mixes))
 
 
@@ -419,7 +411,7 @@ def _refused(name: str, reason: Reason) -> ServicePlan:
     return ServicePlan(service=name, instances={}, cost_per_hour=0.0, routing=None, certificate=None, refusal=reason)
 
 
-def routing_of(need: Need, mix: Mix) -> Routing:
+def routing_of(need: problem.Need, mix: problem.Mix) -> Routing:
     """Fraction of each bucket's requests for each instance type."""
     weight = np.zeros((*need.grid.shape, len(need.offers)))
     for cell, share in zip(need.cells, mix.share, strict=True):

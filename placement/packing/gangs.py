@@ -7,17 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 import pulp
 
-from cluster.arrays import BoolArray, IntArray
-from cluster.snapshot import PENDING
-from cluster.workloads import WHOLE_GPU_MILLI, PodShape
+from cluster import arrays, capacity, snapshot, workloads
 from placement.budget import Budget
-from placement.engine.ledger import copies_at_most
 from placement.mix.pulp_solver import solve
 from placement.packing.draft import Kind, PackingDraft, lacking, members_running
 from placement.packing.units import Unit
 from placement.stock import Footprint, footprint_of
 
-Place = Callable[[int, BoolArray | None], bool]
+Place = Callable[[int, arrays.BoolArray | None], bool]
 """Places one pod, among the nodes of the mask. Returns whether it did."""
 
 PLACES_PER_COUNT = 500
@@ -66,46 +63,61 @@ class Rooms:
         free = draft.packer.ledger.free
         self._reach = free if below is None else draft.reclaimable(below).free()
         self._open = {shape: draft.packer.eligible(shape) for shape in self._kinds}
-        self._copies = {shape: copies_at_most(shape, free) * self._open[shape] for shape in self._kinds}
+        self._copies = {shape: free.copies(shape) * self._open[shape] for shape in self._kinds}
         self._most = self._copies
         if below is not None:
-            self._most = {shape: copies_at_most(shape, self._reach) * self._open[shape] for shape in self._kinds}
+            self._most = {shape: self._reach.copies(shape) * self._open[shape] for shape in self._kinds}
 
-    def free(self, domain: IntArray) -> IntArray:
+    def free(self, domain: arrays.IntArray) -> arrays.IntArray:
         """Pods that fit now: exact for equal pods, a guess for unequal ones. Shape (domains,).
 
         domain: shape (nodes,), the domain of each node; -1 for none.
         """
-        most: IntArray = np.max([_sums(copies, domain) for copies in self._copies.values()], axis=0)
+        most: arrays.IntArray = np.max([domain_sums(copies, domain) for copies in self._copies.values()], axis=0)
         return most
 
-    def most(self, domain: IntArray) -> IntArray:
+    def most(self, domain: arrays.IntArray) -> arrays.IntArray:
         """Pods that fit at most, after any preemption; never too low. Shape (domains,)."""
-        parts = [np.minimum(_sums(self._most[shape], domain), count) for shape, count in self._kinds.items()]
-        total: IntArray = np.sum(parts, axis=0)
+        parts = [np.minimum(domain_sums(self._most[shape], domain), count) for shape, count in self._kinds.items()]
+        total: arrays.IntArray = np.sum(parts, axis=0)
         return total
 
-    def may_hold(self, domain: IntArray, need: int) -> BoolArray:
+    def may_hold(self, domain: arrays.IntArray, need: int) -> arrays.BoolArray:
         """Domains that may hold so many of the pods, after any preemption; the others certainly cannot."""
-        may: BoolArray = self.most(domain) >= need
-        if len(self._kinds) > 1:  # pods of several shapes need the sum of what they request
-            eligible, reach = np.any(list(self._open.values()), axis=0), self._reach
-            for free, asked in (
-                (reach.cpu_milli, [shape.cpu_milli for shape in self._shapes]),
-                (reach.memory_bytes, [shape.memory_bytes for shape in self._shapes]),
-                (reach.gpu_milli.sum(axis=1), [shape.total_gpu_milli for shape in self._shapes]),
-            ):
-                may &= _sums(np.maximum(free, 0) * eligible, domain) >= sum(sorted(asked)[:need])
+        may: arrays.BoolArray = self.most(domain) >= need
+        if len(self._kinds) > 1:
+            may &= has_in_all(self._reach, np.any(list(self._open.values()), axis=0), domain, self._shapes, need)
         return may
 
 
-def _sums(copies: IntArray, domain: IntArray) -> IntArray:
+def has_in_all(
+    free: capacity.Free,
+    eligible: arrays.BoolArray,
+    domain: arrays.IntArray,
+    shapes: Sequence[workloads.PodShape],
+    need: int,
+) -> arrays.BoolArray:
+    """Domains whose eligible nodes have as much of each resource in all as the smallest of these pods request, so many
+    of them. Shape (domains,).
+    """
+    enough = np.ones(int(domain.max(initial=-1)) + 1, dtype=np.bool_)
+    for left, asked in (
+        (free.cpu_milli, [shape.cpu_milli for shape in shapes]),
+        (free.memory_bytes, [shape.memory_bytes for shape in shapes]),
+        (free.gpu_milli.clip(min=0).sum(axis=1), [shape.total_gpu_milli for shape in shapes]),
+    ):
+        enough &= domain_sums(np.maximum(left, 0) * eligible, domain) >= sum(sorted(asked)[:need])
+    return enough
+
+
+def domain_sums(copies: arrays.IntArray, domain: arrays.IntArray) -> arrays.IntArray:
+    """Sum over the nodes of each domain; nodes of domain -1 are in none. Shape (domains,)."""
     inside = domain >= 0
     count = int(domain.max(initial=-1)) + 1
     return np.bincount(domain[inside], copies[inside], count).astype(np.int64)
 
 
-def _seat_near(draft: PackingDraft, unit: Unit, seat: Seat, allowed: BoolArray | None) -> bool:
+def _seat_near(draft: PackingDraft, unit: Unit, seat: Seat, allowed: arrays.BoolArray | None) -> bool:
     """Places a gang inside `allowed`, in as few domains of its preferred label as can be found.
 
     Domains are filled one after the other: the tightest that holds all remaining pods, else the roomiest. For equal
@@ -117,7 +129,7 @@ def _seat_near(draft: PackingDraft, unit: Unit, seat: Seat, allowed: BoolArray |
         domain = draft.domain(prefer)
         everywhere = np.ones(len(domain), dtype=bool) if allowed is None else allowed
         inside = np.where(everywhere, domain, -1)
-        shapes: set[PodShape] = set()
+        shapes: set[workloads.PodShape] = set()
         while left:
             if shapes != (shapes := {draft.shape(row) for row in left}):
                 # Pods are placed in one domain at a time, which is then done: the others keep their room.
@@ -139,7 +151,7 @@ def _seat_near(draft: PackingDraft, unit: Unit, seat: Seat, allowed: BoolArray |
     return False
 
 
-def _left_of(draft: PackingDraft, rows: Sequence[int], seat: Seat, allowed: BoolArray | None) -> list[int]:
+def _left_of(draft: PackingDraft, rows: Sequence[int], seat: Seat, allowed: arrays.BoolArray | None) -> list[int]:
     """Places each of these pods that fits; returns those that do not."""
     left, futile = list[int](), set[Kind]()
     for row in rows:
@@ -150,7 +162,7 @@ def _left_of(draft: PackingDraft, rows: Sequence[int], seat: Seat, allowed: Bool
     return left
 
 
-InstanceKind = tuple[PodShape, int]
+InstanceKind = tuple[workloads.PodShape, int]
 """Shape and priority of instances that are interchangeable here."""
 
 MOST_VARIABLES = 4_000
@@ -171,7 +183,7 @@ def seat_instances_together(draft: PackingDraft, priority: int, budget: Budget) 
     higher priority its own.
     """
     pods, ledger = draft.snapshot.pods, draft.packer.ledger
-    waiting = np.flatnonzero((draft.node == PENDING) & (draft.priority <= priority) & (pods.gang < 0)).tolist()
+    waiting = np.flatnonzero((draft.node == snapshot.PENDING) & (draft.priority <= priority) & (pods.gang < 0)).tolist()
     rows = [row for row in waiting if pods.owner[row] and draft.shape(row).is_whole_gpu]
     rows.sort(key=lambda row: (-draft.priority[row], -draft.shape(row).gpus, row))
     shapes = list(dict.fromkeys(draft.shape(row) for row in rows))
@@ -185,7 +197,7 @@ def seat_instances_together(draft: PackingDraft, priority: int, budget: Budget) 
         return 0
     # Nodes that some of these shapes fit, with what is free there; of equal ones no more than there are instances.
     fits = np.array([draft.packer.feasible(shape) for shape in shapes])
-    whole = (ledger.gpu_milli >= WHOLE_GPU_MILLI).sum(axis=1)
+    whole = (ledger.gpu_milli >= workloads.WHOLE_GPU_MILLI).sum(axis=1)
     seen = Counter[tuple[bytes, Footprint]]()
     rooms: dict[int, Footprint] = {}
     for node in np.flatnonzero(fits.any(axis=0)).tolist():
@@ -232,7 +244,7 @@ def _most_places(
     problem += -pulp.lpSum(worth[kind[1]] * variable for (kind, _), variable in x.items())
     for kind, count in wanted.items():
         problem += pulp.lpSum(variable for (each, _), variable in x.items() if each == kind) <= count
-    on_node: dict[int, list[tuple[PodShape, pulp.LpVariable]]] = {}
+    on_node: dict[int, list[tuple[workloads.PodShape, pulp.LpVariable]]] = {}
     for (kind, node), variable in x.items():
         on_node.setdefault(node, []).append((kind[0], variable))
     for node, there in on_node.items():

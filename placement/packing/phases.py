@@ -8,9 +8,9 @@ from itertools import chain
 import numpy as np
 
 from cluster import actions, arrays, plans, workloads
+from cluster.capacity import GPU, NodeRoom
 from cluster.snapshot import PENDING, device_numbers
 from placement.engine.explanation import Scope, copies_now, obstacles, shortage
-from placement.engine.ledger import Ledger
 from placement.packing.draft import PackingDraft, lacking, members_running
 from placement.packing.preemption import stopped_together
 from placement.packing.units import Unit, order_of_service
@@ -91,7 +91,7 @@ class _Room:
 
     def __init__(self, draft: PackingDraft, leave: Sequence[int]) -> None:
         self._draft = draft
-        self._ledger = Ledger.of(draft.snapshot)
+        self._free = draft.snapshot.free()
         self._group = {row: rows for rows in stopped_together(draft, leave) for row in rows}
         self._leaving: dict[int, list[int]] = {}
         for row in sorted(leave, key=lambda row: (draft.priority[row], draft.shape(row).total_gpu_milli, row)):
@@ -121,36 +121,27 @@ class _Room:
     def victims_of(self, row: int) -> list[int]:
         """Pods that must be stopped, beside those that already are, for a pod to start where the draft places it."""
         draft, pods = self._draft, self._draft.snapshot.pods
-        shape, node, free = draft.shape(row), int(draft.node[row]), self._ledger
-        gpu_milli, victims = free.gpu_milli[node].tolist(), dict[int, None]()
-        asked = {"cpu": shape.cpu_milli, "memory": shape.memory_bytes}
-        left = {"cpu": int(free.cpu_milli[node]), "memory": int(free.memory_bytes[node])}
-        for name in free.others.keys() & {workloads.PODS, *dict(shape.others)}:
-            asked[name], left[name] = shape.asks(name), int(free.others[name][node])
+        shape, node, victims = draft.shape(row), int(draft.node[row]), dict[int, None]()
+        room = NodeRoom(self._free, node)
 
         def stop(rows: Iterable[int]) -> None:
             for each in rows:
                 victims[each] = None
                 if pods.node[each] == node:
-                    own = draft.shape(each)
-                    for name in left:
-                        held = {"cpu": own.cpu_milli, "memory": own.memory_bytes}
-                        left[name] += held[name] if name in held else own.asks(name)
-                    for device in device_numbers(int(pods.devices[each])):
-                        gpu_milli[device] += draft.shape(each).gpu_milli
+                    room.charge(draft.shape(each), device_numbers(int(pods.devices[each])), -1)
 
         if row in self._group and row not in self.stopped:
             stop(self._group[row])
         for device in device_numbers(int(draft.devices[row])):
             for each in self._leaving.get(node, ()):
-                if gpu_milli[device] >= shape.gpu_milli:
+                if room.gpu_milli[device] >= shape.gpu_milli:
                     break
                 if pods.devices[each] >> device & 1 and each not in self.stopped and each not in victims:
                     stop(self._group[each])
         # Which of the pods that leave a rule between pods concerns is not told here: all of them go first.
         is_ruled = shape.beside != workloads.ALONE
         for each in self._leaving.get(node, ()) if not shape.beside.rules else chain(*self._leaving.values()):
-            if not is_ruled and all(left[name] >= asked[name] for name in asked):
+            if not is_ruled and not room.missing(shape).keys() - {GPU}:
                 break
             if each not in self.stopped and each not in victims:
                 stop(self._group[each])
@@ -160,10 +151,10 @@ class _Room:
         """Counts the pod as started and its victims as stopped, in this part."""
         draft, pods = self._draft, self._draft.snapshot.pods
         for each in victims:
-            self._ledger.give(draft.shape(each), int(pods.node[each]), device_numbers(int(pods.devices[each])))
+            self._free.charge(draft.shape(each), int(pods.node[each]), device_numbers(int(pods.devices[each])), -1)
             self.stopped.add(each)
             part.stops.append(each)
-        self._ledger.take(draft.shape(row), int(draft.node[row]), device_numbers(int(draft.devices[row])))
+        self._free.charge(draft.shape(row), int(draft.node[row]), device_numbers(int(draft.devices[row])))
         part.rows.append(row)
 
     def _lacks(self, unit: Unit, part: _Part) -> bool:

@@ -1,11 +1,14 @@
 """Preemption: pods that are stopped for a more important one, where that loses least, and those spared after all."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 import numpy as np
 
-from cluster import arrays, power_floors, snapshot, workloads
+from cluster import arrays, snapshot, workloads
+from cluster.capacity import GPU, NodeRoom, everything_asked
 from placement.packing.draft import ENDING, NEVER, PackingDraft, lacking, members_running
 
 CANDIDATES = 16
@@ -18,18 +21,21 @@ PLACES_PER_CLEARING = 200
 MOST_TRIED = 4
 """Nodes that are tried one after the other, where a pod does not fit although what it asks for is free."""
 PLACES_PER_STEP = 20
-"""Price of a set of victims that is tried on such a node."""
+"""Price of a set of victims that is tried on a node."""
+MOST_STEPS, MOST_STEPS_BY_RULES = 400, 40
+"""Sets that are tried on a node, at most; fewer for a pod with rules between pods, which are looked up on all nodes."""
 
 
-Price = tuple[int, int, int, tuple[tuple[int, int, int], ...], int]
+Price = tuple[int, int, int, tuple[tuple[int, int, int], ...], int, int]
 """What a preemption loses; the least is chosen. In order: the highest priority of a stopped pod, thousandths of GPUs
 stopped, pods stopped, the same at each priority from the highest down (so that among equals the less important are
-stopped), and the row of the node. What a budget forbids, or would be stopped for nothing, is no choice at all.
+stopped), how long the oldest of the highest priority has run (as its start's negative), and the row of the node. What a
+budget forbids, or would be stopped for nothing, is no choice at all.
 
 kube-scheduler's order, but that it takes a violated budget as a last resort, and adds up priorities instead of GPUs.
 Source: kube-scheduler, default preemption, `pickOneNodeForPreemption`.
 """
-NOTHING: Price = (ENDING, 0, 0, (), 0)
+NOTHING: Price = (ENDING, 0, 0, (), 0, 0)
 """Price where only pods leave that end by themselves."""
 
 
@@ -69,7 +75,7 @@ def clearings(draft: PackingDraft, row: int, priority: int, within: arrays.BoolA
             victims = known[1]
         else:
             draft.work += PLACES_PER_CLEARING
-            victims = VictimSearch(draft, draft.shape(row), node, priority).fewest()
+            victims = fewest_victims(draft, draft.shape(row), node, priority)
             draft.victims[key] = (draft.changed_at(node), victims)
         price = _price(draft, victims, node)
         # Without victims it would have been placed before, had its policy taken the devices counted here.
@@ -86,7 +92,7 @@ def _candidates(
     allowed = draft.packer.eligible(shape)
     if within is not None:
         allowed = allowed & within
-    if not lower.bands or not (allowed & lower.fits(shape, lower.bands - 1)).any():
+    if not (allowed & lower.fits(shape, lower.bands - 1)).any():
         return found
     for band in range(lower.bands):
         nodes = np.flatnonzero(allowed & lower.fits(shape, band))
@@ -119,203 +125,118 @@ def _price(draft: PackingDraft, victims: Sequence[int], node: int) -> Price | No
         lost[level] = (gpu_milli + draft.shape(each).total_gpu_milli, count + 1)
     losses = tuple((level, *lost[level]) for level in sorted(lost, reverse=True))
     if not losses:
-        return (*NOTHING[:4], node)
-    return losses[0][0], sum(milli for milli, _ in lost.values()), len(gone), losses, node
+        return (*NOTHING[:5], node)
+    highest = losses[0][0]
+    first_s = min(draft.started_s(each) for each in gone if draft.priority[each] == highest)
+    return highest, sum(milli for milli, _ in lost.values()), len(gone), losses, -first_s, node
 
 
-class VictimSearch:
-    """Search for the pods of one node that lose least, by `Price`, of those that suffice for a pod.
+def fewest_victims(draft: PackingDraft, shape: workloads.PodShape, node: int, priority: int) -> tuple[int, ...]:
+    """The pods of a node that lose least, by `Price`, of those that suffice for a pod; none where none suffice, or none
+    are needed.
 
-    First, all of lower priority leave, and the most important are spared one by one. Where what remains may be more
-    than the least, sets are tried one after the other, within a number of steps.
+    First, all of lower priority leave, and the most important are spared one by one. Then sets are tried in the order
+    of what they and all larger ones lose at least, within a number of steps.
     """
+    without = NodeWithout(draft, shape, node)
+    there = [row for row in draft.pods_on(node) if draft.resistance[row] < priority]
+    # Those that end cost nothing, so they come last, when pods are spared; among equals the oldest is spared first.
+    there.sort(key=lambda r: (-draft.resistance[r], -draft.shape(r).total_gpu_milli, draft.started_s(r), r))
+    ending = [row for row in there if draft.ends(row)]
+    best: tuple[Price, Sequence[int]] | None = None
 
-    def __init__(self, draft: PackingDraft, shape: workloads.PodShape, node: int, priority: int) -> None:
-        self._draft, self._node = draft, node
-        there = [row for row in draft.pods_on(node) if draft.resistance[row] < priority]
-        slots = draft.packer.ledger.others.get(workloads.PODS)
-        has_others = bool(shape.others) or shape.beside != workloads.ALONE or (slots is not None and slots[node] < 1)
-        self._free = DraftWithout(draft, shape, node) if has_others else NodeWithout(draft, shape, node)
-        self._steps = self._free.most_steps
-        # Those that end cost nothing, so they come last, when pods are spared.
-        self._there = sorted(there, key=lambda r: (-draft.resistance[r], -draft.shape(r).total_gpu_milli, r))
-        self._best: tuple[Price, tuple[int, ...]] | None = None
+    def note(victims: Sequence[int]) -> None:
+        nonlocal best
+        price = _price(draft, victims, node)
+        if price is not None and (best is None or price < best[0]):
+            best = price, victims
 
-    def fewest(self) -> tuple[int, ...]:
-        """The pods that leave; none where none suffice, or none are needed."""
-        free, draft = self._free, self._draft
-        with free:
-            if free.fits():
-                return ()
-            for row in self._there:
-                free.stop(row)
-            if not free.fits():
-                return ()
-            victims = []
-            for row in self._there:
-                free.start(row)
-                if not free.fits():
-                    free.stop(row)
-                    victims.append(row)
-            self._note(tuple(victims))
-            for row in victims:
-                free.start(row)
-            # None above the highest that was stopped is needed: all above it were spared while all below it were gone.
-            level = max(int(draft.resistance[row]) for row in victims)
-            ending = [row for row in self._there if draft.ends(row)]
-            for row in ending:
-                free.stop(row)
-            live = [row for row in self._there if not draft.ends(row)]
-            live.sort(key=lambda r: (draft.resistance[r], -draft.shape(r).total_gpu_milli, r))
-            if self._best is None:
-                self._try(live, [])
-            elif live and self._best[0][1:3] > self._least(level):
-                self._try([row for row in live if draft.resistance[row] <= level], [])
-            for row in ending:
-                free.start(row)
-        if self._best is None:
-            return ()
-        needed = self._best[1]
-        return needed if all(map(draft.ends, needed)) else tuple({*needed, *ending})
+    if without.fits(()) or not without.fits(there):
+        without.fits(())  # with the rules between pods as they were
+        return ()
+    needed = there
+    for row in there:
+        if without.fits(fewer := [each for each in needed if each != row]):
+            needed = fewer
+    note(needed)
+    # None above the highest of these is needed: all above it were spared while all below it were gone. So it is, or
+    # one of its own priority.
+    level = max(int(draft.resistance[row]) for row in needed)
+    live = [row for row in there if not draft.ends(row) and (best is None or draft.resistance[row] <= level)]
+    live.sort(key=lambda r: (draft.resistance[r], -draft.shape(r).total_gpu_milli, -draft.started_s(r), r))
+    most = Counter[str]()
+    for row in live:
+        most |= Counter(everything_asked(draft.shape(row)))
 
-    def _note(self, victims: tuple[int, ...]) -> None:
-        price = _price(self._draft, victims, self._node)
-        if price is not None and (self._best is None or price < self._best[0]):
-            self._best = price, victims
+    def least(chosen: Sequence[int]) -> tuple[int, int, int]:
+        """First three of the price of every set with these pods, which do not suffice: they are gone now."""
+        short, shapes = without.room.missing(shape), [draft.shape(row) for row in chosen]
+        further = max((-(-amount // most[name]) for name, amount in short.items() if most[name]), default=1)
+        highest = max([level, *(int(draft.priority[row]) for row in chosen)])
+        return highest, sum(each.total_gpu_milli for each in shapes) + short.get(GPU, 0), len(chosen) + further
 
-    def _least(self, level: int) -> tuple[int, int]:
-        """Thousandths of GPUs and pods that no choice gets below, without the pods that end."""
-        if self._free.fits():
-            return (0, 0)
-        short_milli = self._free.short_milli()
-        sizes = sorted(
-            (self._draft.shape(row).total_gpu_milli for row in self._there if self._draft.resistance[row] <= level),
-            reverse=True,
-        )
-        reached = count = 0
-        while reached < short_milli and count < len(sizes):
-            reached += sizes[count]
-            count += 1
-        return short_milli, max(1, count)
+    without.fits(ending)
+    queue: list[tuple[tuple[int, int, int], tuple[int, ...]]] = [(least(()), ())]
+    """Sets, as positions among the live ones, with what they lose at least."""
+    steps = MOST_STEPS if shape.beside == workloads.ALONE else MOST_STEPS_BY_RULES
+    while queue and steps > 0:
+        loss, chosen = heappop(queue)
+        if best is not None and loss >= best[0][:3]:
+            break
+        tried = set[object]()
+        for position in range(chosen[-1] + 1 if chosen else 0, len(live)):
+            # A pod like one that was tried brings nothing that it would not.
+            if (kind := _interchangeable(draft, live[position])) in tried:
+                continue
+            tried.add(kind)
+            steps -= 1
+            draft.work += PLACES_PER_STEP
+            more = (*chosen, position)
+            victims = [live[each] for each in more]
+            if without.fits((*ending, *victims)):
+                note(victims)
+            else:
+                heappush(queue, (least(victims), more))
+    without.fits(())
+    if best is None:
+        return ()
+    return tuple(best[1]) if all(map(draft.ends, best[1])) else tuple({*best[1], *ending})
 
-    def _try(self, rest: list[int], chosen: list[int]) -> None:
-        """Tries all sets of `rest` beside the chosen ones that may be better than the best so far."""
-        draft, free = self._draft, self._free
-        if self._steps <= 0:
-            return
-        self._steps -= 1
-        draft.work += PLACES_PER_STEP
-        if free.fits():
-            self._note(tuple(chosen))
-            return
-        if not rest or self._is_beaten(chosen):
-            return
-        for row in rest:
-            free.stop(row)
-        may_fit = free.fits()
-        for row in rest:
-            free.start(row)
-        if not may_fit:
-            return
-        first, *others = rest
-        free.stop(first)
-        self._try(others, [*chosen, first])
-        free.start(first)
-        # A pod like the one that is spared brings nothing that it would not.
-        self._try([row for row in others if not self._alike(row, first)], chosen)
 
-    def _is_beaten(self, chosen: Sequence[int]) -> bool:
-        """Whether these with one more pod lose more than the best so far."""
-        if self._best is None:
-            return False
-        stopped_milli = sum(self._draft.shape(row).total_gpu_milli for row in chosen)
-        highest = max((int(self._draft.priority[row]) for row in chosen), default=ENDING)
-        return (highest, stopped_milli, len(chosen) + 1) > self._best[0][:3]
-
-    def _alike(self, row: int, other: int) -> bool:
-        draft, pods = self._draft, self._draft.snapshot.pods
-        is_alone = pods.gang[row] < 0 and pods.gang[other] < 0 and draft.shape(row).is_whole_gpu
-        same = draft.shape_number(row) == draft.shape_number(other) and draft.priority[row] == draft.priority[other]
-        return bool(is_alone and same and not (draft.budgets.covers(row) or draft.budgets.covers(other)))
+def _interchangeable(draft: PackingDraft, row: int) -> object:
+    """Key of pods of one node, any of which may be stopped for another."""
+    is_alone = draft.snapshot.pods.gang[row] < 0 and not draft.budgets.covers(row)
+    is_plain = is_alone and (draft.shape(row).is_whole_gpu or not draft.shape(row).gpus)
+    return (draft.shape_number(row), int(draft.priority[row])) if is_plain else row
 
 
 class NodeWithout:
-    """What is free on a node while pods of it are thought away, for a pod that only counts CPU, memory and devices."""
-
-    most_steps = 400
+    """A node without some of its pods: whether another would fit there, by resources, power and rules between pods."""
 
     def __init__(self, draft: PackingDraft, shape: workloads.PodShape, node: int) -> None:
-        ledger = draft.packer.ledger
-        self._draft, self._shape, self._at = draft, shape, node
-        self._cpu, self._memory = int(ledger.cpu_milli[node]), int(ledger.memory_bytes[node])
-        self._gpu: list[int] = ledger.gpu_milli[node].tolist()
-        self._width = int(ledger.gpus[node])
+        self._draft, self._shape, self._node = draft, shape, node
+        self.room = NodeRoom(draft.packer.ledger.free, node)
+        self._near = None if shape.beside == workloads.ALONE else draft.packer.neighbours
+        self._gone = set[int]()
 
-    def __enter__(self) -> None:
-        """Nothing of the draft is changed."""
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing of the draft was changed."""
-
-    def stop(self, row: int) -> None:
-        self._charge(row, -1)
-
-    def start(self, row: int) -> None:
-        self._charge(row, 1)
-
-    def _charge(self, row: int, sign: int) -> None:
-        own = self._draft.shape(row)
-        self._cpu -= sign * own.cpu_milli
-        self._memory -= sign * own.memory_bytes
-        for device in snapshot.device_numbers(int(self._draft.devices[row])):
-            self._gpu[device] -= sign * own.gpu_milli
-
-    def fits(self) -> bool:
-        shape, floors = self._shape, self._draft.packer.floors
-        if self._cpu < shape.cpu_milli or self._memory < shape.memory_bytes:
+    def fits(self, gone: Iterable[int]) -> bool:
+        """Whether the pod fits with these pods gone, and no others."""
+        draft, shape, node, before, self._gone = self._draft, self._shape, self._node, self._gone, {*gone}
+        for row in before ^ self._gone:
+            own, sign = draft.shape(row), -1 if row in self._gone else 1
+            self.room.charge(own, snapshot.device_numbers(int(draft.devices[row])), sign)
+            if self._near is not None:
+                (self._near.started if sign > 0 else self._near.stopped)(own, node)
+        if self.room.missing(shape):
             return False
-        if not shape.gpus:
-            return True
-        if sum(free >= shape.gpu_milli for free in self._gpu) < shape.gpus:
-            return False
-        # The pod shares allocated devices as far as it can.
-        in_use = [free for free in self._gpu[: self._width] if free < workloads.WHOLE_GPU_MILLI]
-        shared = sum(free >= shape.gpu_milli for free in in_use)
-        return floors is None or floors.bears(self._at, len(in_use) + max(0, shape.gpus - shared))
-
-    def short_milli(self) -> int:
-        """Thousandths of GPUs that are missing at least."""
-        missing = sorted(max(0, self._shape.gpu_milli - free) for free in self._gpu[: self._width])
-        return sum(missing[: self._shape.gpus])
-
-
-class DraftWithout:
-    """The same for a pod with other demands: its pods leave the draft itself, which knows of all that a pod needs."""
-
-    most_steps = 40
-
-    def __init__(self, draft: PackingDraft, shape: workloads.PodShape, node: int) -> None:
-        self._draft, self._shape, self._at = draft, shape, node
-        self._was: dict[int, int] = {}
-
-    def __enter__(self) -> None:
-        self._mark = self._draft.mark
-
-    def __exit__(self, *_: object) -> None:
-        self._draft.roll_back(self._mark)
-
-    def stop(self, row: int) -> None:
-        self._was[row] = int(self._draft.devices[row])
-        self._draft.unseat(row)
-
-    def start(self, row: int) -> None:
-        self._draft.put_back(row, self._at, self._was[row])
-
-    def fits(self) -> bool:
-        return bool(self._draft.packer.feasible(self._shape)[self._at])
-
-    def short_milli(self) -> int:
-        return 0
+        if shape.gpus and (floors := draft.packer.floors) is not None:
+            # The pod shares allocated devices as far as it can.
+            held = self.room.held(int(draft.packer.ledger.gpus[node]))
+            shared = sum(shape.gpu_milli <= free < workloads.WHOLE_GPU_MILLI for free in self.room.gpu_milli)
+            if not floors.bears(node, held + max(0, shape.gpus - shared)):
+                return False
+        allowed = None if self._near is None else self._near.allowed(shape)
+        return allowed is None or bool(allowed[node])
 
 
 def spare_victims(draft: PackingDraft) -> None:
@@ -360,19 +281,11 @@ def _return(draft: PackingDraft, rows: Sequence[int]) -> bool:
         if draft.node[row] != snapshot.PENDING:
             draft.unseat(row)
     for row in rows:
-        shape, node, devices = (
-            draft.shape(row),
-            int(pods.node[row]),
-            list(snapshot.device_numbers(int(pods.devices[row]))),
-        )
-        here = slice(node, node + 1)
-        gpu_milli = packer.ledger.gpu_milli[here].copy()
-        fits = (
-            packer.ledger.cpu_milli[node] >= shape.cpu_milli and packer.ledger.memory_bytes[node] >= shape.memory_bytes
-        )
-        fits = fits and not (gpu_milli[0, devices] < shape.gpu_milli).any()
-        gpu_milli[0, devices] -= shape.gpu_milli
-        held = int(power_floors.held_devices(gpu_milli, packer.ledger.gpus[here])[0])
+        shape, node, devices = draft.shape(row), int(pods.node[row]), snapshot.device_numbers(int(pods.devices[row]))
+        room = NodeRoom(packer.ledger.free, node)
+        fits = not room.missing(shape) and all(room.gpu_milli[device] >= shape.gpu_milli for device in devices)
+        room.charge(shape, devices)
+        held = room.held(int(packer.ledger.gpus[node]))
         if not fits or not (packer.floors is None or packer.floors.bears(node, held)):
             draft.roll_back(mark)
             return False

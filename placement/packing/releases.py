@@ -4,13 +4,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from cluster import actions, plans
-from cluster.arrays import BoolArray
-from cluster.occupancy import kube_schedulers
+from cluster import actions, arrays, occupancy, plans, workloads
 from cluster.snapshot import PENDING, device_numbers
-from cluster.workloads import PodShape
 from placement.packing.draft import PackingDraft
-from placement.packing.spared import fits, without
 from placement.packing.units import Unit
 
 MOST_ASKS = 64
@@ -48,7 +44,7 @@ def _release(draft: PackingDraft, row: int, used: set[int]) -> plans.Step | None
     for node in rows[np.lexsort((rows, -free[rows].sum(axis=1)))][:CANDIDATES].tolist():
         mark, only_there = draft.mark, np.zeros(len(nodes), dtype=np.bool_)
         only_there[node] = True
-        victims = kube_schedulers(snapshot.pods, draft.budgets, draft.node, node, priority)
+        victims = occupancy.kube_schedulers(snapshot.pods, draft.budgets, draft.node, node, priority)
         for each in victims:
             draft.unseat(each)
         choice = draft.packer.choose(shape, only_there)
@@ -62,7 +58,7 @@ def _release(draft: PackingDraft, row: int, used: set[int]) -> plans.Step | None
     return None
 
 
-def _candidates(draft: PackingDraft, shape: PodShape, priority: int) -> BoolArray:
+def _candidates(draft: PackingDraft, shape: workloads.PodShape, priority: int) -> arrays.BoolArray:
     """Nodes where the pod would fit without the pods that kube-scheduler stops for it. Shape (nodes,).
 
     Not those where it might stop one that is to stay, since it does not ask.
@@ -73,12 +69,12 @@ def _candidates(draft: PackingDraft, shape: PodShape, priority: int) -> BoolArra
     stays = np.zeros(len(pods), dtype=np.bool_) if pods.settled is None else pods.settled
     leaves = lower & pods.strangers & ~stays
     leaves[draft.budgets.covered] = False
-    room = fits(shape, without(draft, np.flatnonzero(leaves)))
+    room = draft.free_without(np.flatnonzero(leaves)).fits(shape)
     is_wide = np.array([each.gpus > 0 for each in pods.shapes], dtype=np.bool_)
     settled = np.flatnonzero(lower & stays)
     with_gpus = settled[is_wide[pods.shape[settled]]] if shape.gpus else settled
     is_short = (now.cpu_milli < shape.cpu_milli) | (now.memory_bytes < shape.memory_bytes)
     at_risk = np.bincount(draft.node[with_gpus], minlength=count) > 0
     at_risk |= is_short & (np.bincount(draft.node[settled], minlength=count) > 0)
-    found: BoolArray = draft.packer.eligible(shape) & room & ~at_risk
+    found: arrays.BoolArray = draft.packer.eligible(shape) & room & ~at_risk
     return found

@@ -1,12 +1,9 @@
 """Spared pods: why no pod is stopped for one that waits, although less important ones hold what it needs."""
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from cluster import plans
-from cluster.arrays import BoolArray, IntArray
-from cluster.snapshot import PENDING, Free
+from cluster.snapshot import PENDING
 from cluster.workloads import PodShape
 from placement.packing.draft import ENDING, NEVER, PackingDraft
 from placement.packing.units import Unit
@@ -47,7 +44,7 @@ class SparedPods:
         if not lower.any() or not ((draft.resistance[lower] == NEVER).any() or budgets):
             return ""
         rows = np.flatnonzero(lower)
-        nodes = draft.packer.eligible(shape) & fits(shape, without(draft, rows))
+        nodes = draft.packer.eligible(shape) & draft.free_without(rows).fits(shape)
         there = [row for row in rows.tolist() if nodes[draft.node[row]]]
         if not there:
             return ""
@@ -69,27 +66,3 @@ class SparedPods:
             kept.append(f"those of the disruption budget{'s' * (len(short) > 1)} {', '.join(short[:MOST_NAMED])}{more}")
         words = f"{nodes.sum()} would have room without pods of lower priority, but of these stay {', '.join(kept)}"
         return words if kept else ""
-
-
-def without(draft: PackingDraft, rows: IntArray | Iterable[int]) -> Free:
-    """What would be free on each node if these pods, which run, were stopped."""
-    ledger, pods, chosen = draft.packer.ledger, draft.snapshot.pods, np.fromiter(rows, dtype=np.int64)
-    count = len(ledger.cpu_milli)
-    ask = np.array([(s.cpu_milli, s.memory_bytes, s.gpu_milli) for s in pods.shapes], dtype=np.int64).reshape(-1, 3)
-    cpu, memory, gpu = ask[pods.shape[chosen]].T
-
-    def held(amount: IntArray) -> IntArray:
-        return np.bincount(draft.node[chosen], amount, count).astype(np.int64)
-
-    gpu_milli = ledger.gpu_milli.copy()
-    for device in range(gpu_milli.shape[1]):
-        gpu_milli[:, device] += held(gpu * (draft.devices[chosen] >> device & 1))
-    return Free(ledger.cpu_milli + held(cpu), ledger.memory_bytes + held(memory), gpu_milli)
-
-
-def fits(shape: PodShape, free: Free) -> BoolArray:
-    """Nodes where that is enough for a pod. Shape (nodes,)."""
-    enough: BoolArray = (free.cpu_milli >= shape.cpu_milli) & (free.memory_bytes >= shape.memory_bytes)
-    if shape.gpus:
-        enough &= (free.gpu_milli >= shape.gpu_milli).sum(axis=1) >= shape.gpus
-    return enough

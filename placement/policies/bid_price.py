@@ -276,7 +276,7 @@ def warm(book: PriceBook, ledger: Ledger) -> None:
     used.
     """
     for shape in dict.fromkeys(PodShape(c.cpu_milli, 0, c.gpus, c.gpu_milli) for c in book.shares.classes):
-        nodes = np.flatnonzero(ledger.fits(shape))
+        nodes = np.flatnonzero(ledger.free.fits(shape))
         if len(nodes):
             _rated(book, shape, ledger, nodes)
 

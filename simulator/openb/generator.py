@@ -15,11 +15,8 @@ from typing import Literal
 
 import numpy as np
 
-from cluster.arrays import IntArray, Names, column
-from cluster.errors import ConfigError, Mistake
-from cluster.nodes import NodeTable
-from cluster.snapshot import PodTable, Snapshot
-from cluster.workloads import WHOLE_GPU_MILLI, GpuType, PodShape
+from cluster import arrays, errors, snapshot, workloads
+from simulator.openb.trace_reader import MIB, snapshot_of
 
 PodKind = Literal["cpu", "fraction", "whole-1", "whole-2", "whole-4", "whole-8"]
 
@@ -210,7 +207,6 @@ the GPUs are requested in twos, fours and eights. In gpushare100 every GPU pod r
 
 
 GIB = 2**30
-MIB = 2**20
 
 GPUS_OF: dict[PodKind, int] = {"cpu": 0, "fraction": 1, "whole-1": 1, "whole-2": 2, "whole-4": 4, "whole-8": 8}
 
@@ -224,7 +220,7 @@ class Generated:
 
     nodes: tuple[NodeKind, ...]
     """Kind of each node."""
-    pods: tuple[PodShape, ...]
+    pods: tuple[workloads.PodShape, ...]
 
     @property
     def gpus(self) -> int:
@@ -242,27 +238,29 @@ def generate(
     """
     mistakes = []
     if nodes < 1:
-        mistakes.append(Mistake("generated fleet, nodes", f"{nodes} nodes are not a fleet", "give at least 1"))
+        mistakes.append(errors.Mistake("generated fleet, nodes", f"{nodes} nodes are not a fleet", "give at least 1"))
     if mix not in MIXES:
-        mistakes.append(Mistake("generated fleet, mix", f"no mix is called {mix!r}", f"choose from {', '.join(MIXES)}"))
+        mistakes.append(
+            errors.Mistake("generated fleet, mix", f"no mix is called {mix!r}", f"choose from {', '.join(MIXES)}")
+        )
     if not 0 < demand_share < float("inf"):
         mistakes.append(
-            Mistake("generated fleet, demand", f"{demand_share} is no fraction of the GPUs", "give e.g. 0.98")
+            errors.Mistake("generated fleet, demand", f"{demand_share} is no fraction of the GPUs", "give e.g. 0.98")
         )
     if mistakes:
-        raise ConfigError(tuple(mistakes))
+        raise errors.ConfigError(tuple(mistakes))
     rng = np.random.default_rng(seed)
     kinds = _drawn([kind.count for kind in NODE_KINDS], nodes, rng)
     fleet = tuple(NODE_KINDS[row] for row in kinds)
     classes = pod_classes(MIXES[mix], models={node.model for node in fleet})
     weights = [weight for weight, _ in classes]
     mean_milli = sum(weight * shape.total_gpu_milli for weight, shape in classes) / sum(weights)
-    capacity_milli = sum(node.gpus for node in fleet) * WHOLE_GPU_MILLI
+    capacity_milli = sum(node.gpus for node in fleet) * workloads.WHOLE_GPU_MILLI
     count = max(1, round(demand_share * capacity_milli / mean_milli))
     return Generated(fleet, tuple(classes[row][1] for row in _drawn(weights, count, rng)))
 
 
-def pod_classes(mix: PodMix, models: Iterable[str]) -> list[tuple[float, PodShape]]:
+def pod_classes(mix: PodMix, models: Iterable[str]) -> list[tuple[float, workloads.PodShape]]:
     """Every class of pods in a mix with its weight, for a fleet of these GPU models.
 
     The models that a pod requires do not depend on its size (in the trace they hardly do). Models that the fleet lacks
@@ -272,7 +270,7 @@ def pod_classes(mix: PodMix, models: Iterable[str]) -> list[tuple[float, PodShap
     return [
         (
             share * size.weight / sum(size.weight for size in POD_SIZES[kind]) * model_share,
-            PodShape(
+            workloads.PodShape(
                 cpu_milli=round(size.cpu_cores * 1000),
                 memory_bytes=size.memory_gib * GIB,
                 gpus=GPUS_OF[kind],
@@ -296,7 +294,7 @@ def _models_asked(kind: PodKind, present: set[str], *, wanted: bool) -> Iterator
     yield free, ()
 
 
-def _drawn(weights: Sequence[float], count: int, rng: np.random.Generator) -> IntArray:
+def _drawn(weights: Sequence[float], count: int, rng: np.random.Generator) -> arrays.IntArray:
     """`count` rows in random order, each as often as its weight requires, give or take one: systematic sampling.
 
     With independent draws, an 8-GPU class of half a percent would come and go with the seed on a small fleet.
@@ -307,33 +305,16 @@ def _drawn(weights: Sequence[float], count: int, rng: np.random.Generator) -> In
     return rng.permutation(rows).astype(np.int64)
 
 
-def trace_of(made: Generated, prices: Mapping[str, float]) -> Snapshot:
+def trace_of(made: Generated, prices: Mapping[str, float]) -> snapshot.Snapshot:
     """Generated fleet with every pod pending, in the form of `openb.read_trace` for a trace.
 
     prices: dollars per GPU and hour by model; a model without a price costs 0.
     """
-    models = sorted({node.model for node in made.nodes})
-    shapes = {shape: index for index, shape in enumerate(dict.fromkeys(made.pods))}
-    count = len(made.pods)
-    return Snapshot(
-        at_s=0.0,
-        gpu_types=tuple(GpuType(model, 0, prices.get(model, 0.0)) for model in models),
-        nodes=NodeTable(
-            names=Names(node_name(n) for n in range(len(made.nodes))),
-            cpu_milli=column((node.cpu_cores * 1000 for node in made.nodes), np.int64),
-            memory_bytes=column((node.memory_gib * GIB for node in made.nodes), np.int64),
-            gpus=column((node.gpus for node in made.nodes), np.int64),
-            gpu_type=column((models.index(node.model) for node in made.nodes), np.int64),
-            schedulable=column(np.ones(len(made.nodes)), np.bool_),
-            labels=({},) * len(made.nodes),
-            taints=((),) * len(made.nodes),
-        ),
-        pods=PodTable.waiting(
-            (f"trace/{pod_name(n)}" for n in range(count)),
-            column((shapes[pod] for pod in made.pods), np.int64),
-            tuple(shapes),
-        ),
-    )
+    nodes = [
+        (node_name(n), node.cpu_cores * 1000, node.memory_gib * GIB, node.gpus, node.model)
+        for n, node in enumerate(made.nodes)
+    ]
+    return snapshot_of(nodes, [(pod_name(n), pod) for n, pod in enumerate(made.pods)], prices)
 
 
 def write_openb_csv(made: Generated, nodes_csv: Path, pods_csv: Path) -> None:

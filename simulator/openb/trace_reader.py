@@ -1,7 +1,7 @@
 """Reader of the openb trace (Alibaba's cluster-trace-gpu-v2023) and similar files: a fleet and its pods as CSV."""
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -58,18 +58,44 @@ def read_trace(nodes: Path, pods: Path, prices: Mapping[str, float] | None = Non
     duplicate names, an empty fleet, a pod that requires a GPU type that no node has.
     """
     node_sheet, pod_sheet = _read(nodes, NODE_COLUMNS), _read(pods, POD_COLUMNS)
-    gpu_types, table = _nodes_from(node_sheet, prices or {})
-    known_types = {gpu_type.name for gpu_type in gpu_types} if table else None
-    shapes: dict[PodShape, int] = {}
-    indices = [
-        shapes.setdefault(_shape_from(pod_sheet, line, row, known_types), len(shapes)) for line, row in pod_sheet.rows
-    ]
-    names = (f"trace/{row['name']}" for _, row in pod_sheet.rows)
-    pod_table = PodTable.waiting(names, column(indices, np.int64), tuple(shapes))
+    rows = _nodes_from(node_sheet)
+    known_types = {model for *_, gpus, model in rows if gpus} if rows else None
+    asked = [(row["name"], _shape_from(pod_sheet, line, row, known_types)) for line, row in pod_sheet.rows]
     if mistakes := (*node_sheet.mistakes, *pod_sheet.mistakes):
         raise ConfigError(mistakes)
-    assert table is not None  # noqa: S101 (no mistakes means that there is a fleet)
-    return Snapshot(at_s=0.0, gpu_types=gpu_types, nodes=table, pods=pod_table)
+    return snapshot_of(sorted(rows), asked, prices or {})
+
+
+NodeRow = tuple[str, int, int, int, str]
+"""Name, thousandths of cores, bytes of memory, GPUs, and their type."""
+
+
+def snapshot_of(
+    nodes: Sequence[NodeRow], pods: Sequence[tuple[str, PodShape]], prices: Mapping[str, float]
+) -> Snapshot:
+    """Fleet of these nodes with all pods pending. prices: $/h of a GPU type; one without a price costs 0."""
+    names, cpu, memory, gpus, models = zip(*nodes, strict=True)
+    types = sorted({model for *_, count, model in nodes if count})
+    shapes = {shape: number for number, shape in enumerate(dict.fromkeys(shape for _, shape in pods))}
+    return Snapshot(
+        at_s=0.0,
+        gpu_types=tuple(GpuType(name, 0, prices.get(name, 0.0)) for name in types),
+        nodes=NodeTable(
+            names=Names(names),
+            cpu_milli=column(cpu, np.int64),
+            memory_bytes=column(memory, np.int64),
+            gpus=column(gpus, np.int64),
+            gpu_type=column((types.index(m) if n else -1 for n, m in zip(gpus, models, strict=True)), np.int64),
+            schedulable=column([True] * len(nodes), np.bool_),
+            labels=({},) * len(nodes),
+            taints=((),) * len(nodes),
+        ),
+        pods=PodTable.waiting(
+            (f"trace/{name}" for name, _ in pods),
+            column((shapes[shape] for _, shape in pods), np.int64),
+            tuple(shapes),
+        ),
+    )
 
 
 def _read(path: Path, needed: tuple[str, ...]) -> _Sheet:
@@ -108,8 +134,8 @@ def _whole_rows(
             yield line, row
 
 
-def _nodes_from(sheet: _Sheet, prices: Mapping[str, float]) -> tuple[tuple[GpuType, ...], NodeTable | None]:
-    made: list[tuple[str, int, int, int, str]] = []
+def _nodes_from(sheet: _Sheet) -> list[NodeRow]:
+    made: list[NodeRow] = []
     for line, row in sheet.rows:
         gpus = sheet.number(line, row, "gpu", MAX_GPUS_PER_NODE) or 0
         model = row["model"].strip()
@@ -117,24 +143,9 @@ def _nodes_from(sheet: _Sheet, prices: Mapping[str, float]) -> tuple[tuple[GpuTy
             sheet.wrong(line, "model", f"is empty, but the node has {gpus} GPUs", "name their type")
         cpu_milli, memory_mib = (sheet.number(line, row, name) or 0 for name in ("cpu_milli", "memory_mib"))
         made.append((row["sn"], cpu_milli, memory_mib * MIB, gpus, model))
-    if not made:
-        if not sheet.mistakes:
-            sheet.mistakes.append(Mistake(sheet.name, "the fleet is empty", "give at least one node"))
-        return (), None
-    made.sort()
-    types = sorted({model for *_, gpus, model in made if gpus})
-    names, cpu, memory, gpu_counts, models = zip(*made, strict=True)
-    table = NodeTable(
-        names=Names(names),
-        cpu_milli=column(cpu, np.int64),
-        memory_bytes=column(memory, np.int64),
-        gpus=column(gpu_counts, np.int64),
-        gpu_type=column((types.index(m) if n else -1 for n, m in zip(gpu_counts, models, strict=True)), np.int64),
-        schedulable=column([True] * len(made), np.bool_),
-        labels=({},) * len(made),
-        taints=((),) * len(made),
-    )
-    return tuple(GpuType(name, 0, prices.get(name, 0.0)) for name in types), table
+    if not made and not sheet.mistakes:
+        sheet.mistakes.append(Mistake(sheet.name, "the fleet is empty", "give at least one node"))
+    return made
 
 
 def _shape_from(sheet: _Sheet, line: int, row: Mapping[str, str], known_types: set[str] | None) -> PodShape:

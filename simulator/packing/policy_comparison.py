@@ -1,17 +1,14 @@
 """Comparison of policies: a replay of the same arrivals for each policy and seed, and their summary."""
 
-import io
 import time
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 
-from cluster import errors, snapshot, workloads
+from cluster import errors, snapshot
 from cluster.arrays import FloatArray, IntArray
 from placement.engine.packer import Packer, content_rank
 from placement.engine.policy import Knowledge
@@ -19,7 +16,6 @@ from placement.policies import POLICIES, policy_named
 from placement.prices.allocation_bound import allocation_bound
 from placement.prices.classes import class_of, kinds_of
 from simulator.packing import replay as one
-from simulator.packing.relocation import cheapest_relocation
 from simulator.packing.replay import Curve, Replay, gpu_milli_of, published_stream, with_renamed_nodes
 from simulator.sweep.runner import PolicyRun
 
@@ -173,7 +169,7 @@ def play(run: PolicyRun, traces: Mapping[str, snapshot.Snapshot], rules: ReplayR
     stream = published_stream(trace, run.seed)
     # Equal nodes are taken in an order dealt by the seed, as in the published runs: names decide nothing.
     packer = Packer(trace, policy, content_rank(trace, run.seed))
-    conditions = one.Conditions(relocate=cheapest_relocation, move_share=rules.move_share)
+    conditions = one.Conditions(move_share=rules.move_share)
     return one.replay(trace, stream, packer, time.perf_counter, run.seed, conditions)
 
 
@@ -205,53 +201,14 @@ def check_contest(traces: Mapping[str, snapshot.Snapshot], policies: tuple[str, 
         raise errors.ConfigError(tuple(mistakes))
 
 
-COLUMNS = tuple(field.name for field in fields(Curve))
-
-
-class _Rest(msgspec.Struct):
-    """Fields that are not arrays."""
-
-    policy: str
-    seed: int
-    unplaced: list[tuple[workloads.PodShape, int]]
-    shortages: dict[str, int]
-    moved: int
-    upkeep_s: float
-
-
 def to_bytes(replay: Replay) -> bytes:
-    """Content of an `.npz` file that `numpy.load` opens."""
-    rest = _Rest(
-        replay.policy,
-        replay.seed,
-        list(replay.unplaced.items()),
-        dict(replay.shortages),
-        replay.moved,
-        replay.upkeep_s,
-    )
-    arrays: dict[str, Any] = {name: getattr(replay.curve, name) for name in COLUMNS}
-    file = io.BytesIO()
-    written = np.frombuffer(msgspec.json.encode(rest), dtype=np.uint8)
-    np.savez_compressed(file, decision_s=replay.decision_s, rest=written, **arrays)
-    return file.getvalue()
+    """Content of a file that `from_bytes` reads."""
+    return msgspec.msgpack.encode(replay, enc_hook=np.ndarray.tolist)
 
 
 def from_bytes(data: bytes) -> Replay:
     """Replay from such a file. Raises ValueError for anything else."""
     try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-            rest = msgspec.json.decode(archive["rest"].tobytes(), type=_Rest)
-            curve = Curve(**{name: archive[name] for name in COLUMNS})
-            decision_s = archive["decision_s"]
-    except (zipfile.BadZipFile, KeyError, EOFError, msgspec.MsgspecError) as error:
+        return msgspec.msgpack.decode(data, type=Replay, dec_hook=lambda _, values: np.array(values, dtype=np.float64))
+    except (msgspec.MsgspecError, ValueError) as error:
         raise ValueError(f"not a replay: {error}") from error
-    return Replay(
-        policy=rest.policy,
-        seed=rest.seed,
-        curve=curve,
-        decision_s=decision_s,
-        unplaced=dict(rest.unplaced),
-        shortages=rest.shortages,
-        moved=rest.moved,
-        upkeep_s=rest.upkeep_s,
-    )

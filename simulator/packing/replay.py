@@ -13,7 +13,7 @@ from cluster.workloads import PodShape
 from placement.engine.packer import Choice, Packer
 from placement.moves import RunningPods
 from placement.policies.fgd import Fragmentation, typical_pods
-from simulator.packing.relocation import Relocation
+from simulator.packing.relocation import cheapest_relocation
 
 
 def published_stream(trace: Snapshot, seed: int, until_share: float = 1.3) -> IntArray:
@@ -69,21 +69,20 @@ def scarcest(packer: Packer, shape: PodShape) -> str:
     eligible = packer.eligible(shape)
     if not eligible.any():
         return NO_SUCH_NODE
-    with_gpu = packer.ledger.fits(replace(shape, cpu_milli=0, memory_bytes=0))
-    with_cpu = packer.ledger.fits(replace(shape, memory_bytes=0))
+    free = packer.ledger.free
+    with_gpu = free.fits(replace(shape, cpu_milli=0, memory_bytes=0))
+    with_cpu = free.fits(replace(shape, memory_bytes=0))
     if (eligible & with_cpu).any():
         return MEMORY_BESIDE_GPUS if shape.gpus else MEMORY
     if (eligible & with_gpu).any():
         return CPU_BESIDE_GPUS if shape.gpus else CPU
-    if packer.ledger.fits(shape).any():
+    if free.fits(shape).any():
         return OTHER_MODELS_ONLY
     if shape.gpus > 1:
         return GPUS_TOGETHER
     return WHOLE_GPU if shape.is_whole_gpu else PART_OF_GPU
 
 
-Relocate = Callable[[Packer, RunningPods, PodShape, int], Relocation | None]
-"""Finds a relocation for a shape that fits nowhere, with a maximum number of moves. Leaves the packer unchanged."""
 POINTS_PCT = (80, 90, 100, 110, 130)
 """Points at which the published tables are read: GPU requested until then, in percent of the fleet's."""
 
@@ -124,10 +123,8 @@ class Replay:
     curve: Curve
     decision_s: FloatArray
     """Shape (pods,), in order of arrival: time to learn, choose, relocate and charge."""
-    unplaced: Mapping[PodShape, int] = field(default_factory=dict)
-    """Number of pods of each shape that fitted nowhere when they arrived; none is tried again."""
     shortages: Mapping[str, int] = field(default_factory=dict)
-    """The same pods by what was short when they arrived (simulator/packing/replay.py)."""
+    """Number of pods that fitted nowhere when they arrived, by what was short (`scarcest`); none is tried again."""
     moved: int = 0
     """Number of moves of running pods for others."""
     upkeep_s: float = 0.0
@@ -138,9 +135,8 @@ class Replay:
 class Conditions:
     """Events that may happen in a replay besides arrivals."""
 
-    relocate: Relocate | None = None
     move_share: float = 0.0
-    """Maximum fraction of the pods placed until then that may be moved."""
+    """Maximum fraction of the pods placed until then that may be moved, one for a pod that fits nowhere."""
     stay: IntArray | None = None
     """Shape (pods,): number of further arrivals after which each pod leaves; None: all stay, as published."""
 
@@ -165,7 +161,6 @@ def replay(
     _, gpu_milli = gpu_milli_of(trace.pods)
     arrived_milli, upkeep_s = 0, 0.0
     decision_s = np.zeros(len(stream))
-    unplaced: Counter[PodShape] = Counter()
     shortages: Counter[str] = Counter()
     for position, index in enumerate(stream):
         shape = trace.pods.shapes[index]
@@ -178,7 +173,6 @@ def replay(
         upkeep_s += clock() - ended
         decision_s[position] = ended - began
         if not placed:
-            unplaced[shape] += 1
             shortages[scarcest(packer, shape)] += 1
         arrived_milli += int(gpu_milli[index])
         if gauge.is_due(arrived_milli, last=position + 1 == len(stream)):
@@ -190,7 +184,6 @@ def replay(
         seed=seed,
         curve=gauge.curve(),
         decision_s=decision_s,
-        unplaced=dict(unplaced),
         shortages=dict(shortages),
         moved=floor.moved,
         upkeep_s=upkeep_s,
@@ -222,15 +215,13 @@ class _Floor:
         self.packer.policy.departed(*(self._stop(pod) for pod in self.leaving.pop(position, ())))
 
     def _make_room(self, shape: PodShape) -> Choice | None:
-        most = int(self.under.move_share * self.placed) - self.moved
-        if self.under.relocate is None or most <= 0:
+        if int(self.under.move_share * self.placed) <= self.moved:
             return None
-        room = self.under.relocate(self.packer, self.running, shape, most)
+        room = cheapest_relocation(self.packer, self.running, shape)
         if room is None:
             return None
-        for pod, choice in room.moves:
-            self._start(pod, self._stop(pod), choice)
-        self.moved += len(room.moves)
+        self._start(room.pod, self._stop(room.pod), room.to)
+        self.moved += 1
         return room.choice
 
     def _start(self, pod: int, shape: PodShape, choice: Choice) -> None:

@@ -13,20 +13,8 @@ from autoscaler.series import regular
 from cluster.autoscaling import Scaler, ScalingObjective
 from cluster.demand import Forecast
 from cluster.errors import ConfigError, Mistake
-from simulator.scaling.replay import (
-    MISS_COST,
-    Leads,
-    LoadScenario,
-    Outlook,
-    Policy,
-    ReplayRun,
-    ReplaySettings,
-    Score,
-    missed_load,
-    oracle_run,
-    replay,
-    score,
-)
+from simulator.scaling import replay
+from simulator.scaling.replay import score
 from simulator.scaling.rival_rules import Fixed, Hpa, Kpa, Newsvendor, PointForecast, Recommendation
 from simulator.scaling.traces import DAY_S
 
@@ -39,7 +27,7 @@ _MISS_COSTS = (20.0, 50.0, 99.0, 200.0, 500.0)
 class Contender:
     """Policy with a parameter."""
 
-    of: Callable[[float, LoadScenario], Policy]
+    of: Callable[[float, replay.LoadScenario], replay.Policy]
     """The policy with this parameter on this scenario."""
     default: float
     grid: tuple[float, ...] = ()
@@ -50,7 +38,7 @@ class Contender:
 class TonnageScaling:
     """Our decision as a policy of the replay."""
 
-    miss_cost: float = MISS_COST
+    miss_cost: float = replay.MISS_COST
     weighing: Weighing = WEIGHING
 
     def __call__(self, scaler: Scaler, at_s: float) -> Recommendation:
@@ -62,8 +50,8 @@ class TonnageScaling:
 
 
 CONTENDERS: Mapping[str, Contender] = {
-    TONNAGE: Contender(lambda miss_cost, _: TonnageScaling(miss_cost), MISS_COST, _MISS_COSTS),
-    "newsvendor": Contender(lambda miss_cost, _: Newsvendor(miss_cost=miss_cost), MISS_COST, _MISS_COSTS),
+    TONNAGE: Contender(lambda miss_cost, _: TonnageScaling(miss_cost), replay.MISS_COST, _MISS_COSTS),
+    "newsvendor": Contender(lambda miss_cost, _: Newsvendor(miss_cost=miss_cost), replay.MISS_COST, _MISS_COSTS),
     "hpa": Contender(lambda target, scenario: Hpa(target, step_s=scenario.step_s), 0.7, _TARGETS),
     "kpa": Contender(lambda target, _: Kpa(target), 0.7, _TARGETS),
     "point": Contender(lambda target, _: PointForecast(target), 0.8, _TARGETS),
@@ -85,8 +73,8 @@ class ReplayedPolicy:
     policy: str
     tuned: float | None
     """Parameter that hindsight chose; None: the default."""
-    run: ReplayRun
-    score: Score
+    run: replay.ReplayRun
+    score: replay.Score
 
 
 def check_policies(names: tuple[str, ...]) -> None:
@@ -99,17 +87,23 @@ def check_policies(names: tuple[str, ...]) -> None:
 
 
 def replayed(
-    scenario: LoadScenario, name: str, leads: Leads, outlook: Outlook, settings: ReplaySettings | None = None
+    scenario: replay.LoadScenario,
+    name: str,
+    leads: replay.Leads,
+    outlook: replay.Outlook,
+    settings: replay.ReplaySettings | None = None,
 ) -> ReplayedPolicy:
     """A policy with its default parameter."""
     if name == ORACLE:
-        run = oracle_run(scenario, leads.mean_s)
+        run = replay.oracle_run(scenario, leads.mean_s)
         return ReplayedPolicy(name, None, run, score(scenario, run, leads.mean_s))
     contender = CONTENDERS[name]
     return _of(scenario, name, contender.of(contender.default, scenario), leads, outlook, settings)
 
 
-def tuned_in_hindsight(scenario: LoadScenario, name: str, leads: Leads, outlook: Outlook) -> ReplayedPolicy:
+def tuned_in_hindsight(
+    scenario: replay.LoadScenario, name: str, leads: replay.Leads, outlook: replay.Outlook
+) -> ReplayedPolicy:
     """A policy with the parameter of its grid that has the lowest J on the very days that it is scored on."""
     contender = CONTENDERS[name]
     found = [
@@ -120,19 +114,19 @@ def tuned_in_hindsight(scenario: LoadScenario, name: str, leads: Leads, outlook:
 
 
 def _of(
-    scenario: LoadScenario,
+    scenario: replay.LoadScenario,
     name: str,
-    policy: Policy,
-    leads: Leads,
-    outlook: Outlook,
-    settings: ReplaySettings | None,
+    policy: replay.Policy,
+    leads: replay.Leads,
+    outlook: replay.Outlook,
+    settings: replay.ReplaySettings | None,
     tuned: float | None = None,
 ) -> ReplayedPolicy:
-    run = replay(scenario, policy, leads, outlook, settings)
+    run = replay.replay(scenario, policy, leads, outlook, settings)
     return ReplayedPolicy(name, tuned, run, score(scenario, run, leads.mean_s))
 
 
-def record_of(scenario: LoadScenario, leads: Leads, result: ReplayedPolicy) -> dict[str, object]:
+def record_of(scenario: replay.LoadScenario, leads: replay.Leads, result: ReplayedPolicy) -> dict[str, object]:
     """Figures of a replay, as the benchmark writes them."""
     figures = result.score
     return {
@@ -152,7 +146,7 @@ REFIT_S = DAY_S / 2
 """Time from one fit to the next; in the operator fits run in the background."""
 
 
-def forecasts_of(scenario: LoadScenario) -> tuple[Forecast | None, ...]:
+def forecasts_of(scenario: replay.LoadScenario) -> tuple[Forecast | None, ...]:
     """Forecast at each step of a scenario, after the training days and with fits at intervals.
 
     At a gap there is no new sample: the forecast is that of the last one, wider with its age.
@@ -170,7 +164,7 @@ def forecasts_of(scenario: LoadScenario) -> tuple[Forecast | None, ...]:
     return tuple(found)
 
 
-def outlook_of(forecasts: tuple[Forecast | None, ...]) -> Outlook:
+def outlook_of(forecasts: tuple[Forecast | None, ...]) -> replay.Outlook:
     return lambda step: forecasts[step]
 
 
@@ -193,7 +187,7 @@ class Dollars:
 class Compared:
     """Replays of one scenario under several policies."""
 
-    scenario: LoadScenario
+    scenario: replay.LoadScenario
     lead_s: float
     objective: ScalingObjective
     results: Sequence[ReplayedPolicy]
@@ -204,14 +198,16 @@ class Compared:
     def dollars(self, result: ReplayedPolicy) -> Dollars:
         """Dollars of the replayed days."""
         per_step = self.objective.price_per_hour * self.scenario.step_s / _HOUR_S
-        missed = float(missed_load(self.scenario, result.run).sum())
+        missed = float(replay.missed_load(self.scenario, result.run).sum())
         return Dollars(float(result.run.wanted.sum()) * per_step, self.objective.miss_cost * missed * per_step)
 
 
-def compared(scenario: LoadScenario, policies: Sequence[str], lead_s: float, objective: ScalingObjective) -> Compared:
+def compared(
+    scenario: replay.LoadScenario, policies: Sequence[str], lead_s: float, objective: ScalingObjective
+) -> Compared:
     """Every policy with its defaults; all of them know the load up to each step and nothing after it."""
     forecasts = forecasts_of(scenario)
-    settings = ReplaySettings(objective=objective)
-    leads = Leads((lead_s,))
+    settings = replay.ReplaySettings(objective=objective)
+    leads = replay.Leads((lead_s,))
     results = [replayed(scenario, name, leads, outlook_of(forecasts), settings) for name in policies]
     return Compared(scenario, lead_s, objective, results, forecasts)

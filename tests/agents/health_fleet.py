@@ -54,7 +54,7 @@ LEAD_S = 5.0
 def control(pipe: Connection, nodes: Sequence[str], pace: float) -> None:
     """The controller: the agents' link in one thread, the analysis in another, as the operator runs them."""
     mailbox, stream, longest_turn_s = ReportQueue(), HealthStream(BySize()), 0.0
-    members = tuple(JobMember(pod_of(node), f"bench/{node}", JOB, node, f"key-{node}", 0.0) for node in nodes)
+    members = tuple(JobMember(pod_of(node), f"bench/{node}", JOB, node, 0.0) for node in nodes)
     stream.follow(
         Members({each.uid: each for each in members}, {JOB: members}), {node: f"key-{node}" for node in nodes}
     )

@@ -41,6 +41,7 @@ class Pod:
     ending: bool = False
     strangers: bool = False
     settled: bool = False
+    started_s: int = 0
 
 
 def node(name: str, gpus: int = 0, gpu_type: str = "A100", **rest: object) -> Node:
@@ -118,10 +119,7 @@ def world(
             gang=column((gang_names.index(p.gang) if p.gang else -1 for p in pods), np.int64),
             owner=tuple(p.owner for p in pods),
             movable=column((p.movable for p in pods), np.bool_),
-            **{
-                name: column(marks, np.bool_) if any(marks := [getattr(p, name) for p in pods]) else None
-                for name in SPARSE
-            },
+            **{name: np.array(marks) if any(marks := [getattr(p, name) for p in pods]) else None for name in SPARSE},
         ),
         gangs=tuple(gangs),
         services=tuple(services),

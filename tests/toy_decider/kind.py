@@ -28,7 +28,6 @@ class GPUReserve(Strict):
 
 
 KIND = Kind(
-    name="GPUReserve",
     model=GPUReserve,
     plural="gpureserves",
     is_namespaced=False,

@@ -23,16 +23,8 @@ from controller.api.labels import GROUP
 from controller.kube.api_server import ApiServer
 from controller.kube.loop_thread import LoopThread
 from controller.kube.request import Body
+from controller.loops.autoscaler import http_server
 from controller.loops.autoscaler.external_metrics import METRIC, ExternalMetrics, FrontError, front_in
-from controller.loops.autoscaler.http_server import (
-    Access,
-    AccessReviews,
-    Handler,
-    Request,
-    Response,
-    TooBusyError,
-    serve,
-)
 from controller.loops.autoscaler.measured import LengthShares, Measured
 from controller.loops.autoscaler.policies import DesiredReplicas, PolicyReader
 from controller.loops.loop import Leader, LoopClocks, LoopContext, repeat
@@ -144,12 +136,12 @@ BURST = 10.0
 PER_S = 1.0
 
 
-def _reply(status: int, words: str, retry_after_s: int | None = None) -> Response:
+def _reply(status: int, words: str, retry_after_s: int | None = None) -> http_server.Response:
     """Response to a push."""
     wait = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
     # Behind a Service, only a new connection may reach the other replica.
     again = {"Connection": "close"} if status == 503 else {}
-    return Response(status, json.dumps({"message": words}).encode(), {**wait, **again})
+    return http_server.Response(status, json.dumps({"message": words}).encode(), {**wait, **again})
 
 
 class PushEndpoint:
@@ -158,7 +150,7 @@ class PushEndpoint:
     def __init__(
         self,
         measured: Measured,
-        reviews: AccessReviews,
+        reviews: http_server.AccessReviews,
         policies: PolicyReader,
         leader: Leader,
         clocks: LoopClocks,
@@ -169,7 +161,7 @@ class PushEndpoint:
         self._budgets: dict[str, tuple[float, float]] = {}
         """Requests that each policy has left, and the instant of that."""
 
-    async def respond(self, request: Request) -> Response:
+    async def respond(self, request: http_server.Request) -> http_server.Response:
         """Response to a request."""
         if request.path != PATH or request.method != "POST":
             return _reply(404 if request.path != PATH else 405, f"POST {PATH}")
@@ -180,19 +172,19 @@ class PushEndpoint:
             return _reply(401, "a bearer token is needed")
         try:
             push = pushed(request.body, self._clocks.wall())
-            access = Access("update", GROUP, "scalingpolicies/demand", push.namespace, push.name)
+            access = http_server.Access("update", GROUP, "scalingpolicies/demand", push.namespace, push.name)
             if not await self._reviews.allows_token(token.strip(), access):
                 return _reply(403, f"the token may not update scalingpolicies/demand {push.name} in {push.namespace}")
         except BadPushError as error:
             return _reply(400, str(error)[:300])
-        except TooBusyError as error:
+        except http_server.TooBusyError as error:
             return _reply(503, str(error)[:300], 1)
         # Only a sender that may push learns whether the policy exists, and uses up its budget.
         result, reply = self._taken(push)
         self._meter.count("tonnage_demand_readings_total", "push", result)
         return reply
 
-    def _taken(self, push: Pushed) -> tuple[str, Response]:
+    def _taken(self, push: Pushed) -> tuple[str, http_server.Response]:
         """Result of an authorised push, for the metrics, and its response."""
         policy = f"{push.namespace}/{push.name}"
         allowed = self._policies.pushed_roles(policy)
@@ -246,18 +238,18 @@ class Endpoints:
         stack.callback(self._thread.close)
         stack.callback(lambda: self._thread.run_within(self._open.aclose(), CLOSE_WITHIN_S))
 
-    def reviews(self, clock: Clock, audience: str = "") -> AccessReviews:
+    def reviews(self, clock: Clock, audience: str = "") -> http_server.AccessReviews:
         """Access reviews by the API server. clock: monotonic, seconds."""
 
         def post(path: str, body: Body) -> Awaitable[bytes]:
             return self._kube.run_from_another(self._connection.write("POST", path, body))
 
-        return AccessReviews(post, clock, audience)
+        return http_server.AccessReviews(post, clock, audience)
 
     def serve_push(self, endpoint: PushEndpoint, at: EndpointAddress, tls: ServerTls | None = None) -> int:
         """Serves the push endpoint; returns its port. Raises ConfigError."""
 
-        async def handle(request: Request) -> Response:
+        async def handle(request: http_server.Request) -> http_server.Response:
             if tls is not None:
                 tls.look()
             return await endpoint.respond(request)
@@ -286,9 +278,11 @@ class Endpoints:
             log.warning("the API server's front is not known", why=str(error))
         tls.look()
 
-    def _serve(self, handle: Handler, at: EndpointAddress, most_bytes: int, tls: ServerTls | None) -> int:
+    def _serve(self, handle: http_server.Handler, at: EndpointAddress, most_bytes: int, tls: ServerTls | None) -> int:
         context = tls.context if tls is not None else None
-        work = serve(handle, at.host, at.port, tls=context, most_bytes=most_bytes, setting=at.setting, stack=self._open)
+        work = http_server.serve(
+            handle, at.host, at.port, tls=context, most_bytes=most_bytes, setting=at.setting, stack=self._open
+        )
         return self._thread.run(work)
 
 

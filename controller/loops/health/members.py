@@ -9,7 +9,7 @@ import numpy as np
 
 from cluster.snapshot import PENDING, Snapshot
 from controller.api.foreign_kinds import FOREIGN_GANG
-from controller.api.notation import instant
+from controller.api.notation import instant_or_none
 from controller.api.structs import Node, Pod
 from controller.deciders.remediation import incarnation_of
 
@@ -24,7 +24,6 @@ class JobMember:
     job: str
     """Its gang, `namespace/name`."""
     node: str
-    node_uid: str
     created_s: float
 
 
@@ -55,8 +54,8 @@ def members_from(
         job = f"{meta.namespace}/{meta.gang}" if meta.gang else gang_of.get(name, "")
         if not job or node is None or meta.deletion_timestamp or pod.holds_nothing:
             continue
-        created_s = instant(meta.creation_timestamp) if meta.creation_timestamp else None
-        member = JobMember(meta.uid, name, job, node.metadata.name, node.metadata.uid, created_s or 0.0)
+        created_s = instant_or_none(meta.creation_timestamp) or 0.0
+        member = JobMember(meta.uid, name, job, node.metadata.name, created_s)
         by_uid[meta.uid] = member
         jobs.setdefault(job, []).append(member)
     return Members(by_uid, {job: tuple(each) for job, each in jobs.items()})

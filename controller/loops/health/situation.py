@@ -6,13 +6,12 @@ from types import MappingProxyType
 
 import numpy as np
 
-from cluster.changes import OUR_TAINTS, PROBATION_TAINT
 from cluster.power import PowerTable
 from cluster.snapshot import PENDING, Snapshot
 from controller.api.health_policy import Detector, HealthPolicySpec, RemediationOwner
-from controller.api.notation import instant
-from controller.api.structs import Node, NodeTaint
-from controller.deciders.remediation import HealthRules
+from controller.api.notation import instant_or_none
+from controller.api.structs import Node
+from controller.deciders.remediation import HealthRules, our_taint
 from controller.dra.objects import ResourceSlice
 from controller.loops.health.members import allowed_disruptions
 from controller.loops.health.stream import HealthStream, OwnLimit
@@ -148,7 +147,9 @@ def _node(
 ) -> facts.NodeFacts:
     meta = node.metadata
     limit = stream.limits.get(meta.name, OwnLimit(1.0, math.inf))
-    taint = our_taint(node.spec.taints, now_s)
+    taints = (our_taint(each.key, each.value, instant_or_none(each.time_added) or now_s) for each in node.spec.taints)
+    taint = next((each for each in taints if each is not None), None)
+    released_s = instant_or_none(meta.annotations.released)
     tested = taint is not None and now_s - taint.at_s >= spec.probation.test and stream.is_clean(meta.name, now_s)
     return facts.NodeFacts(
         key=facts.NodeKey(meta.name, meta.uid),
@@ -158,7 +159,7 @@ def _node(
         owner=owner_of(node, spec),
         ready=node.is_ready,
         tested_s=now_s if tested else -math.inf,
-        released_s=_instant(meta.annotations.released, -math.inf),
+        released_s=-math.inf if released_s is None else released_s,
         shared=jobs > 1,
         own_speed_share=limit.speed_share,
         limited_since_s=limit.since_s,
@@ -191,23 +192,6 @@ def _job(
         progressed_s=seen.progressed_s if seen is not None else -math.inf,
         disruptions_allowed=allowed,
     )
-
-
-def our_taint(taints: Iterable[NodeTaint], now_s: float) -> facts.OurTaint | None:
-    """The taint that Tonnage set on a node, read back; one whose value was changed is not ours any more."""
-    for taint in taints:
-        incident, _, generation = taint.value.rpartition(".")
-        if taint.key in OUR_TAINTS and incident and generation.isdigit():
-            at_s = _instant(taint.time_added, now_s)
-            return facts.OurTaint(incident, int(generation), at_s, on_probation=taint.key == PROBATION_TAINT)
-    return None
-
-
-def _instant(written: str | None, otherwise: float) -> float:
-    try:
-        return otherwise if written is None else instant(written)
-    except ValueError:
-        return otherwise
 
 
 def controls_among(

@@ -57,7 +57,6 @@ class Squad(Strict):
 
 
 SQUAD = Kind(
-    name="Squad",
     model=Squad,
     plural="squads",
     short_names=("sqd",),
@@ -150,7 +149,7 @@ def test_the_roles_of_the_chart_grant_it() -> None:
 
 
 def test_a_kind_of_a_fast_loop_has_a_role_of_its_own_and_is_not_planned_from() -> None:
-    looped = Kind(name="Squad", model=Squad, plural="squads", is_namespaced=True, watched_by="reserves")
+    looped = Kind(model=Squad, plural="squads", is_namespaced=True, watched_by="reserves")
     kinds = (*KINDS, looped)
 
     granted = {permission for grant in features(kinds)["reserves"] for permission in grant.permissions()}
@@ -161,7 +160,7 @@ def test_a_kind_of_a_fast_loop_has_a_role_of_its_own_and_is_not_planned_from() -
 
 
 def test_a_kind_without_a_status_gets_neither_the_right_nor_the_subresource() -> None:
-    silent = Kind(name="Squad", model=Squad, plural="squads", is_namespaced=True, has_status=False)
+    silent = Kind(model=Squad, plural="squads", is_namespaced=True, has_status=False)
     definition = yaml.safe_load(files((silent,))["tonnage.dev_squads.yaml"])
 
     assert asked((*KINDS, silent)) - asked(KINDS) == {

@@ -62,5 +62,5 @@ def test_cpu_is_counted_too() -> None:
     taken = Occupancy(seen)
     taken.place("first", "a", ())
 
-    with pytest.raises(ActionError, match="CPU or memory"):
+    with pytest.raises(ActionError, match="cpu of the node"):
         check(taken, Bind("second", "a"))

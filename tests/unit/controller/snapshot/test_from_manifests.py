@@ -593,3 +593,13 @@ def test_a_request_beyond_all_numbers_fits_nowhere_and_stops_no_plan(tmp_path: P
     (shape,) = observed(tmp_path, node(), absurd).snapshot.pods.shapes
 
     assert (shape.memory_bytes, shape.cpu_milli) == (2**50, 2**50)
+
+
+def test_a_running_pod_is_as_old_as_its_status_says(tmp_path: Path) -> None:
+    began = having(pod("began", on="a"), "status.startTime", "2026-03-01T12:00:00Z")
+    waits = having(pod("waits"), "status.startTime", "2026-03-01T12:00:00Z")
+
+    pods = observed(tmp_path, gpu_type(), node("a"), began, pod("unknown", on="a"), waits).snapshot.pods
+
+    assert pods.started_s is not None
+    assert pods.started_s.tolist() == [1_772_366_400, 0, 0]

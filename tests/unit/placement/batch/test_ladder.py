@@ -18,7 +18,7 @@ from placement.moves import MovePrice
 from tests.builders.fleet import GIB, node, pod, world
 
 RACK = "topology.tonnage.dev/rack"
-RUNGS: tuple[Rung, ...] = ("best-fit", "relaxation", "columns", "polish")
+RUNGS: tuple[Rung, ...] = ("best-fit", "relaxation", "columns")
 
 
 def planned(seen: Snapshot, rung: Rung = "columns", memory: Memory | None = None) -> BatchPlan:
@@ -187,7 +187,6 @@ def test_the_deadline_decides_the_stage() -> None:
     assert rung_for(batch, 0.01) == "best-fit"
     assert rung_for(many, 0.2) == "relaxation"
     assert rung_for(batch, 1.0) == "columns"
-    assert rung_for(batch, 20.0) == "polish"
 
 
 def test_many_classes_of_pods_get_fewer_rounds_in_the_same_time() -> None:

@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from cluster.arrays import IntArray
-from cluster.snapshot import Free
-from placement.batch.assignment_table import FreeCapacity, copies_in
-from placement.batch.column_generation import fits_devices
-from placement.batch.problem import device_counts
-from tests.builders.fleet import GIB, shape
+from cluster.capacity import Free
+from placement.batch.assignment_table import Table, deal
+from placement.batch.column_generation import dealt_pattern
+from placement.batch.problem import batch_of, device_counts
+from tests.builders.fleet import GIB, node, pod, shape, world
 
 
 def free(*devices: int, cpu_milli: int = 64_000) -> Free:
@@ -23,30 +22,32 @@ def free(*devices: int, cpu_milli: int = 64_000) -> Free:
 )
 def test_as_many_pods_as_fit_can_be_dealt_and_one_more_cannot(left: list[int], gpus: int, milli: int) -> None:
     asks = shape(gpus, gpu_milli=milli, cpu_milli=0, memory_bytes=0)
-    room = FreeCapacity(free(*left), np.zeros(1, dtype=np.bool_))
-    count = copies_in(asks, room.free)
+    room = free(*left)
+    count = room.copies(asks)
 
-    dealt = room.deal(asks, np.array([0]), count)
+    dealt = deal(room, asks, np.array([0]), count)
 
     assert len(dealt.node) == count[0]
-    assert (room.free.gpu_milli >= 0).all()
+    assert (room.gpu_milli >= 0).all()
     assert all(bin(mask).count("1") == gpus for mask in dealt.devices.tolist())
-    assert not copies_in(asks, room.free)[0]
+    assert not room.copies(asks)[0]
 
 
 def test_cpu_and_memory_limit_the_copies_too() -> None:
-    assert copies_in(shape(1, gpu_milli=100, cpu_milli=3000), free(1000, cpu_milli=8000)).tolist() == [2]
-    assert copies_in(shape(cpu_milli=1, memory_bytes=200 * GIB), free()).tolist() == [2]
+    assert free(1000, cpu_milli=8000).copies(shape(1, gpu_milli=100, cpu_milli=3000)).tolist() == [2]
+    assert free().copies(shape(cpu_milli=1, memory_bytes=200 * GIB)).tolist() == [2]
 
 
 def test_returned_placements_restore_the_free_capacity() -> None:
-    room = FreeCapacity(free(1000, 600, 0), np.zeros(1, dtype=np.bool_))
-    dealt = room.deal(shape(1, gpu_milli=300), np.array([0]), np.array([4]))
+    seen = world([node("a", gpus=3)], [pod(f"p{n}", gpus=1, gpu_milli=300) for n in range(4)])
+    table = Table(batch_of(seen), seen.free())
+    table.fit(0)
 
-    room.give_back(shape(1, gpu_milli=300), dealt)
+    table.take_back(0, range(4))
 
-    assert room.free.gpu_milli.tolist() == [[1000, 600, 0]]
-    assert room.free.cpu_milli.tolist() == [64_000]
+    assert table.free.gpu_milli.tolist() == [[1000, 1000, 1000]]
+    assert table.free.cpu_milli.tolist() == seen.free().cpu_milli.tolist()
+    assert table.left.tolist() == [4]
 
 
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=6))
@@ -73,6 +74,8 @@ def test_no_device_holds_shares_that_count_more_than_one(shares: list[int]) -> N
     ],
 )
 def test_a_pattern_fits_device_by_device_not_in_sum(pattern: list[int], devices: int, fits: bool) -> None:
-    gpus: IntArray = np.array([1, 1])
+    pods = [pod("whole", gpus=1), pod("share", gpus=1, gpu_milli=400)]
+    batch = batch_of(world([node("a", gpus=devices)], pods))
+    asked = [pattern[not each.is_whole_gpu] for each in batch.shapes]
 
-    assert fits_devices(np.array(pattern), gpus, np.array([1000, 400]), devices) is fits
+    assert (dealt_pattern(batch, np.array(asked), 0).tolist() == asked) is fits

@@ -39,14 +39,14 @@ def test_free_devices_are_counted_one_by_one_not_summed_up() -> None:
     halves = [pod(f"h{d}", gpus=1, gpu_milli=500, on="a", devices=(d,)) for d in range(4)]
     ledger = Ledger.of(world([node("a", gpus=4), node("b", gpus=2)], halves))
 
-    assert ledger.fits(shape(gpus=2)).tolist() == [False, True]  # two GPUs are free on a, in four halves
-    assert ledger.fits(shape(gpus=4, gpu_milli=500)).tolist() == [True, False]
-    assert ledger.fits(shape(gpus=2), np.array([1])).tolist() == [True]
+    assert ledger.free.fits(shape(gpus=2)).tolist() == [False, True]  # two GPUs are free on a, in four halves
+    assert ledger.free.fits(shape(gpus=4, gpu_milli=500)).tolist() == [True, False]
+    assert ledger.free.fits(shape(gpus=2), np.array([1])).tolist() == [True]
 
 
 def test_an_over_committed_node_takes_only_what_asks_for_none_of_the_resource() -> None:
     over = pod("p", gpus=1, cpu_milli=100_000, on="a", devices=(0,))
     ledger = Ledger.of(world([node("a", gpus=2)], [over]))
 
-    assert not ledger.fits(shape(cpu_milli=1)).any()
-    assert ledger.fits(shape(cpu_milli=0)).all()
+    assert not ledger.free.fits(shape(cpu_milli=1)).any()
+    assert ledger.free.fits(shape(cpu_milli=0)).all()

@@ -1,4 +1,4 @@
-"""Power in placement: headroom refuses, and services that peak together are kept apart."""
+"""Power in placement: a pod whose floor no headroom covers is refused, with its reason."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -43,12 +43,11 @@ def test_one_move_lets_a_pod_fit_that_fits_nowhere() -> None:
     seen = halves()
     engine = packer(seen)
 
-    room = cheapest_relocation(engine, running_pods_of(seen), PAIR, most=1)
+    room = cheapest_relocation(engine, running_pods_of(seen), PAIR)
 
     # Only `a` can have two idle GPUs, once its half has joined the one on device 0 of `b`.
     assert room is not None
-    [(moved, seat)] = room.moves
-    assert (seen.pods.names[moved], seat.node, seat.devices) == ("half-a", 1, 0b01)
+    assert (seen.pods.names[room.pod], room.to.node, room.to.devices) == ("half-a", 1, 0b01)
     assert (room.choice.node, room.choice.devices) == (0, 0b11)
 
 
@@ -57,25 +56,17 @@ def test_searching_for_a_relocation_changes_nothing() -> None:
     engine, running = packer(seen), running_pods_of(seen)
     before = engine.ledger.gpu_milli.copy(), engine.ledger.cpu_milli.copy(), dict(running)
 
-    cheapest_relocation(engine, running, PAIR, most=1)
+    cheapest_relocation(engine, running, PAIR)
 
     assert np.array_equal(engine.ledger.gpu_milli, before[0])
     assert np.array_equal(engine.ledger.cpu_milli, before[1])
     assert dict(running) == before[2]
 
 
-def test_no_pod_moves_without_a_budget_or_when_it_must_stay() -> None:
-    seen = halves()
-    engine, running = packer(seen), running_pods_of(seen)
-
-    assert cheapest_relocation(engine, running, PAIR, most=0) is None
-    assert cheapest_relocation(engine, running, PAIR, most=5, movable=()) is None
-
-
 def test_room_is_made_under_a_policy_that_knows_no_worth_too() -> None:
     seen = halves()
 
-    assert cheapest_relocation(packer(seen, BestFit()), running_pods_of(seen), PAIR, most=1) is not None
+    assert cheapest_relocation(packer(seen, BestFit()), running_pods_of(seen), PAIR) is not None
 
 
 def test_halves_are_put_together_where_the_freed_gpu_pays_for_the_move() -> None:

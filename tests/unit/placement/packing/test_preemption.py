@@ -1,5 +1,7 @@
 """Preemption: only less important pods are stopped, no more of them than must be, and none for nothing."""
 
+from dataclasses import replace
+
 from cluster.actions import Action, Bind, Evict
 from cluster.workloads import Gang
 from placement.engine.packer import Packer
@@ -57,3 +59,14 @@ def test_a_gang_that_a_victim_leaves_below_its_minimum_is_stopped_whole() -> Non
 
     assert {each.pod for each in actions if isinstance(each, Evict)} == {"g-0", "g-1"}
     assert [each.pod for each in actions if isinstance(each, Bind)] == ["wants"]
+
+
+def test_among_equals_the_youngest_is_stopped_on_a_node_and_between_nodes() -> None:
+    old, young = (replace(runs(name, d), started_s=at_s) for name, d, at_s in (("old", 0, 100), ("young", 1, 900)))
+    newest = replace(runs("newest", 0, on="b"), started_s=950)
+
+    on_one_node = planned(old, young, pod("urgent", 1, priority=9), gpus=2)
+    on_two_nodes = planned(replace(old, devices=(0,)), newest, pod("urgent", 1, priority=9), gpus=1, nodes="ab")
+
+    assert [each.subject for each in on_one_node if isinstance(each, Evict)] == ["Pod/young"]
+    assert [each.subject for each in on_two_nodes if isinstance(each, Evict)] == ["Pod/newest"]

@@ -124,7 +124,7 @@ def test_options_are_the_devices_with_enough_left_and_the_state_that_each_leaves
     ledger = Ledger.of(seen)
     ledger.gpu_milli[:] = left
     asked = shape(gpus=1, gpu_milli=100 * tenths_asked, cpu_milli=2000)
-    nodes = np.flatnonzero(ledger.fits(asked))
+    nodes = np.flatnonzero(ledger.free.fits(asked))
 
     ways = options(asked, ledger, nodes)
 

@@ -55,7 +55,7 @@ def test_a_fleet_with_room_allocates_the_offered_load() -> None:
     stream = churning_stream(seen, 7, churn(0.3))
     played = replay(seen, stream.pods, Packer(seen, BestFit()), lambda: 0.0, 7, Conditions(stay=stream.stay))
 
-    assert not played.unplaced
+    assert not played.shortages
     assert mean_allocation_pct(played, stream) == pytest.approx(30.0, rel=0.1)
 
 

@@ -4,13 +4,18 @@ import numpy as np
 import pytest
 
 from cluster.snapshot import Snapshot
-from cluster.workloads import PodShape
-from placement.engine.packer import Choice, Packer, content_rank
+from placement.engine.packer import Packer, content_rank
 from placement.engine.policy import Knowledge
-from placement.moves import RunningPods
 from placement.policies import policy_named
-from simulator.packing.relocation import Relocation
-from simulator.packing.replay import Conditions, Replay, published_stream, replay, with_renamed_nodes
+from simulator.packing.replay import (
+    GPUS_TOGETHER,
+    WHOLE_GPU,
+    Conditions,
+    Replay,
+    published_stream,
+    replay,
+    with_renamed_nodes,
+)
 from tests.builders.fleet import Pod, node, pod, world
 from tests.clock import ticking
 
@@ -62,7 +67,7 @@ def test_what_is_allocated_stops_where_nothing_fits_and_the_rest_is_counted() ->
     assert curve.allocated_cost_per_hour.tolist() == [3, 9, 9, 12, 12]
     assert curve.at(75, curve.allocation_pct) == 75
     assert np.isnan(curve.at(200, curve.allocation_pct))
-    assert dict(result.unplaced) == {trace.pods.shapes[1]: 1, trace.pods.shapes[0]: 1}
+    assert result.shortages == {GPUS_TOGETHER: 1, WHOLE_GPU: 1}
     assert result.decision_s.tolist() == [1.0] * 5  # the clock was read once before and once after each
 
 
@@ -83,17 +88,8 @@ def test_pods_leave_after_their_stay_and_free_their_resources() -> None:
     result = played(trace, [0, 0, 0], Conditions(stay=np.array([2, 1, 1])))
 
     # The first stays for two further arrivals: the second finds no room, the third does.
-    assert sum(result.unplaced.values()) == 1
+    assert sum(result.shortages.values()) == 1
     assert result.curve.allocation_pct.tolist() == [100.0] * 3
-
-
-def _gather_on_b(packer: Packer, running: RunningPods, wanted: PodShape, most: int) -> Relocation | None:
-    """Moves the first pod of node a to node b, and puts the new one on both devices of a."""
-    pod_on_a = next(iter(running.on(0)), None)
-    if pod_on_a is None or most < 1:
-        return None
-    target = packer.choose(running[pod_on_a].shape, among=np.array([False, True]))
-    return target and Relocation(((pod_on_a, target),), Choice(0, 0b11, 0.0))
 
 
 @pytest.mark.parametrize(("move_share", "moved", "allocated_milli"), [(1.0, 1, 2500), (0.99, 0, 500)])
@@ -104,7 +100,7 @@ def test_moves_stay_within_the_allowed_share(move_share: float, moved: int, allo
     trace = world([node("a", gpus=2, cpu_milli=9000), node("b", gpus=1, cpu_milli=64_000)], [half, pair])
     packer = Packer(trace, policy_named("bestfit", Knowledge(trace)))
 
-    result = replay(trace, np.array([0, 1]), packer, ticking(1.0), 7, Conditions(_gather_on_b, move_share))
+    result = replay(trace, np.array([0, 1]), packer, ticking(1.0), 7, Conditions(move_share))
 
     assert result.moved == moved
     assert result.curve.allocation_pct[-1] == pytest.approx(allocated_milli / 30)

@@ -42,10 +42,7 @@ class Fleet:
         self.case, self.deaf = drawn, deaf
         self.network = SimulatedNetwork(drawn, np.random.default_rng(7), hidden=hidden)
         self.nodes = (*self.network.nodes, *SPARES)
-        members = tuple(
-            JobMember(f"u-{node}", f"ns/p-{node}", JOB, node, f"key-{node}", START_S - 100)
-            for node in self.network.nodes
-        )
+        members = tuple(JobMember(f"u-{node}", f"ns/p-{node}", JOB, node, START_S - 100) for node in self.network.nodes)
         self.stream = HealthStream()
         self.stream.follow(
             Members({each.uid: each for each in members}, {JOB: members}), {node: f"key-{node}" for node in self.nodes}

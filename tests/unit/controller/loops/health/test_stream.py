@@ -39,8 +39,8 @@ def node_of(rank: int) -> str:
 def members(job: str = JOB) -> Members:
     """One pod of the job on each of its nodes, and a pod of another job on the first."""
     names = sorted({node_of(rank) for rank in range(16)})
-    mine = tuple(JobMember(f"u-{name}", f"ns/p-{name}", job, name, f"key-{name}", START_S - 100) for name in names)
-    other = JobMember("u-other", "ns/other", "ns/other", "n0", "key-n0", START_S - 100)
+    mine = tuple(JobMember(f"u-{name}", f"ns/p-{name}", job, name, START_S - 100) for name in names)
+    other = JobMember("u-other", "ns/other", "ns/other", "n0", START_S - 100)
     return Members({each.uid: each for each in (*mine, other)}, {job: mine, "ns/other": (other,)})
 
 
