@@ -20,6 +20,7 @@ import structlog
 from cluster.clock import Clock
 from cluster.version import VERSION
 from controller.background import wire
+from controller.background.kinds import KINDS
 from controller.background.launcher import ChildDriver, DriverPeer, RemoteDriver
 from controller.background.on_ray import DriverStart
 from controller.background.tasks import BackgroundTask, TaskResult
@@ -306,6 +307,7 @@ class BackgroundHost:
 
 def background_from(settings: OperatorSettings, meter: Meter) -> BackgroundHost:
     """The host of background work. It starts when its replica leads (`BackgroundHost.want`)."""
+    meter.foresee("tonnage_background_tasks_total", KINDS, ("done", "failed"))
     ray, peers = settings.ray, list[DriverPeer]()
     if ray.mode == "embedded":
         peers.append(ChildDriver(DriverStart("embedded", cpus=ray.cpus)))
