@@ -3,8 +3,8 @@
 import os
 import signal
 import urllib.request
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from threading import Event, Thread
 from typing import Any
 
@@ -297,13 +297,31 @@ def others_write(play: Play, rounds: int) -> None:
         path = f"/apis/tonnage.dev/v1alpha1/namespaces/{play.namespace}/modelservices/chat"
         play.patch(other, path, {"metadata": {"annotations": {"example.com/seen": str(play.chance.random())}}})
 
-    for number in range(rounds):
-        with play.meanwhile(touch, 0.02), play.meanwhile(meddle, 0.5):
-            play.create(a_wave(play, number))
-            Event().wait(4.0)
-        play.settle(has_service=True)
-        play.clear()
-        taken.clear()
+    with _open_to_another(play, api, reserved):
+        for number in range(rounds):
+            with play.meanwhile(touch, 0.02), play.meanwhile(meddle, 0.5):
+                play.create(a_wave(play, number))
+                Event().wait(4.0)
+            play.settle(has_service=True)
+            play.clear()
+            taken.clear()
+
+
+@contextmanager
+def _open_to_another(play: Play, api: PlainApi, nodes: Sequence[str]) -> Iterator[None]:
+    """Reserved nodes as the wave's pods select them, so that a kubelet runs what another client binds there; a taint
+    keeps Tonnage off."""
+
+    def change(pool: str, corner: str, taints: object) -> None:
+        for node in nodes:
+            body = {"metadata": {"labels": {"pool": pool, "corner": corner}}, "spec": {"taints": taints}}
+            play.patch(api, f"/api/v1/nodes/{node}", body)
+
+    change("bind", "open", [{"key": "example.com/reserved", "effect": "NoSchedule"}])
+    try:
+        yield
+    finally:
+        change("reserved", "reserved", None)
 
 
 def _bind(play: Play, api: PlainApi, name: str, node: str, taken: list[str]) -> None:
