@@ -45,7 +45,7 @@ class Workers(Protocol):
     def submit(self, kind: str, digest: str, parts: Sequence[str]) -> None: ...
 
     def finished(self) -> Iterator[tuple[wire.Done, bytes]]:
-        """Results that have come."""
+        """Results that have come. Raises ConnectionError where what runs the tasks is lost."""
         ...
 
 
@@ -134,7 +134,7 @@ def die_with(parent: int) -> bool:
 
 
 def serve(operator: OperatorStream, start: DriverStart) -> int:
-    """Runs tasks until the operator is gone. Returns the exit status where it cannot start."""
+    """Runs tasks until the operator is gone. Returns the exit status where it cannot start, or loses its workers."""
     begin, _ = wire.receive(operator.stream)
     if not isinstance(begin, wire.Begin) or begin.version != VERSION:
         theirs = begin.version if isinstance(begin, wire.Begin) else "none"
@@ -153,8 +153,12 @@ def serve(operator: OperatorStream, start: DriverStart) -> int:
     while True:
         while not (workers.is_busy and messages.empty()):
             take(workers, *messages.get())
-        for done, value in workers.finished():
-            operator.send(done, value)
+        try:
+            for done, value in workers.finished():
+                operator.send(done, value)
+        except ConnectionError as error:
+            sys.stderr.write(f"{error}\n")
+            return 1
 
 
 def workers_of(start: DriverStart, operator: OperatorStream) -> Workers:

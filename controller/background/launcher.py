@@ -30,18 +30,22 @@ import os, shutil, signal, sys, time
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 sys.stdin.buffer.read()
-try:
-    os.killpg(int(sys.argv[1]), signal.SIGKILL)
-except (ProcessLookupError, PermissionError):
-    pass
-for _ in range(100):
-    shutil.rmtree(sys.argv[2], ignore_errors=True)
-    if not os.path.exists(sys.argv[2]):
+session, folder = int(sys.argv[1]), sys.argv[2]
+for _ in range(1000):
+    for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):
+        try:
+            if os.getsid(pid) == session:
+                os.kill(pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
+    shutil.rmtree(folder, ignore_errors=True)
+    if not os.path.exists(folder):
         break
     time.sleep(0.02)
 """
 """Program of the process that outlives the launcher, by whatever signal that ends, and then removes all that the driver
-has: the processes in its OS session, and its folder with the token."""
+has: the processes in its OS session (Ray's workers have process groups of their own), and its folder with the
+token."""
 
 
 class DriverPeer(Protocol):

@@ -185,7 +185,7 @@ class RayWorkers:
         self._waiting.append((kind, digest, tuple(self._parts[part] for part in parts)))
 
     def finished(self) -> Iterator[tuple[Done, bytes]]:
-        """Results that have come; waits for a moment."""
+        """Results that have come; waits for a moment. Raises ConnectionError where Ray itself is lost."""
         while self._waiting and len(self._flying) < AT_ONCE:
             kind, digest, parts = self._waiting.popleft()
             self._flying[self._run.remote(*self._same, kind, *parts)] = digest
@@ -199,8 +199,15 @@ class RayWorkers:
             return Done(digest), self._ray.get(task, timeout=REACH_S)
         except errors.RayTaskError as error:
             return Done(digest, str(error).strip().rpartition("\n")[2] or "failed"), b""
+        except (errors.WorkerCrashedError, errors.OutOfMemoryError, errors.NodeDiedError) as error:
+            return Done(digest, f"Ray lost it {RETRIES + 1} times: {_first_line(error)}"), b""
         except errors.RayError as error:
-            return Done(digest, f"Ray lost it {RETRIES + 1} times: {str(error).strip().partition(chr(10))[0]}"), b""
+            # Not the task's fault: the next driver gets it. Ray ends this process as well, but often later than this.
+            raise ConnectionError(f"Ray is lost: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
 
 
 def run_task(version: str, registry: str, niceness: int, kind: str, *inputs: bytes) -> bytes:
