@@ -302,13 +302,13 @@ def gang_priorities(snapshot: Snapshot) -> arrays.IntArray:
 
 
 def lacking(draft: PackingDraft, gang: int, running: Iterable[int] | None = None) -> int:
-    """Members of a gang that must still start beside those that run, so that it is whole, of each role.
+    """Members of a gang that must still start beside those that run, so that it is whole, and each group of it.
 
     running: their rows; default: as the draft places them.
     """
     rows = members_running(draft, gang) if running is None else list(running)
     wanted = draft.snapshot.gangs[gang]
-    if not wanted.roles:
+    if not wanted.groups:
         return wanted.min_members - len(rows)
     return wanted.lacks([draft.snapshot.pods.names[row] for row in rows])
 

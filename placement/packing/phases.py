@@ -162,7 +162,7 @@ class _Room:
     def _lacks(self, unit: Unit, part: _Part) -> bool:
         """Whether the pods of this part are too few for the unit to start."""
         draft = self._draft
-        if unit.gang < 0 or not draft.snapshot.gangs[unit.gang].roles:
+        if unit.gang < 0 or not draft.snapshot.gangs[unit.gang].groups:
             return len(part.rows) < unit.need
         runs = (row for row in draft.members(unit.gang) if draft.snapshot.pods.node[row] != PENDING)
         stay = [row for row in runs if row not in self._group]
