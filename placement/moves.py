@@ -69,6 +69,9 @@ def nodes_without(ledger: Ledger, pods: Sequence[Placed]) -> Ledger:
     return Ledger(free, ledger.gpus[node], ledger.gpu_type[node])
 
 
+QUARTER_S = 900.0
+
+
 @dataclass(frozen=True, slots=True)
 class MovePrice:
     """Price of a move, and the time for which its gain lasts."""
@@ -82,9 +85,18 @@ class MovePrice:
     """Time for which freed resources are expected to stay useful: about the stay of the pods around them. Chosen: a
     shift."""
 
-    def of(self, shape: workloads.PodShape) -> float:
-        """Price of moving one pod of this shape, in dollars."""
-        return self.per_pod_usd + self.per_gpu_usd * shape.total_gpu_milli / 1000
+    most_share: float = 1.0
+    """Fraction of the pods of a namespace, and of a service, that are moved within an hour; one always may."""
+    unknown_usd: float = 4.0
+    """Price of a GPU-hour where its type has none. Chosen: as above."""
+
+    def of(self, shape: workloads.PodShape, unsaved_s: float | None = None) -> float:
+        """Price of moving one pod of this shape, in dollars.
+
+        unsaved_s: work since its last checkpoint, where that is known; at least a minute for the restart.
+        """
+        lost = 1.0 if unsaved_s is None else max(60.0, unsaved_s) / QUARTER_S
+        return self.per_pod_usd + self.per_gpu_usd * lost * shape.total_gpu_milli / 1000
 
 
 @dataclass(frozen=True, slots=True)
