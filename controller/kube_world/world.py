@@ -139,7 +139,7 @@ class _StopHandler(Handler):
         doing, pod = f"{action.attempt.lower()} {action.pod}", context.view.pod(action.pod)
         if pod is None:
             raise ActionError(f"{doing}: the pod no longer exists")
-        if isinstance(action, cluster_actions.Move) and not pod.is_recreated:
+        if isinstance(action, cluster_actions.Move) and not pod.controller:
             raise ActionError(f"{doing}: no owner would create it anew")
         return [] if pod.is_ending else [eviction(action.pod, pod.uid, context.term.epoch())]
 

@@ -99,7 +99,7 @@ def _movable(draft: PackingDraft) -> list[int]:
     runs = (draft.node == pods.node) & (draft.devices == pods.devices) & (pods.node != PENDING) & (pods.gang < 0)
     able = pods.movable & runs & (draft.resistance != NEVER) & (draft.resistance != ENDING)
     plain = np.array([s.is_whole_gpu and not (s.beside.is_bound or s.beside.crowds) for s in pods.shapes], dtype=bool)
-    return np.flatnonzero(able & plain[pods.shape]).tolist()  # type: ignore[no-any-return]
+    return np.flatnonzero(able & plain[pods.shape]).tolist()
 
 
 class _Choice:
