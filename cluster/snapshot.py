@@ -157,6 +157,35 @@ def device_numbers(mask: int) -> tuple[int, ...]:
     return tuple(d for d in range(int(mask).bit_length()) if mask >> d & 1)
 
 
+@dataclass(frozen=True, slots=True)
+class HeldSeat:
+    """Node and devices that are kept for one pod (cluster/held_seats.py)."""
+
+    pod: str
+    """Pod that waits for it, `namespace/name`; of a moved one, the pod whose replacement comes here."""
+    node: str
+    devices: tuple[int, ...]
+    gpu_milli: int
+    """Thousandths of each device."""
+    cpu_milli: int
+    memory_bytes: int
+    is_moved: bool = False
+    """Whether it is for a replacement, which its owner creates under a name of its own."""
+    taker: str = ""
+    """Pending pod that takes it; empty: it is not there yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSeats:
+    """Seats that one decision keeps."""
+
+    holder: str
+    """Pod that it is for, or a member of the gang, on which this is written; `namespace/name`."""
+    until_s: float
+    """Deadline, seconds since the epoch."""
+    seats: tuple[HeldSeat, ...]
+
+
 class HealthInput:
     """Base of the facts of health for one cycle, whose fields only remediation and the loop that observes them know."""
 
@@ -205,6 +234,8 @@ class Snapshot:
     """Why the stop of a pod was refused lately, in the server's words, by pod; `settled` has them."""
     out_of_stops: tuple[str, ...] = ()
     """Units (`Pod/namespace/name`) for which so many pods were stopped within the hour that no more may be."""
+    held: tuple[HeldSeats, ...] = ()
+    """Seats that decisions of several steps keep."""
     left_out: tuple[LeftOut, ...] = ()
     """Pending pods that are not in `pods` because they cannot be planned, with the reasons."""
 

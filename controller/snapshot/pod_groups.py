@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from cluster.workloads import Gang, GangRole
+from cluster.workloads import Gang, MemberGroup
 from controller.api import foreign_kinds
 from controller.api.structs import Pod
 from controller.objects.read import put
@@ -486,7 +486,7 @@ class _Found:
             members = self._members.get(role, {})
             left = still_needed(count, share.done.get(role, 0), len(members)) - others.get(role, 0)
             if left > 0:
-                roles.append(GangRole(role, left, tuple(sorted(pod for pod, is_ours in members.items() if is_ours))))
+                roles.append(MemberGroup(role, left, tuple(sorted(pod for pod, is_ours in members.items() if is_ours))))
         # Without a member to spare, all of them start, of whatever role. Of members without one, nothing is known.
         are_known = all(self._members) and alive - sum(others.values()) > least
-        return Gang(name, least, roles=tuple(roles) if are_known else ())
+        return Gang(name, least, groups=tuple(roles) if are_known else ())

@@ -92,6 +92,8 @@ class PackingDraft:
         """Priority above which a pod may be stopped for another: its own, NEVER, or ENDING. Shape (pods,)."""
         self.choices: dict[int, Choice] = {}
         """Choice for each pod that this draft placed, as the reason of its placement."""
+        self.held_for = set[int]()
+        """Pods that were put on a seat that was held for them."""
         self.work = 0
         """Work so far, in examined places: nodes that the packer had to rate for a pod because they had changed since
         the last pod of its shape, as if its cache had been empty before this plan. So the count is the same whatever
@@ -200,6 +202,11 @@ class PackingDraft:
     def unseat(self, row: int) -> None:
         self._set(row, PENDING, 0)
 
+    def put(self, row: int, choice: Choice) -> None:
+        """Places a pod on the seat that is held for it. The caller has checked that it fits."""
+        self.held_for.add(row)
+        self._set(row, choice.node, choice.devices)
+
     def reseat(self, row: int) -> None:
         """Places a pod where it runs in the snapshot. The caller has checked that it fits there now."""
         pods = self.snapshot.pods
@@ -295,13 +302,13 @@ def gang_priorities(snapshot: Snapshot) -> arrays.IntArray:
 
 
 def lacking(draft: PackingDraft, gang: int, running: Iterable[int] | None = None) -> int:
-    """Members of a gang that must still start beside those that run, so that it is whole, of each role.
+    """Members of a gang that must still start beside those that run, so that it is whole, and each group of it.
 
     running: their rows; default: as the draft places them.
     """
     rows = members_running(draft, gang) if running is None else list(running)
     wanted = draft.snapshot.gangs[gang]
-    if not wanted.roles:
+    if not wanted.groups:
         return wanted.min_members - len(rows)
     return wanted.lacks([draft.snapshot.pods.names[row] for row in rows])
 

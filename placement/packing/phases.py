@@ -9,7 +9,8 @@ import numpy as np
 
 from cluster import actions, arrays, plans, workloads
 from cluster.capacity import GPU, NodeRoom
-from cluster.snapshot import PENDING, device_numbers
+from cluster.held_seats import DEADLINE_S, seat_of
+from cluster.snapshot import PENDING, HeldSeats, device_numbers
 from placement.engine.explanation import Scope, copies_now, obstacles, shortage
 from placement.packing.draft import PackingDraft, lacking, members_running
 from placement.packing.preemption import stopped_together
@@ -43,7 +44,8 @@ def phases_of(draft: PackingDraft) -> tuple[tuple[plans.Phase, ...], tuple[plans
     for unit in units:
         if room and (awaited := room.awaited_by(unit)):
             stops = tuple(_evict(draft, row, unit.label(draft.snapshot)) for row in sorted(awaited.stops))
-            making_room.append(plans.Phase(f"make room for {unit.label(draft.snapshot)}", stops, whole=True))
+            held = _hold(draft, unit, unit.rows) if stops else ()
+            making_room.append(plans.Phase(f"make room for {unit.label(draft.snapshot)}", held + stops, whole=True))
             waiting.append(plans.Unplaced(unit.label(draft.snapshot), awaited.reason(draft)))
             continue
         free, *bought = room.parts_of(unit) if room else [_Part(unit.rows)]
@@ -160,7 +162,7 @@ class _Room:
     def _lacks(self, unit: Unit, part: _Part) -> bool:
         """Whether the pods of this part are too few for the unit to start."""
         draft = self._draft
-        if unit.gang < 0 or not draft.snapshot.gangs[unit.gang].roles:
+        if unit.gang < 0 or not draft.snapshot.gangs[unit.gang].groups:
             return len(part.rows) < unit.need
         runs = (row for row in draft.members(unit.gang) if draft.snapshot.pods.node[row] != PENDING)
         stay = [row for row in runs if row not in self._group]
@@ -193,7 +195,26 @@ def _start(draft: PackingDraft, unit: Unit, part: _Part) -> plans.Phase:
     label = unit.label(draft.snapshot)
     evictions = tuple(_evict(draft, row, label) for row in sorted(part.stops))
     name = f"make room for {label}" if evictions else f"start {label.partition('/')[2]}"
-    return plans.Phase(name, evictions + tuple(_bind(draft, row) for row in sorted(part.rows)), whole=True)
+    held = _hold(draft, unit, part.rows) if evictions else ()
+    return plans.Phase(name, held + evictions + tuple(_bind(draft, row) for row in sorted(part.rows)), whole=True)
+
+
+def _hold(draft: PackingDraft, unit: Unit, rows: Sequence[int]) -> tuple[plans.Step, ...]:
+    """Step that keeps the seats of a gang until all of them are free; none where they are kept already.
+
+    A single pod starts once its own victims are gone, and comes before all of lower priority.
+    """
+    snapshot, waits = draft.snapshot, [row for row in rows if draft.snapshot.pods.node[row] == PENDING]
+    if unit.gang < 0 or not waits or draft.held_for.issuperset(waits):
+        return ()
+    names, nodes = snapshot.pods.names, snapshot.nodes.names
+    seats = tuple(
+        seat_of(names[row], draft.shape(row), nodes[int(draft.node[row])], device_numbers(int(draft.devices[row])))
+        for row in waits
+    )
+    action = actions.HoldSeats(HeldSeats(names[waits[0]], snapshot.at_s + DEADLINE_S, seats))
+    words = f"its {len(seats)} seats are free at different times; nobody else gets one for {DEADLINE_S:g} s"
+    return (plans.Step(action, plans.Reason("SeatsHeld", words)),)
 
 
 def _evict(draft: PackingDraft, row: int, beneficiary: str) -> plans.Step:
@@ -209,6 +230,8 @@ def _bind(draft: PackingDraft, row: int) -> plans.Step:
     node = snapshot.nodes.names[int(draft.node[row])]
     action = actions.Bind(snapshot.pods.names[row], node, device_numbers(int(draft.devices[row])))
     policy = draft.packer.policy.name
+    if row in draft.held_for:
+        return plans.Step(action, plans.Reason("HeldSeat", "the seat was held for it while others left it"))
     if row not in draft.choices:
         return plans.Step(
             action, plans.Reason("SameSeat", "restarts in the same place, because its gang restarts as a whole")

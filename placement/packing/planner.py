@@ -12,6 +12,7 @@ from placement.budget import Budget
 from placement.engine.packer import Packer
 from placement.packing.draft import PLACES_PER_POD, PackingDraft, members_running
 from placement.packing.gangs import Seat, seat_gang, seat_instances_together
+from placement.packing.held import take_held_seats
 from placement.packing.phases import Reasons, phases_of
 from placement.packing.preemption import PLACES_PER_SEARCH, seat_by_preemption, spare_victims
 from placement.packing.releases import left_to_kube_scheduler
@@ -57,6 +58,8 @@ def pack(
     """
     budget = Budget(math.inf) if budget is None else budget
     draft = PackingDraft(snapshot, packer, tried)
+    if snapshot.held:
+        take_held_seats(draft)
     left = pending_units(draft)
     service, turn, had_turn = UnitService(draft, budget, preempt=preempt), ServedUnits(1), frozenset[int]()
     unserved = frozenset[int]()

@@ -126,7 +126,7 @@ def ray_member(number: int, group: str) -> Object:
 
 
 def roles(found: Gang) -> dict[str, tuple[int, int]]:
-    return {role.name: (role.least, len(role.members)) for role in found.roles}
+    return {role.name: (role.least, len(role.members)) for role in found.groups}
 
 
 def test_each_group_of_a_ray_cluster_has_a_minimum_of_its_own(tmp_path: Path) -> None:
@@ -172,4 +172,4 @@ def test_members_whose_role_is_unknown_are_counted_alike(tmp_path: Path) -> None
 
     (found,) = gangs_of(tmp_path, *as_of_cluster(ray_cluster(), *pods, pod("other")))
 
-    assert (found.min_members, found.roles) == (4, ())
+    assert (found.min_members, found.groups) == (4, ())
