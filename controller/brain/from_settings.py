@@ -6,7 +6,7 @@ from controller.guard import Limits
 from controller.settings import OperatorSettings
 from placement.batch.ladder import BatchSettings
 from placement.mix.planner import MixSettings
-from placement.moves import MovePrice
+from placement.move_price import MovePrice
 
 
 def decisions_from(settings: OperatorSettings, *, awaits_pods: bool = True, explain: bool = False) -> Decisions:

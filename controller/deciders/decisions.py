@@ -6,7 +6,7 @@ from typing import Literal
 from cluster.workloads import HOLD_S
 from placement.batch.ladder import BatchSettings
 from placement.mix.planner import MixSettings
-from placement.moves import MovePrice
+from placement.move_price import MovePrice
 
 
 @dataclass(frozen=True, slots=True)

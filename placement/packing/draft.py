@@ -8,7 +8,7 @@ import numpy as np
 from cluster import arrays, capacity, disruption, workloads
 from cluster.snapshot import PENDING, Snapshot, device_numbers
 from placement.engine.packer import Choice, Packer
-from placement.moves import MovePrice
+from placement.move_price import MovePrice
 
 BANDS = 8
 """Largest number of bands. Chosen: clusters have a handful of priority classes; more of them share bands, and only the

@@ -10,7 +10,7 @@ from cluster.plans import CutShort, Phase, Plan, Reason, Unplaced
 from cluster.snapshot import PENDING, Snapshot
 from placement.budget import Budget
 from placement.engine.packer import Packer
-from placement.moves import MovePrice
+from placement.move_price import MovePrice
 from placement.packing.draft import PLACES_PER_POD, PackingDraft, members_running
 from placement.packing.gangs import Seat, seat_gang, seat_instances_together
 from placement.packing.held import take_held_seats

@@ -18,7 +18,7 @@ from cluster import arrays, workloads
 from cluster.snapshot import PENDING
 from placement.engine.packer import Choice
 from placement.highs_program import Entries, Program, TreeSearch
-from placement.moves import MovePrice
+from placement.move_price import MovePrice
 from placement.packing.draft import ENDING, NEVER, PackingDraft, members_running
 from placement.packing.units import Unit
 

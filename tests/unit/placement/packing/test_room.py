@@ -13,7 +13,7 @@ from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from controller.guard import Limits, guard
 from placement.engine.packer import Packer
-from placement.moves import MovePrice
+from placement.move_price import MovePrice
 from placement.packing.planner import pack
 from placement.policies.published import BestFit
 from tests.builders.fleet import Node, Pod, node, pod, world
