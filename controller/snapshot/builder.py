@@ -30,6 +30,7 @@ from controller.api.kind import Kind
 from controller.objects.read import Findings, Read, put
 from controller.snapshot.disruption import Budgets, budgets_of, covered_by
 from controller.snapshot.group_kinds import GANG, GroupOwner, group_of
+from controller.snapshot.held import with_held_seats
 from controller.snapshot.nodes import NodeRow, TypeIndex, matches_node_names, node_row, node_table, types_from
 from controller.snapshot.pod_groups import Groups, life_of
 from controller.snapshot.pod_table import NO_NAMESPACES, Dangling, PodColumns, PodView
@@ -97,6 +98,8 @@ class SnapshotBuilder:
         self._volumes_version = 0
         self._limited: tuple[object, NodeTable] | None = None
         """What the table of nodes with the limits of volumes was made of, and that."""
+        self._holders: dict[str, str] = {}
+        """Pods that hold seats, with what their annotations say."""
         self._namespaces: Mapping[str, Mapping[str, str]] = NO_NAMESPACES
         self._nodes: dict[str, Read[structs.Node]] = {}
         self._node_rows: dict[str, NodeRow] = {}
@@ -113,11 +116,14 @@ class SnapshotBuilder:
         life = "gone" if read is None else life_of(read.object)
         self.groups.put_done(name, group_of(read.object) if read is not None and life == "done" else None)
         self._with_volumes.pop(name, None)
+        self._holders.pop(name, None)
         if read is None or life in ("done", "gone"):
             self._pods.remove(name)
             self.groups.put_pod(name, None)
             return
         pod, row = read.object, pod_row(read, self._types)
+        if pod.metadata.annotations.held_seats is not None:
+            self._holders[name] = pod.metadata.annotations.held_seats
         if life == "ending":  # it holds what it has until it is gone, and no member may start beside it for one
             row = replace(row, gang="", group=None)
         is_ours = self._is_ours(pod)
@@ -222,6 +228,8 @@ class SnapshotBuilder:
                     words = f"{kind} {name}, which says how many pods start together, cannot be read: a bug of Tonnage"
                 left_out.append(LeftOut(each.read.name, code, words))
         snapshot = replace(with_instances_off_spot(snapshot), left_out=tuple(left_out))
+        if self._holders:
+            snapshot = with_held_seats(snapshot, self._holders, self._pods.reads)
         for of_kind, add_fact in self._facts:
             snapshot = add_fact(snapshot, self.own(of_kind)) if self._own[of_kind] else snapshot
         of_nodes = (mistake for name in sorted(self._node_rows) for mistake in self._node_rows[name].mistakes)

@@ -104,7 +104,8 @@ def builder_from(manifests: Manifests, facts: scalers.Facts, findings: Findings)
             try:
                 put(each.name, object_from(each.content, struct))
             except msgspec.ValidationError as error:
-                findings.mistake(Mistake(each.document.place(f"{kind}/{each.name}"), f"cannot be read: {error}"))
+                place = each.document.place(f"{kind}/{each.name}")
+                findings.refuse(each, Mistake(place, f"cannot be read: {error}"))
     return builder
 
 
@@ -149,7 +150,8 @@ def _quotas(manifests: Manifests, findings: Findings) -> Iterator[NamespaceQuota
         try:
             quota = quota_from(object_from(each.content, ResourceQuota))
         except UNREADABLE as error:
-            findings.mistake(Mistake(each.document.place(f"ResourceQuota/{each.name}"), f"cannot be read: {error}"))
+            place = each.document.place(f"ResourceQuota/{each.name}")
+            findings.refuse(each, Mistake(place, f"cannot be read: {error}"))
             continue
         if quota.unread:
             words = f"has scopes that are not understood ({', '.join(quota.unread)}): it bounds nothing"

@@ -76,6 +76,8 @@ class PodRow:
     """Whether it runs by another scheduler's decision."""
     started_s: int = 0
     """Instant at which it started on its node, whole seconds since the epoch; 0: not known, or it waits."""
+    saved_s: int = 0
+    """Instant of its last checkpoint, likewise."""
     is_settled: bool = False
     """Whether it runs, and is not to be stopped: it asks for that, or its replacement would come back to its node."""
     remarks: tuple[tuple[str, str], ...] = ()
@@ -139,19 +141,26 @@ def _row(read: Read[Pod], types: nodes.TypeIndex) -> PodRow:
         )
     # Admission writes the priority of a class into the pod.
     priority = SYSTEM_PRIORITY.get(spec.priority_class_name, 0) if spec.priority is None else spec.priority
+    # An instance may be moved because its service replaces it; what nobody creates anew would be lost.
+    movable = bool(owner) if annotations.movable is None else annotations.movable == "true"
+    movable = movable and (read.document is not None or bool(read.object.controller))
+    settled = bool(spec.node_name) and is_settled(read.object, shape)
+    if movable and spec.node_name and not settled:
+        shape = replace(shape, node_terms=workloads.without_pin(shape.node_terms))  # its replacement has no pin
+    saved_s = notation.instant_or_none(annotations.checkpoint_at)
     return PodRow(
         shape=shape,
         node=spec.node_name or _nominated(read.object),
         gang=group.text if group else "",
         owner=owner,
         priority=priority,
-        # An instance may be moved because its service replaces it.
-        movable=bool(owner) if annotations.movable is None else annotations.movable == "true",
+        movable=movable,
         matches_node_names=matches_node_names(shape.node_terms),
         never_preempts=spec.preemption_policy == "Never",
         is_stranger=bool(spec.node_name or _nominated(read.object)) and not read.object.was_placed,
         started_s=int(notation.instant_or_none(read.object.status.start_time) or 0) if spec.node_name else 0,
-        is_settled=bool(spec.node_name) and is_settled(read.object, shape),
+        saved_s=int(saved_s or 0) if spec.node_name else 0,
+        is_settled=settled,
         remarks=_remarks(read, shape),
         mistakes=tuple(findings.mistakes),
         group=group,
