@@ -2,7 +2,7 @@
 
 from cluster.actions import Bind
 from cluster.snapshot import Snapshot
-from cluster.workloads import Gang, GangRole
+from cluster.workloads import Gang, MemberGroup
 from controller.deciders.closing import half_started
 from controller.guard import Limits, guard
 from placement.engine.packer import Packer
@@ -12,7 +12,7 @@ from tests.builders.fleet import Pod, node, pod, world
 
 CPU = tuple(f"cpu-{n}" for n in range(6))
 GPU = ("gpu-0", "gpu-1")
-RAY = Gang("ray", 3, roles=(GangRole("cpu", 1, CPU), GangRole("gpu", 2, GPU)))
+RAY = Gang("ray", 3, groups=(MemberGroup("cpu", 1, CPU), MemberGroup("gpu", 2, GPU)))
 
 
 def started(seen: Snapshot) -> list[str]:
@@ -47,3 +47,37 @@ def test_a_gang_that_runs_without_one_of_its_roles_is_half_started() -> None:
 
 def test_a_role_is_completed_as_a_whole() -> None:
     assert started(world([node("a", 2, cpu_milli=64_000)], members(on="a"), [RAY])) == list(GPU)
+
+
+def group(name: str, least: int, count: int) -> MemberGroup:
+    return MemberGroup(name, least, tuple(f"{name}-{n}" for n in range(count)))
+
+
+REPLICAS = Gang(
+    "pools",
+    4,
+    groups=(
+        group("router", 1, 1),
+        MemberGroup("pools", 3, groups=tuple(group(f"pool{n}", 3, 3) for n in range(3)), least_groups=1),
+    ),
+)
+"""A router, and one of three pools of three at least."""
+
+
+def test_a_group_counts_its_groups_that_are_whole() -> None:
+    """Two members of each of three pools are six, of which none is whole; one more completes one."""
+    scattered = [f"pool{n}-{m}" for n in range(3) for m in range(2)]
+
+    assert REPLICAS.lacks(["router-0", *scattered]) == 1
+    assert REPLICAS.lacks(["router-0", "pool1-0", "pool1-1", "pool1-2"]) == 0
+    assert REPLICAS.lacks(["pool0-0", "pool1-0", "pool1-1", "pool1-2"]) == 1
+    assert REPLICAS.lacks([]) == 4
+
+
+def test_members_of_a_group_that_can_be_completed_come_first() -> None:
+    """Pool 0 has one member fewer than it needs: pool 1, which is whole with two that wait, goes before it."""
+    waiting = ["pool0-0", "pool0-1", "pool1-1", "pool1-2", "router-0"]
+
+    first = REPLICAS.needed_first(waiting, ["pool1-0"])
+
+    assert first == ["pool1-1", "pool1-2", "router-0", "pool0-0", "pool0-1"]
