@@ -190,9 +190,8 @@ class GangNodes:
     def _tightened(self, seating: Seating, nodes: arrays.IntArray) -> Seating:
         """The same members on other nodes, each the tightest that holds as many, and one in use before an empty one."""
         taken = np.isin(nodes, list(seating.on))
-        own, empty, costs, left, copies = (
-            each[..., nodes] for each in (self._own, self._empty, self._costs(), self._left, self.copies)
-        )
+        own, empty, costs = self._own[nodes], self._empty[nodes], self._costs()[nodes]
+        left, copies = self._left[:, nodes], self.copies[:, nodes]
         for node, members in sorted(seating.on.items(), key=lambda each: self._load(each[1])):
             kinds, counts = list(members), np.array(list(members.values()))
             fits = ~taken & (copies[kinds] >= counts[:, None]).all(axis=0)
@@ -225,4 +224,5 @@ def _empty_beside_used(used: arrays.IntArray, empty: arrays.IntArray, need: int)
     """
     of_used, of_empty = (np.append(0, np.cumsum(room[: max(0, need)])) for room in (used, empty))
     more = np.searchsorted(of_empty, np.maximum(0, need - of_used))
-    return np.where(more < len(of_empty), more, len(used) + len(empty) + 1).tolist()
+    needed: list[int] = np.where(more < len(of_empty), more, len(used) + len(empty) + 1).tolist()
+    return needed
