@@ -21,6 +21,7 @@ from click.testing import CliRunner, Result
 from cli.inputs.recorded_job import compute_times, operations_of
 from cli.main import tonnage
 from cluster.errors import ConfigError
+from tests.builders import ras
 from tests.rigs.health import gloo_stops
 from tonnage.records import Op
 
@@ -391,3 +392,22 @@ def test_where_nothing_is_recognised_every_file_is_named(tmp_path: Path, body: b
 
     assert result.exit_code == 2
     assert "rank_0.json" in result.stderr
+
+
+def test_a_stopped_job_is_named_from_answers_of_nccls_ras_alone(tmp_path: Path) -> None:
+    launched = ras.reduced(0, 1, 2, 3, 4, 6, 7)
+    for number in (1, 2):
+        made = ras.answer(ras.communicator("0xa", range(8), launched), at=f"2026-11-01 10:00:0{number}")
+        (tmp_path / f"{number}.json").write_text(json.dumps(made))
+
+    found = verdict_on(tmp_path)
+    assert (found["syndrome"], found["part"], found["ranks"]) == ("non-communication-hang", "rank", [5])
+    assert found["signals"] == "launches (NCCL RAS)"
+
+
+def test_a_job_that_nccls_ras_sees_move_has_nothing_that_stands_out(tmp_path: Path) -> None:
+    for number in (1, 2):
+        made = ras.answer(ras.communicator("0xa", range(8), ras.reduced(*range(8), more=number)), at=f"{number}")
+        (tmp_path / f"{number}.json").write_text(json.dumps(made))
+
+    assert replay(tmp_path).stdout == "[]\n"
