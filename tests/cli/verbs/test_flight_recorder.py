@@ -1,7 +1,7 @@
 """Dumps of PyTorch's flight recorder: every kind of stop has its verdict, and no pickle calls anything.
 
-`tests/rigs/health/gloo_dumps.tar.gz` holds dumps that torch 2.15.0 wrote over gloo; those of NCCL are made here, in the
-form that torch/csrc/distributed/c10d/FlightRecorder.hpp writes since 2.4.
+`tests/rigs/health/gloo_dumps.tar.xz` holds dumps that three versions of torch wrote over gloo; those of NCCL are made
+here, in the form that torch/csrc/distributed/c10d/FlightRecorder.hpp writes since 2.4.
 """
 
 import json
@@ -92,7 +92,8 @@ def said(folder: Path) -> tuple[str | None, str, list[int]]:
     return found["cause"], found["part"], found["ranks"]
 
 
-REAL = Path(gloo_stops.__file__).with_name("gloo_dumps.tar.gz")
+REAL = Path(gloo_stops.__file__).with_name("gloo_dumps.tar.xz")
+VERSIONS = ("2.8.0", "2.11.0", "2.15.0")
 UNDECIDED = (None, "nothing", [])
 STOPS = {
     "absent": (None, "rank", [2]),
@@ -120,11 +121,14 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("form", ["", "p"])
 @pytest.mark.parametrize("kind", STOPS)
-def test_a_stop_of_real_torch_over_gloo_is_told_or_left_open(recorded: Path, kind: str, form: str) -> None:
+def test_a_stop_of_real_torch_over_gloo_is_told_or_left_open(
+    recorded: Path, kind: str, form: str, version: str
+) -> None:
     """form: JSON, or the pickles of the same processes."""
-    assert said(recorded / kind / form) == STOPS[kind]
+    assert said(recorded / version / kind / form) == STOPS[kind]
 
 
 def test_the_kinds_of_stop_that_are_recorded_are_those_that_are_made() -> None:
