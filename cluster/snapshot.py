@@ -53,6 +53,8 @@ class PodTable:
     started_s: IntArray | None = None
     """Instant at which the pod started on its node, whole seconds since the epoch, 0 where it is not known; None: not
     known of any."""
+    saved_s: IntArray | None = None
+    """Instant of the pod's last checkpoint, likewise."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -140,7 +142,7 @@ class PodTable:
 
 DENSE = ("node", "devices", "priority", "gang", "movable")
 """Columns of a table of pods that need nothing else of it."""
-SPARSE = ("never_preempts", "ending", "strangers", "settled", "started_s")
+SPARSE = ("never_preempts", "ending", "strangers", "settled", "started_s", "saved_s")
 """Columns of a table of pods that are None where they are false, or 0, for all."""
 
 
@@ -171,6 +173,8 @@ class HeldSeat:
     memory_bytes: int
     is_moved: bool = False
     """Whether it is for a replacement, which its owner creates under a name of its own."""
+    owner: str = ""
+    """Controller that makes the replacement, `Kind/namespace/name`; empty: not looked up yet, or none."""
     taker: str = ""
     """Pending pod that takes it; empty: it is not there yet."""
 
@@ -234,6 +238,8 @@ class Snapshot:
     """Why the stop of a pod was refused lately, in the server's words, by pod; `settled` has them."""
     out_of_stops: tuple[str, ...] = ()
     """Units (`Pod/namespace/name`) for which so many pods were stopped within the hour that no more may be."""
+    moved: Mapping[str, int] = field(default_factory=dict)
+    """Pods that were moved within the last hour, by namespace and by service."""
     held: tuple[HeldSeats, ...] = ()
     """Seats that decisions of several steps keep."""
     left_out: tuple[LeftOut, ...] = ()

@@ -216,6 +216,19 @@ FULL: Mapping[str, Object] = {
         "Gang",
         {
             "minMembers": 2,
+            "maxMembers": 4,
+            "groups": [
+                {
+                    "name": "a",
+                    "minMembers": 1,
+                    "maxMembers": 2,
+                    "minGroups": 0,
+                    "parent": "actors",
+                    "topology": {"within": "zone", "preferWithin": "example.com/rack"},
+                },
+                {"name": "actors"},
+            ],
+            "minGroups": 1,
             "topology": {"within": "zone", "preferWithin": "example.com/rack"},
             "priority": 1,
             "onMemberLoss": "Restart",
@@ -560,6 +573,10 @@ def _rule_cases() -> Iterator[Case]:
     yield Case(
         "Gang", "spec.topology preferWithin is the same",
         having(gang, "spec.topology.preferWithin", ...), having(gang, "spec.topology.preferWithin", "zone"), "leave it",
+    )  # fmt: skip
+    yield Case(
+        "Gang", "spec.groups names a parent which is no group without",
+        gang, having(gang, "spec.groups", [{"name": "a", "parent": "b"}]), "name one",
     )  # fmt: skip
     for kind, path, other, left in (
         ("GPUType", "spec.resourceName", "amd.com/gpu", "spec.inventory"),
