@@ -218,7 +218,7 @@ def test_a_gang_of_unlike_roles_lives_as_one_whatever_its_kind(fleet: Fleet) -> 
     seen = list[dict[str, tuple[int, int]]]()
 
     def is_restarted() -> bool:
-        of = {kind: (0, 0) for kind in KINDS}
+        of = dict.fromkeys(KINDS, (0, 0))
         for each in fleet.pods():
             labels, (old, new) = each["metadata"]["labels"], of[each["metadata"]["labels"]["of"]]
             starts = labels["run"] == "b" and "nodeName" in each["spec"]
