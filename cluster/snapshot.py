@@ -64,6 +64,8 @@ class PodTable:
     started_s: IntArray | None = None
     """Instant at which the pod started on its node, whole seconds since the epoch, 0 where it is not known; None: not
     known of any."""
+    saved_s: IntArray | None = None
+    """Instant of the pod's last checkpoint, likewise."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -151,7 +153,7 @@ class PodTable:
 
 DENSE = ("node", "devices", "priority", "gang", "movable")
 """Columns of a table of pods that need nothing else of it."""
-SPARSE = ("never_preempts", "ending", "strangers", "settled", "started_s")
+SPARSE = ("never_preempts", "ending", "strangers", "settled", "started_s", "saved_s")
 """Columns of a table of pods that are None where they are false, or 0, for all."""
 
 
@@ -166,6 +168,37 @@ def device_mask(devices: Sequence[int]) -> int:
 def device_numbers(mask: int) -> tuple[int, ...]:
     """Device numbers of a bit set, ascending."""
     return tuple(d for d in range(int(mask).bit_length()) if mask >> d & 1)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSeat:
+    """Node and devices that are kept for one pod (cluster/held_seats.py)."""
+
+    pod: str
+    """Pod that waits for it, `namespace/name`; of a moved one, the pod whose replacement comes here."""
+    node: str
+    devices: tuple[int, ...]
+    gpu_milli: int
+    """Thousandths of each device."""
+    cpu_milli: int
+    memory_bytes: int
+    is_moved: bool = False
+    """Whether it is for a replacement, which its owner creates under a name of its own."""
+    owner: str = ""
+    """Controller that makes the replacement, `Kind/namespace/name`; empty: not looked up yet, or none."""
+    taker: str = ""
+    """Pending pod that takes it; empty: it is not there yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSeats:
+    """Seats that one decision keeps."""
+
+    holder: str
+    """Pod that it is for, or a member of the gang, on which this is written; `namespace/name`."""
+    until_s: float
+    """Deadline, seconds since the epoch."""
+    seats: tuple[HeldSeat, ...]
 
 
 class HealthInput:
@@ -216,6 +249,10 @@ class Snapshot:
     """Why the stop of a pod was refused lately, in the server's words, by pod; `settled` has them."""
     out_of_stops: tuple[str, ...] = ()
     """Units (`Pod/namespace/name`) for which so many pods were stopped within the hour that no more may be."""
+    moved: Mapping[str, int] = field(default_factory=dict)
+    """Pods that were moved within the last hour, by namespace and by service."""
+    held: tuple[HeldSeats, ...] = ()
+    """Seats that decisions of several steps keep."""
     left_out: tuple[LeftOut, ...] = ()
     """Pending pods that are not in `pods` because they cannot be planned, with the reasons."""
 

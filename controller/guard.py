@@ -9,6 +9,7 @@ from cluster import actions
 from cluster.autoscaling import Scaler
 from cluster.changes import OUR_TAINTS, taint_on, with_expected
 from cluster.demand import ExpectedDemand
+from cluster.held_seats import DEADLINE_S
 from cluster.occupancy import Occupancy
 from cluster.plans import Phase, Plan, PlanLimits, Reason, Refused, Step
 from cluster.power_floors import PowerFloors
@@ -114,7 +115,15 @@ class Guarded:
             return Reason("TooManyEvictions", "this plan already stops the maximum number of pods")
         return None
 
+    def objection_to_beneficiary(self, unit: str) -> Reason | None:
+        if unit not in self.snapshot.out_of_stops:
+            return None
+        words = f"as many pods as may be were stopped for {unit} within the hour, in vain"
+        return Reason("TooManyStopsForSeat", words)
+
     def objection_to_move(self, move: actions.Move) -> Reason | None:
+        if why := self.objection_to_beneficiary(move.beneficiary):
+            return why
         if why := self.objection_to_stop(move.pod, move.from_node):
             return why
         return self.seats.objection_to_move(move.pod, move.node, move.devices)
@@ -129,6 +138,8 @@ class Guarded:
             lacks = wanted.lacks([pods.names[row] for row in runs]) if runs else 0
             if lacks > 0:
                 words = f"{wanted.name} would run with {len(runs)} members, but needs at least {len(runs) + lacks}"
+                if wanted.groups:
+                    words += f": {wanted.missing([pods.names[row] for row in runs])}"
                 yield Reason("GangNotWhole", words, {"running": len(runs), "min_members": wanted.min_members})
 
 
@@ -176,10 +187,20 @@ def _objection_to_untaint(guarded: Guarded, action: actions.Untaint) -> Reason |
 
 
 def _objection_to_evict(guarded: Guarded, action: actions.Evict) -> Reason | None:
-    if action.beneficiary in guarded.snapshot.out_of_stops:
-        words = f"as many pods as may be were stopped for {action.beneficiary} within the hour, in vain"
-        return Reason("TooManyStopsForSeat", words)
-    return guarded.objection_to_stop(action.pod, action.node)
+    why = guarded.objection_to_beneficiary(action.beneficiary)
+    return why or guarded.objection_to_stop(action.pod, action.node)
+
+
+def _objection_to_hold(guarded: Guarded, action: actions.HoldSeats) -> Reason | None:
+    row, nodes = guarded.snapshot.pods.names.row(action.held.holder), guarded.snapshot.nodes.names
+    if row is None or guarded.seats.node[row] != PENDING:
+        words = f"{action.held.holder} does not wait"
+        return Reason("NotFound" if row is None else "AlreadyBound", words)
+    if unknown := [seat.node for seat in action.held.seats if nodes.row(seat.node) is None]:
+        return Reason("NotFound", f"node {unknown[0]} does not exist")
+    if not guarded.snapshot.at_s < action.held.until_s <= guarded.snapshot.at_s + DEADLINE_S:
+        return Reason("OutOfBounds", f"seats are held for {DEADLINE_S:g} s at most")
+    return None
 
 
 def _objection_to_restart(guarded: Guarded, action: actions.RestartGang) -> Reason | None:
@@ -285,6 +306,7 @@ Objection = Callable[[Guarded, Any], Reason | None]
 OBJECTIONS: Mapping[type[actions.Action], Objection] = {
     actions.Bind: lambda guarded, bind: guarded.seats.objection_to_bind(bind.pod, bind.node, bind.devices),
     actions.Evict: _objection_to_evict,
+    actions.HoldSeats: _objection_to_hold,
     actions.Move: Guarded.objection_to_move,
     actions.Release: lambda guarded, release: guarded.seats.objection_to_leave(
         release.pod, release.node, release.devices

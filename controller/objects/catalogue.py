@@ -231,7 +231,7 @@ def needed_types(nodes: Iterable[Mapping[str, Any]], catalogue: Catalogue) -> Ne
     objects, prices = [], dict[str, str]()
     for (bare, *_), same in sorted(alike.items()):
         # Slices of one size may be a resource of their own on some nodes, and not on others.
-        name = next(each for n in count(1) if (each := f"{bare}-{n}" if n > 1 else bare) not in prices)
+        name = next(free for n in count(1) if (free := f"{bare}-{n}" if n > 1 else bare) not in prices)
         objects.append(_manifest(name, same))
         price = same[0].price or {}
         whose = {**catalogue.sources.get(price.get("of", ""), {}), **price}

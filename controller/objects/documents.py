@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path as FilePath
 from typing import Any, NamedTuple, TextIO
 
+import msgspec
 import yaml
 
 from cluster.errors import Mistake
@@ -154,6 +155,9 @@ def _from_json(name: str, text: str) -> Iterator[Document | Mistake]:
     JSON values follow each other directly or after `---`. From the first document that is not JSON on, the stream is
     YAML, which may begin with `{` as well.
     """
+    if (dump := _dump_in(text)) is not None:
+        yield Document(name, 1, dump)
+        return
     number, line, counted, at = 0, 1, 0, _after(_SPACE, text, 0)
     while at < len(text):
         line, counted = line + text.count("\n", counted, at), at
@@ -171,6 +175,20 @@ def _from_json(name: str, text: str) -> Iterator[Document | Mistake]:
         if not repeated:
             yield Document(name, number, content, first_line=line if number > 1 else 0)
         at = _after(_SPACE, text, _after(_SEPARATOR, text, _after(_SPACE, text, end)))
+
+
+def _dump_in(text: str) -> Any:
+    """List of objects that an API server wrote, which repeats no key: a fleet's is decoded in a fifth of the time.
+
+    None: anything else, in which the keys are looked at one by one.
+    """
+    try:
+        content = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    items = at(content, "items")
+    is_dump = isinstance(items, list) and items and all(at(each, "metadata", "uid") for each in items)
+    return content if is_dump else None
 
 
 _SPACE = re.compile(r"\s*")

@@ -13,9 +13,9 @@ from controller.api import labels as api_labels, notation
 from controller.api.structs import Amount, Container, Pod, PodSpec, Volume
 from controller.objects.read import Findings, Read
 from controller.snapshot import nodes
+from controller.snapshot.group_kinds import GroupRef, group_of
 from controller.snapshot.node_terms import joined
 from controller.snapshot.nodes import matches_node_names
-from controller.snapshot.pod_groups import GroupRef, group_of
 from controller.snapshot.pod_rules import Marks, NotUnderstoodError, beside_of
 from controller.snapshot.volumes import VolumeNeeds
 
@@ -64,7 +64,7 @@ class PodRow:
     node: str
     """Node to which it is bound; empty while it is pending."""
     gang: str = ""
-    """Gang, `namespace/name`, or "" for none. Of a group of another project: the name that refers to it."""
+    """Name that refers to its gang, or "" for none."""
     owner: str = ""
     """Service of which it is an instance, `namespace/name`, or ""."""
     priority: int = 0
@@ -76,13 +76,15 @@ class PodRow:
     """Whether it runs by another scheduler's decision."""
     started_s: int = 0
     """Instant at which it started on its node, whole seconds since the epoch; 0: not known, or it waits."""
+    saved_s: int = 0
+    """Instant of its last checkpoint, likewise."""
     is_settled: bool = False
     """Whether it runs, and is not to be stopped: it asks for that, or its replacement would come back to its node."""
     remarks: tuple[tuple[str, str], ...] = ()
     """Notes as (code in REMARKS, text for the placeholder in its words)."""
     mistakes: tuple[Mistake, ...] = ()
     group: GroupRef | None = None
-    """Group of another project, for a pod that does not say in its label of which gang it is."""
+    """Gang or group of another project that it names."""
     marks: Marks = ("", (), "")
     volumes: tuple[Volume, ...] = ()
     """Volumes that may decide where it runs."""
@@ -127,7 +129,7 @@ def _row(read: Read[Pod], types: nodes.TypeIndex) -> PodRow:
         shape = replace(shape, beside=beside)
     namespace = meta.namespace
     owner = "" if meta.service is None else f"{namespace}/{meta.service}"
-    group = group_of(read.object) if meta.gang is None else None
+    group = group_of(read.object)
     if group is not None and len(group.name) > LONGEST_NAME:  # an annotation may hold a name that no object has
         problem = f"name a group with {len(group.name)} characters: {group.name[:LONGEST_SHOWN]!r}"
         findings.mistake(read.mistake(("metadata", "annotations"), problem, "write the name of an object"))
@@ -139,19 +141,26 @@ def _row(read: Read[Pod], types: nodes.TypeIndex) -> PodRow:
         )
     # Admission writes the priority of a class into the pod.
     priority = SYSTEM_PRIORITY.get(spec.priority_class_name, 0) if spec.priority is None else spec.priority
+    # An instance may be moved because its service replaces it; what nobody creates anew would be lost.
+    movable = bool(owner) if annotations.movable is None else annotations.movable == "true"
+    movable = movable and (read.document is not None or bool(read.object.controller))
+    settled = bool(spec.node_name) and is_settled(read.object, shape)
+    if movable and spec.node_name and not settled:
+        shape = replace(shape, node_terms=workloads.without_pin(shape.node_terms))  # its replacement has no pin
+    saved_s = notation.instant_or_none(annotations.checkpoint_at)
     return PodRow(
         shape=shape,
         node=spec.node_name or _nominated(read.object),
-        gang=f"{namespace}/{meta.gang}" if meta.gang else group.text if group else "",
+        gang=group.text if group else "",
         owner=owner,
         priority=priority,
-        # An instance may be moved because its service replaces it.
-        movable=bool(owner) if annotations.movable is None else annotations.movable == "true",
+        movable=movable,
         matches_node_names=matches_node_names(shape.node_terms),
         never_preempts=spec.preemption_policy == "Never",
         is_stranger=bool(spec.node_name or _nominated(read.object)) and not read.object.was_placed,
         started_s=int(notation.instant_or_none(read.object.status.start_time) or 0) if spec.node_name else 0,
-        is_settled=bool(spec.node_name) and is_settled(read.object, shape),
+        saved_s=int(saved_s or 0) if spec.node_name else 0,
+        is_settled=settled,
         remarks=_remarks(read, shape),
         mistakes=tuple(findings.mistakes),
         group=group,

@@ -127,7 +127,7 @@ def _price(draft: PackingDraft, victims: Sequence[int], node: int) -> Price | No
     if not losses:
         return (*NOTHING[:5], node)
     highest = losses[0][0]
-    first_s = min(draft.started_s(each) for each in gone if draft.priority[each] == highest)
+    first_s = min(draft.loses_since_s(each) for each in gone if draft.priority[each] == highest)
     return highest, sum(milli for milli, _ in lost.values()), len(gone), losses, -first_s, node
 
 
@@ -141,7 +141,7 @@ def fewest_victims(draft: PackingDraft, shape: workloads.PodShape, node: int, pr
     without = NodeWithout(draft, shape, node)
     there = [row for row in draft.pods_on(node) if draft.resistance[row] < priority]
     # Those that end cost nothing, so they come last, when pods are spared; among equals the oldest is spared first.
-    there.sort(key=lambda r: (-draft.resistance[r], -draft.shape(r).total_gpu_milli, draft.started_s(r), r))
+    there.sort(key=lambda r: (-draft.resistance[r], -draft.shape(r).total_gpu_milli, draft.loses_since_s(r), r))
     ending = [row for row in there if draft.ends(row)]
     best: tuple[Price, Sequence[int]] | None = None
 
@@ -163,7 +163,7 @@ def fewest_victims(draft: PackingDraft, shape: workloads.PodShape, node: int, pr
     # one of its own priority.
     level = max(int(draft.resistance[row]) for row in needed)
     live = [row for row in there if not draft.ends(row) and (best is None or draft.resistance[row] <= level)]
-    live.sort(key=lambda r: (draft.resistance[r], -draft.shape(r).total_gpu_milli, -draft.started_s(r), r))
+    live.sort(key=lambda r: (draft.resistance[r], -draft.shape(r).total_gpu_milli, -draft.loses_since_s(r), r))
     most = Counter[str]()
     for row in live:
         most |= Counter(everything_asked(draft.shape(row)))

@@ -220,6 +220,19 @@ FULL: Mapping[str, Object] = {
         "Gang",
         {
             "minMembers": 2,
+            "maxMembers": 4,
+            "groups": [
+                {
+                    "name": "a",
+                    "minMembers": 1,
+                    "maxMembers": 2,
+                    "minGroups": 0,
+                    "parent": "actors",
+                    "topology": {"within": "zone", "preferWithin": "example.com/rack"},
+                },
+                {"name": "actors"},
+            ],
+            "minGroups": 1,
             "topology": {"within": "zone", "preferWithin": "example.com/rack"},
             "priority": 1,
             "onMemberLoss": "Restart",
@@ -344,9 +357,7 @@ FULL: Mapping[str, Object] = {
 
 OWNED = {"owned": {"capital": 30_000, "years": 4, "watts": 1200, "dollarsPerKwh": 0.1}}
 OTHERS: Mapping[str, tuple[Object, ...]] = {
-    "GPUType": (
-        _object("GPUType", {"nodeLabel": {"values": ["A100"]}, "memory": "80Gi", "pricePerHour": OWNED}, {}),
-    ),
+    "GPUType": (_object("GPUType", {"nodeLabel": {"values": ["A100"]}, "memory": "80Gi", "pricePerHour": OWNED}, {}),),
     "ScalingPolicy": (
         _policy(source={"role": "queue", "customMetric": {"name": "queue_length", "selector": {"model": "m"}}}),
         _policy(source={"role": "inputTokens", "push": {}, "maxAge": "30s"}),
@@ -570,8 +581,12 @@ def _rule_cases() -> Iterator[Case]:
         having(gang, "spec.topology.preferWithin", ...), having(gang, "spec.topology.preferWithin", "zone"), "leave it",
     )  # fmt: skip
     for words, bad in (("without any", {"spot": 1}), ("of two kinds", {"onDemand": 1, **OWNED})):
-        good, other = (having(gpu_type, "spec.pricePerHour", each) for each in (OWNED, bad))
-        yield Case("GPUType", f"spec.pricePerHour should have either, {words}", good, other, "should have either")
+        good, wrong = (having(gpu_type, "spec.pricePerHour", each) for each in (OWNED, bad))
+        yield Case("GPUType", f"spec.pricePerHour should have either, {words}", good, wrong, "should have either")
+    yield Case(
+        "Gang", "spec.groups names a parent which is no group without",
+        gang, having(gang, "spec.groups", [{"name": "a", "parent": "b"}]), "name one",
+    )  # fmt: skip
     for kind, path, other, left in (
         ("GPUType", "spec.resourceName", "amd.com/gpu", "spec.inventory"),
         ("ModelProfile", "spec.model", "other", "spec.gpusPerInstance"),

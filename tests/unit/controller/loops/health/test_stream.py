@@ -355,6 +355,36 @@ def test_a_finding_that_cannot_be_stops_nothing_that_others_find(odd: Found) -> 
     assert fleet.stream.is_clean("n0", START_S + 1)
 
 
+def lost(age_s: float = 5.0) -> Found:
+    return Found(
+        FoundBy.PROCESS, "RankLost", "NCCL", age_s, "rank 5 on 10.0.0.2: the process does not answer the others"
+    )
+
+
+def test_what_nccl_tells_of_ranks_on_a_node_is_a_word_of_the_job_there_and_takes_no_node_out_by_itself() -> None:
+    fleet = Fleet()
+    fleet.report("n0", START_S, {}, lost())
+
+    (found,) = fleet.stream.node_evidence(START_S + 1)
+
+    assert (found.job, found.syndrome, found.source) == (JOB, Syndrome.DEAD_PROCESS, Origin.JOB)
+    assert found.nodes == (NodeKey("n0", "key-n0"),)
+    assert fleet.stream.is_clean("n0", START_S + 1)
+
+
+def test_what_nccl_told_of_an_earlier_run_or_of_a_job_with_a_recorder_is_no_evidence() -> None:
+    fleet = Fleet()
+    created_s = max(each.created_s for each in fleet.stream.members.jobs[JOB])
+    fleet.report("n0", START_S, {}, lost(age_s=START_S - created_s + 60.0))
+    assert not fleet.stream.node_evidence(START_S + 1)
+
+    recorded = Fleet()
+    recorded.play()
+    at_s = max(host.heard_s for host in recorded.stream.hosts.values())
+    recorded.report("n0", at_s, {}, lost())
+    assert not recorded.stream.node_evidence(at_s)
+
+
 def test_a_finding_of_the_future_is_one_of_now() -> None:
     fleet = Fleet()
     fleet.report("n0", START_S, {}, Found(FoundBy.KERNEL, "Xid79", "0000:3b:00", -1e9))
