@@ -67,6 +67,8 @@ class Reclaimable:
         return [np.maximum(0, asked - each) for each in left]
 
 
+Within = arrays.BoolArray | int | None
+"""Nodes that a pod may use, beside its own constraints: those of a mask of shape (nodes,), a single one, or all."""
 Kind = tuple[int, str, bool]
 """Shape and owner of a pod, and whether it may preempt. Where one pod of a kind does not fit, no other of it does."""
 PLACES_PER_POD = 600
@@ -189,8 +191,8 @@ class PackingDraft:
         free.charge_all(pods.shapes, pods.shape[rows], self.node[rows], self.devices[rows], -1)
         return free
 
-    def seat(self, row: int, within: arrays.BoolArray | None = None) -> bool:
-        """Places a pending pod on the best node and devices (among the nodes of `within`). False when none fits."""
+    def seat(self, row: int, within: Within = None) -> bool:
+        """Places a pending pod on the best node and devices. False when none fits."""
         shape, nodes = self.shape_number(row), len(self._changed_at)
         before = self._examined_at.get(shape)
         self.work += PLACES_PER_POD + (nodes if before is None else min(nodes, self._changes - before))

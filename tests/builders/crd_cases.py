@@ -324,7 +324,21 @@ FULL: Mapping[str, Object] = {
             "detectors": [{"name": "npd", "condition": "GPUProblem", "taint": "example.com/gpu"}],
             "findings": [{"code": "Xid63", "severity": "AfterJob"}],
         },
-        {"nodes": 10, "quarantined": 1, "incidents": 1},
+        {
+            "nodes": 10,
+            "quarantined": 1,
+            "incidents": 1,
+            "checkpoints": [
+                {
+                    "job": "ns/g",
+                    "save": "10s",
+                    "interval": "30m",
+                    "advised": "10m",
+                    "lostShare": 0.1,
+                    "advisedLostShare": 0.05,
+                }
+            ],
+        },
     ),
     "FaultIncident": _object(
         "FaultIncident",
