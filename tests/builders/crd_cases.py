@@ -657,6 +657,9 @@ def _rule_cases() -> Iterator[Case]:
         "spec.jobs.restart",
         "spec.jobs.restartInPlace",
         "spec.jobs.checkpointInterval",
+        "status.checkpoints[].save",
+        "status.checkpoints[].interval",
+        "status.checkpoints[].advised",
     ):
         health = FULL["HealthPolicy"]
         yield Case(
