@@ -139,6 +139,8 @@ class Guarded:
             lacks = wanted.lacks([pods.names[row] for row in runs]) if runs else 0
             if lacks > 0:
                 words = f"{wanted.name} would run with {len(runs)} members, but needs at least {len(runs) + lacks}"
+                if wanted.groups:
+                    words += f": {wanted.missing([pods.names[row] for row in runs])}"
                 yield Reason("GangNotWhole", words, {"running": len(runs), "min_members": wanted.min_members})
 
 

@@ -198,9 +198,11 @@ def note_snapshot(snapshot: Snapshot, findings: Findings) -> None:
     """Add notes for the reader of a plan that follow from the snapshot as a whole."""
     pods, nodes, free = snapshot.pods, snapshot.nodes, snapshot.free()
     for number, gang in enumerate(snapshot.gangs):
-        there = int((pods.gang == number).sum())
-        if there < gang.min_members:
-            words = f"{there} of its {gang.min_members} members exist: none can start before the others exist"
+        names = [pods.names[row] for row in np.flatnonzero(pods.gang == number).tolist()]
+        there = len(names)
+        if missing := gang.missing(names):
+            of_roles = f" (missing: {missing})" if gang.groups else ""
+            words = f"{there} of its {gang.min_members} members exist{of_roles}: none can start before the others exist"
             figures: dict[str, float] = {"members": there, "min_members": gang.min_members}
             findings.note(f"Gang/{gang.name}", "GangIncomplete", words, figures)
     short = {"cpu_milli": free.cpu_milli, "memory_bytes": free.memory_bytes}
