@@ -12,7 +12,8 @@ from cluster import arrays, capacity, snapshot, workloads
 from placement.budget import Budget
 from placement.mix.pulp_solver import solve
 from placement.packing.draft import Kind, PackingDraft, Within, lacking, members_running
-from placement.packing.gang_nodes import GangNodes
+from placement.packing.gang_nodes import MOST_COMPARED, GangNodes
+from placement.packing.gang_victims import GangClearing, least_clearing
 from placement.packing.units import Unit
 from placement.stock import Footprint, footprint_of
 
@@ -49,9 +50,12 @@ def seat_gang(draft: PackingDraft, unit: Unit, seat: Seat) -> bool:
         values = [value for value in here if can[value]]
     elif seat.below is None:
         values = nodes.domains(domain, can)
-    else:  # the roomiest first, where least must be stopped
+    else:  # where least must be stopped, as far as that is known, else the roomiest
         able = np.flatnonzero(can)
         values = able[np.lexsort((able, -rooms.free(domain)[able]))].tolist()
+        found = {each: _clearing(draft, unit, seat, np.flatnonzero(domain == each)) for each in values[:MOST_COMPARED]}
+        known = {value: clearing.price for value, clearing in found.items() if clearing is not None}
+        values = [*sorted(known, key=known.__getitem__), *(each for each in values if each not in known)]
     return any(_seat_near(draft, unit, seat, nodes, domain == value) for value in values)
 
 
@@ -133,7 +137,8 @@ def _seat_near(draft: PackingDraft, unit: Unit, seat: Seat, nodes: GangNodes, al
         domain = draft.domain(prefer)
         inside = np.where(everywhere, domain, -1)
         among = nodes.in_fewest(inside)
-    left = _left_by_choice(unit, seat, nodes, among)
+    left = _left_by_stops(draft, unit, seat, np.flatnonzero(everywhere))
+    left = _left_by_choice(unit, seat, nodes, among) if left is None else left
     if left and prefer is not None:
         shapes: set[workloads.PodShape] = set()
         while left:
@@ -155,6 +160,29 @@ def _seat_near(draft: PackingDraft, unit: Unit, seat: Seat, nodes: GangNodes, al
         return True
     draft.roll_back(mark)
     return False
+
+
+def _left_by_stops(draft: PackingDraft, unit: Unit, seat: Seat, among: arrays.IntArray) -> list[int] | None:
+    """Places as many equal pods as the gang needs by the fewest stops, and returns the others; None: nothing is placed,
+    since no such choice was found.
+    """
+    mark, found = draft.mark, _clearing(draft, unit, seat, among)
+    if found is None:
+        return None
+    for victim in found.victims:
+        draft.unseat(victim)
+    waiting = iter(unit.rows)
+    if all(seat.place(next(waiting), node) for node, many in found.members for _ in range(many)):
+        return list(waiting)
+    draft.roll_back(mark)
+    return None
+
+
+def _clearing(draft: PackingDraft, unit: Unit, seat: Seat, among: arrays.IntArray) -> GangClearing | None:
+    row = unit.rows[0]
+    if seat.below is None or len({draft.kind(each) for each in unit.rows}) > 1 or not draft.may_preempt(row):
+        return None
+    return least_clearing(draft, draft.shape(row), unit.need, seat.below, among)
 
 
 def _left_by_choice(unit: Unit, seat: Seat, nodes: GangNodes, among: arrays.IntArray) -> list[int]:

@@ -328,7 +328,21 @@ FULL: Mapping[str, Object] = {
             "detectors": [{"name": "npd", "condition": "GPUProblem", "taint": "example.com/gpu"}],
             "findings": [{"code": "Xid63", "severity": "AfterJob"}],
         },
-        {"nodes": 10, "quarantined": 1, "incidents": 1},
+        {
+            "nodes": 10,
+            "quarantined": 1,
+            "incidents": 1,
+            "checkpoints": [
+                {
+                    "job": "ns/g",
+                    "save": "10s",
+                    "interval": "30m",
+                    "advised": "10m",
+                    "lostShare": 0.1,
+                    "advisedLostShare": 0.05,
+                }
+            ],
+        },
     ),
     "FaultIncident": _object(
         "FaultIncident",
@@ -652,6 +666,9 @@ def _rule_cases() -> Iterator[Case]:
         "spec.jobs.restart",
         "spec.jobs.restartInPlace",
         "spec.jobs.checkpointInterval",
+        "status.checkpoints[].save",
+        "status.checkpoints[].interval",
+        "status.checkpoints[].advised",
     ):
         health = FULL["HealthPolicy"]
         yield Case(

@@ -109,3 +109,55 @@ def best(seen: Snapshot, gang: int = 0) -> Seated:
         found.append(round(pulp.value(part)))
         model += part <= found[-1]
     return Seated(-found[0], found[1], found[2], found[3])
+
+
+def full_fleet(seed: int) -> tuple[Snapshot, int]:
+    """A nearly full fleet of two to six nodes with pods of priorities 0 to 3, and what wants in: one pod, or a gang.
+
+    Returns also the number of its pods.
+    """
+    chance = Random(seed)  # noqa: S311 - not for secrets
+    nodes: list[Node] = []
+    pods: list[Pod] = []
+    for number in range(chance.randint(2, 6)):
+        free, held, cpu = list(range(8)), 0, 0
+        while free and chance.random() < 0.93:
+            width = min(len(free), chance.choice((1, 1, 1, 2, 2, 4)))
+            devices, free = tuple(free[:width]), free[width:]
+            rank, milli = chance.choice((0, 1, 1, 2, 3)), chance.choice((1000, 4000))
+            name = f"ns/n{number}-{held}"
+            pods.append(pod(name, width, on=f"n{number}", devices=devices, priority=rank, cpu_milli=milli))
+            held, cpu = held + 1, cpu + milli
+        nodes.append(node(f"n{number}", 8, cpu_milli=max(cpu, 1) + chance.choice((4000, 20_000, 64_000))))
+    is_gang = chance.random() >= 0.5
+    width, count = chance.choice((1, 2, 4) if is_gang else (1, 2, 4, 8)), chance.randint(2, 8) if is_gang else 1
+    gang = "ns/w" if is_gang else ""
+    wants = [pod(f"ns/w-{n}", width, gang=gang, priority=5, cpu_milli=2000) for n in range(count)]
+    return world(nodes, [*pods, *wants], [Gang("ns/w", count, priority=5)] if is_gang else []), count
+
+
+def fewest_stops(seen: Snapshot, count: int) -> tuple[int, int] | None:
+    """Highest priority of a stopped pod, the least that suffices, and the fewest stops at it, by an exact model."""
+    pods, free, nodes = seen.pods, seen.free(), range(len(seen.nodes))
+    shape = pods.shapes[pods.shape[next(r for r in range(len(pods)) if pods.node[r] == PENDING)]]
+    for top in sorted({-1, *(int(pods.priority[r]) for r in range(len(pods)) if pods.node[r] != PENDING)}):
+        model = pulp.LpProblem("stops", pulp.LpMinimize)
+        leaves = {
+            r: model.add_variable(f"e_{r}", 0, 1, pulp.LpInteger)
+            for r in range(len(pods))
+            if pods.node[r] != PENDING and pods.priority[r] <= top
+        }
+        starts = [model.add_variable(f"x_{v}", 0, count, pulp.LpInteger) for v in nodes]
+        model += pulp.lpSum(starts) >= count
+        for v in nodes:
+            here = [(pods.shapes[pods.shape[r]], leaf) for r, leaf in leaves.items() if pods.node[r] == v]
+            idle = int((free.gpu_milli[v] == 1000).sum())
+            model += shape.gpus * starts[v] <= idle + pulp.lpSum(s.gpus * leaf for s, leaf in here)
+            cpu = pulp.lpSum(s.cpu_milli * leaf for s, leaf in here)
+            model += shape.cpu_milli * starts[v] <= int(free.cpu_milli[v]) + cpu
+        stops = pulp.lpSum(leaves.values())
+        model.setObjective(stops + 0 * starts[0])
+        if solve(model).has_answer:
+            fewest = round(pulp.value(stops) or 0)
+            return (top if fewest else -1), fewest
+    return None
