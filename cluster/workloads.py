@@ -17,6 +17,10 @@ PODS = "pods"
 MAX_GPUS_PER_NODE = 16
 """GPUs of the widest common server (HGX with 16 devices). The ledger's matrix is only as wide as the fleet needs."""
 
+MAX_DEVICES_PER_NODE = 62
+"""Devices of a node that can be told apart, slices and replicas included: those of a pod are bits of a 64-bit number.
+Eight GPUs in seven slices are 56."""
+
 
 @dataclass(frozen=True, slots=True)
 class GpuType:
@@ -30,6 +34,11 @@ class GpuType:
     spot_price_per_hour: float | None = None
     inventory: int | None = None
     """Maximum number of devices when no nodes are given; None: unlimited."""
+    committed_price_per_hour: float | None = None
+    share: float = 1.0
+    """Fraction of a physical device that one is: below 1 for a slice or a shared replica."""
+    per_pod: tuple[int, ...] = ()
+    """Numbers of devices that a pod may request; empty: any."""
 
     def price(self, *, spot: bool) -> float:
         """Dollars per device and hour; the on-demand price where there is no spot offer."""
@@ -114,6 +123,15 @@ def is_spot(labels: Mapping[str, str]) -> bool:
     return not labels.keys().isdisjoint(SPOT_LABELS) and any(
         labels.get(key) == value for key, value in SPOT_LABELS.items()
     )
+
+
+COMMITTED_LABELS = {"karpenter.sh/capacity-type": "reserved", "tonnage.dev/capacity-type": "committed"}
+"""Label → its value on nodes that are paid for by a commitment (Karpenter's documentation; our own for others)."""
+
+
+def is_committed(labels: Mapping[str, str]) -> bool:
+    """Whether a node with these labels is paid for by a commitment."""
+    return any(labels.get(key) == value for key, value in COMMITTED_LABELS.items())
 
 
 def on_capacity(terms: Terms, *, spot: bool) -> Terms:

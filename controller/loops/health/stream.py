@@ -171,6 +171,9 @@ class HealthStream:
                     self._probe(stream, verdict, found[-1], now_s)
                 if lost := stream.newly_lost():
                     self.refused["not analysed in time"] += lost
+                if stream.refused:
+                    self.refused["another pod's rank"] += stream.refused
+                    stream.refused = 0
                 for verdict in stream.ended(now_s):
                     evidence = self._evidence(stream, verdict, now_s)
                     found.append(replace(evidence, over=True, shown=("it is as fast as before",)))
