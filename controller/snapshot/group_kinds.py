@@ -391,8 +391,8 @@ def _of_leader(owner: GroupOwner | None, ref: GroupRef, _: Done) -> Share | None
 class JobSetSizes:
     """Numbers of pods of a JobSet that start together."""
 
-    is_ordered: bool
-    """Whether one replicated job starts after the other."""
+    first: Mapping[str, str]
+    """First of the replicated jobs that are made at once, by each of them."""
     of_job: Mapping[str, int]
     of_each: Mapping[str, int]
     """Of one job of it."""
@@ -404,33 +404,34 @@ def job_set_sizes(owner: GroupOwner) -> JobSetSizes:
     """Pods of each replicated job of a JobSet that run at once, without those of jobs that succeeded."""
     jobs = list(_maps(owner.spec.get("replicatedJobs")))
     is_ordered = _at(owner.spec, "startupPolicy", "startupPolicyOrder") == "InOrder"
+    first, made_at_once = dict[str, str](), dict[str, str]()
     statuses = _maps(owner.status.get("replicatedJobsStatus"))
     done = {str(each.get("name")): _count(each.get("succeeded")) for each in statuses}
     sizes, total, each_job = dict[str, int](), dict[str, int](), dict[str, int]()
     for job in jobs:
         name, spec = str(job.get("name")), _map(_at(job, "template", "spec"))
+        first[name] = made_at_once.setdefault(name if is_ordered else str(job.get("dependsOn")), name)
         parallelism = _count(spec.get("parallelism"), 1)
         completions = _count(spec.get("completions"), parallelism)
         replicas = _count(job.get("replicas"), 1)
         each_job[name] = min(parallelism, completions)
         sizes[name] = max(0, replicas - done.get(name, 0)) * each_job[name]
         total[name] = replicas * completions
-    is_ordered = is_ordered or any(job.get("dependsOn") for job in jobs)
-    return JobSetSizes(is_ordered, sizes, each_job, total)
+    return JobSetSizes(first, sizes, each_job, total)
 
 
 def _of_job_set(sizes: JobSetSizes, ref: GroupRef, done: Done) -> Share | None:
-    """All pods of a JobSet; those of each replicated job where one is made after the other; those of each job but its
-    first where its admission refuses them until that one has a node."""
+    """All pods of a JobSet; those of the replicated jobs that are made at once where one is made after the other; those
+    of each job but its first where its admission refuses them until that one has a node."""
     of = sizes.of_job
     if ref.follows:
         role, _sign, place = ref.part.partition(SIGN)
         size = sizes.of_each.get(role, 0) - 1
         return None if place.endswith(LEADER) else Share(size, ref.part, {ref.part: done.get(ref.part, 0)})
     ended = {name: max(0, size - max(0, sizes.left[name] - done.get(name, 0))) for name, size in of.items()}
-    if sizes.is_ordered:
-        return Share(of.get(ref.part, 0), ref.part, {ref.part: ended.get(ref.part, 0)})
-    return Share(sum(of.values()), done=ended, groups=_flat(of))
+    part = sizes.first.get(ref.part, "") if len(set(sizes.first.values())) > 1 else ""
+    of = {name: size for name, size in of.items() if not part or sizes.first[name] == part}
+    return Share(sum(of.values()), part, {name: ended[name] for name in of}, _flat(of))
 
 
 def _flat(roles: Mapping[str, int], most: Mapping[str, int] | None = None) -> tuple[MemberGroup, ...]:
