@@ -22,7 +22,7 @@ SIGN = foreign_kinds.FOREIGN_GANG
 """Separates the parts of a part."""
 COMPOSITE = foreign_kinds.COMPOSITE_POD_GROUP.called
 # Words of these kinds, looked up once: every pod is compared with all of them.
-_POD_GROUP, _WORKLOAD, _COSCHEDULING = (
+POD_GROUP, _WORKLOAD, _COSCHEDULING = (
     kind.called for kind in (foreign_kinds.POD_GROUP, foreign_kinds.WORKLOAD, foreign_kinds.COSCHEDULING)
 )
 _VOLCANO, _KAI, _GROVE = (kind.called for kind in (foreign_kinds.VOLCANO, foreign_kinds.KAI, foreign_kinds.GROVE))
@@ -47,6 +47,10 @@ class GroupRef:
     prefer_within: str = ""
     follows: bool = False
     """Whether its controller makes the other members once the leader has its node, so that they start after it."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.word, self.name
 
     @property
     def text(self) -> str:
@@ -111,7 +115,7 @@ def _names(pod: Pod) -> Iterator[tuple[str, str | None]]:
     spec, labels, annotations = pod.spec, pod.metadata.labels, pod.metadata.annotations
     yield GANG, pod.metadata.gang
     yield KUEUE, labels.get("kueue.x-k8s.io/pod-group-name")
-    yield _POD_GROUP, spec.scheduling_group.pod_group_name if spec.scheduling_group else None
+    yield POD_GROUP, spec.scheduling_group.pod_group_name if spec.scheduling_group else None
     yield _WORKLOAD, spec.workload_ref.name if spec.workload_ref else None
     yield _COSCHEDULING, labels.get("scheduling.x-k8s.io/pod-group")
     yield _VOLCANO, annotations.volcano_group
@@ -333,10 +337,10 @@ DEEPEST = 4
 """Most groups around a pod. Source: scheduling.k8s.io/v1alpha3, WorkloadMaxTreeDepth."""
 
 
-def root_of(ref: GroupRef, owners: Owners) -> str:
+def root_of(key: tuple[str, str], owners: Owners) -> str:
     """Outermost composite group of Kubernetes that a group starts together with; empty: none."""
-    word, name, root = ref.word, ref.name, ""
-    for _ in range(DEEPEST if word == _POD_GROUP else 0):
+    (word, name), root = key, ""
+    for _ in range(DEEPEST if word == POD_GROUP else 0):
         if not (parent := parent_of(word, name, owners)):
             break
         word, name, root = COMPOSITE, parent, parent
@@ -350,12 +354,12 @@ def composites(owners: Owners) -> Mapping[str, Share]:
     """
     inside = defaultdict[str, list[tuple[str, str]]](list)
     for word, name in owners:
-        if word in (_POD_GROUP, COMPOSITE) and (parent := parent_of(word, name, owners)):
+        if word in (POD_GROUP, COMPOSITE) and (parent := parent_of(word, name, owners)):
             inside[parent].append((word, name))
 
     def group(word: str, name: str) -> MemberGroup:
         owner = owners[word, name]
-        if word == _POD_GROUP:
+        if word == POD_GROUP:
             least = _count(_at(owner.spec, "schedulingPolicy", "gang", "minCount"), 1)
             return MemberGroup(name, least, within=_key_of(owner))
         inner = tuple(group(*each) for each in sorted(inside[name]))
