@@ -133,7 +133,7 @@ def advise(
     from cli.printing.advice_output import as_html, as_json, as_text
     from controller.objects.manifests import read_manifests
     from controller.queries.advice import advise as advice_on, unusable_devices
-    from controller.queries.holders import holders
+    from controller.queries.holders import holders, replaced_in
     from controller.snapshot.from_manifests import snapshot_from
 
     check_report(report)
@@ -156,6 +156,7 @@ def advise(
             decider(settings),
             packer_of(settings),
             held=holders(manifests.pods, observed.snapshot, at.timestamp(), used_share, team_label),
+            replaced=replaced_in(manifests.pods),
             own={each.name for each in manifests.pods if each.object.belongs_to_its_node},
             unusable=tuple(unusable_devices(manifests.nodes, manifests.gpu_types)),
             limit_w=catalogue.limit_w,

@@ -144,20 +144,20 @@ def advise(
     packer_of: PackerOf,
     *,
     held: Sequence[Holder] = (),
+    replaced: Collection[str] = (),
     own: Collection[str] = (),
     unusable: Sequence[NotOffered] = (),
     limit_w: Mapping[str, float] | None = None,
 ) -> AdviceReport:
     """Advice on a fleet.
 
-    decide, packer_of: planner, and the packing engine that it uses. held: every pod that holds devices; own: pods that
-    belong to their node. limit_w: power limit of a
-    device by the node label that names its product.
+    decide, packer_of: planner, and the packing engine that it uses. held: every pod that holds devices. replaced: pods
+    that their controllers would make anew elsewhere, by which they may be moved; own: those that belong to their node.
+    limit_w: power limit of a device by the node label that names its product.
     """
     nodes = [each for each in of_nodes(now) if each.gpus]
     found = [*_held(held), *_unusable(unusable)]
     fixed = {each.name for each in held if each.use in ("held", "unused")}
-    replaced = {each.name for each in held if each.is_replaced}
     names = tuple(now.pods.names)
     loose = now.pods.movable | np.fromiter((name in replaced for name in names), np.bool_, len(names))
     loose &= now.pods.may_be_stopped & ~np.fromiter((name in fixed for name in names), np.bool_, len(names))

@@ -43,8 +43,6 @@ class Holder:
     """Object to change, `Deployment/web`; the pod itself where it has no controller."""
     team: str
     age_s: float | None
-    is_replaced: bool
-    """Whether its controller makes it anew on another node, without loss but of its requests."""
 
     @property
     def namespace(self) -> str:
@@ -90,7 +88,6 @@ def holders(
         use, why = _use(read, content, at_s, age_s, (used_share or {}).get(read.name))
         if use == "works" and int(pods.gang[row]) in half and (age_s is None or age_s >= LONG_S):
             use, why = "held", "waits for the rest of its gang"
-        owner, kind = _owner(read)
         found.append(
             Holder(
                 read.name,
@@ -99,10 +96,9 @@ def holders(
                 milli / WHOLE_GPU_MILLI * float(prices[node]),
                 use,
                 why,
-                owner,
+                _owner(read),
                 read.object.metadata.labels.get(team_label, ""),
                 age_s,
-                kind == "ReplicaSet",
             )
         )
     return tuple(sorted(found, key=lambda each: (-each.dollars_per_hour, each.name)))
@@ -116,14 +112,21 @@ def _half_gangs(now: Snapshot) -> Iterator[int]:
             yield number
 
 
-def _owner(read: Read[structs.Pod]) -> tuple[str, str]:
-    """(object to change, kind of the controller) of a pod; of a Deployment's, the Deployment."""
+def replaced_in(reads: Iterable[Read[structs.Pod]]) -> frozenset[str]:
+    """Pods that their controllers make anew on another node, without loss but of requests: not those of Jobs."""
+    return frozenset(
+        read.name for read in reads if any(each.kind == "ReplicaSet" for each in read.object.metadata.owner_references)
+    )
+
+
+def _owner(read: Read[structs.Pod]) -> str:
+    """Object to change; of a Deployment's pod, the Deployment."""
     for each in read.object.metadata.owner_references:
         if each.controller:
             is_deployment = each.kind == "ReplicaSet" and "pod-template-hash" in read.object.metadata.labels
             name = each.name.rpartition("-")[0] if is_deployment else each.name
-            return f"{'Deployment' if is_deployment else each.kind}/{name}", each.kind
-    return f"Pod/{read.object.metadata.name}", ""
+            return f"{'Deployment' if is_deployment else each.kind}/{name}"
+    return f"Pod/{read.object.metadata.name}"
 
 
 def _use(

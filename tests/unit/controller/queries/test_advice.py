@@ -9,7 +9,6 @@ from controller.brain.from_settings import decisions_from
 from controller.brain.inline import InlineBrain
 from controller.deciders.packing import packer_for
 from controller.queries.advice import Advice, AdviceReport, advise
-from controller.queries.holders import Holder
 from controller.settings import settings_from
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service
@@ -94,8 +93,7 @@ def advise_lines(now: Snapshot) -> list[str]:
 
 def test_pods_that_their_deployment_makes_anew_count_as_movable() -> None:
     pods = [pod(f"p{n}", gpus=1, on=f"n{n}", devices=(0,), movable=False) for n in range(2)]
-    held = [Holder(pods[0].name, "n0", 1.0, 1.0, "works", "", "Deployment/p", "", None, is_replaced=True)]
-    found = advice_on(world([node(f"n{n}", gpus=2) for n in range(2)], pods), held=held)
+    found = advice_on(world([node(f"n{n}", gpus=2) for n in range(2)], pods), replaced=[pods[0].name])
 
     assert found["fragmentation"].about == ("n0",), "the other pod may not be moved, so its node stays"
 
