@@ -32,13 +32,18 @@ def in_force(held: Iterable[HeldSeats], at_s: float) -> tuple[HeldSeats, ...]:
 def with_room_kept(snapshot: Snapshot) -> Snapshot:
     """The snapshot in which the seats of pods that do not exist yet are taken, by pods that nobody may stop.
 
-    A seat that is not free is not kept: its pod has come, or it is lost.
+    A seat that is not free is not kept: its pod has come, or it is lost; nor is that of a pod that still runs, and is
+    yet to move.
     """
     free, kept = snapshot.free(), list[tuple[HeldSeat, int]]()
+    ending = snapshot.pods.ending
     for held in snapshot.held:
         for seat in held.seats:
             shape, node = _shape(seat), snapshot.nodes.names.row(seat.node)
             if seat.taker or not seat.is_moved or node is None:
+                continue
+            row = snapshot.pods.names.row(seat.pod)
+            if row is not None and (ending is None or not ending[row]):
                 continue
             here = np.array([node])
             has_devices = all(

@@ -17,6 +17,7 @@ from cluster import actions, arrays, plans, workloads
 from cluster.snapshot import PENDING, Snapshot, device_numbers
 from placement.engine.ledger import Ledger
 from placement.engine.packer import Choice, Packer
+from placement.move_price import MovePrice
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,24 +68,6 @@ def nodes_without(ledger: Ledger, pods: Sequence[Placed]) -> Ledger:
     rows, free = np.arange(len(pods)), ledger.free.of(node)
     free.charge_all([pod.shape for pod in pods], rows, rows, devices, -1)
     return Ledger(free, ledger.gpus[node], ledger.gpu_type[node])
-
-
-@dataclass(frozen=True, slots=True)
-class MovePrice:
-    """Price of a move, and the time for which its gain lasts."""
-
-    per_pod_usd: float = 0.10
-    """Price of every move: attention, restart, and requests sent elsewhere meanwhile. Chosen."""
-    per_gpu_usd: float = 1.00
-    """Price per GPU that the pod holds: its idle time while the pod restarts, and work lost since the last checkpoint.
-    Chosen: a quarter of an hour of a GPU of 4 $/h."""
-    stay_h: float = 8.0
-    """Time for which freed resources are expected to stay useful: about the stay of the pods around them. Chosen: a
-    shift."""
-
-    def of(self, shape: workloads.PodShape) -> float:
-        """Price of moving one pod of this shape, in dollars."""
-        return self.per_pod_usd + self.per_gpu_usd * shape.total_gpu_milli / 1000
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,8 @@ def decide(snapshot: Snapshot, turn: Turn) -> Plan:
         plan = pack_batch(snapshot, turn)
     elif len(snapshot.pods.pending):
         packer = kept.packer_for(snapshot, turn.budget.left_s)
-        plan = pack(snapshot, packer, turn.budget, preempt=decisions.preempt, tried=kept.tried)
+        moves = decisions.move_price if decisions.make_room else None
+        plan = pack(snapshot, packer, turn.budget, preempt=decisions.preempt, tried=kept.tried, moves=moves)
         kept.tried = tried_in_vain(plan, kept.tried)
     else:
         plan = Plan()
@@ -68,7 +69,8 @@ def pack_batch(snapshot: Snapshot, turn: Turn) -> Plan:
     after = seated(snapshot, seats)
     if len(after.pods.pending):
         packer = memory.packing_under(turn.decisions).packer_for(after, budget.left_s)
-        packed = pack(after, packer, budget, preempt=preempt)
+        moves = turn.decisions.move_price if turn.decisions.make_room else None
+        packed = pack(after, packer, budget, preempt=preempt, moves=moves)
         whole = whole.joined(_with_unserved(after, packed, settings))
     return proposal.certified(snapshot, whole, plan, settings.price, budget.clock() - began_s)
 

@@ -139,7 +139,7 @@ class _StopHandler(Handler):
         doing, pod = f"{action.attempt.lower()} {action.pod}", context.view.pod(action.pod)
         if pod is None:
             raise ActionError(f"{doing}: the pod no longer exists")
-        if isinstance(action, cluster_actions.Move) and not pod.is_recreated:
+        if isinstance(action, cluster_actions.Move) and not pod.controller:
             raise ActionError(f"{doing}: no owner would create it anew")
         return [] if pod.is_ending else [eviction(action.pod, pod.uid, context.term.epoch())]
 
@@ -152,6 +152,10 @@ class _StopHandler(Handler):
             context.planning.assumed.drop([action.pod])
             if action.beneficiary:
                 context.planning.stops.note_stopped(action.beneficiary)
+            if isinstance(action, cluster_actions.Move):
+                pods = context.planning.snapshot(anew=False).pods
+                row = pods.names.row(action.pod)
+                context.planning.stops.note_moved(action.pod, "" if row is None else pods.owner[row])
 
 
 class _HoldSeatsHandler(Handler):
@@ -162,8 +166,10 @@ class _HoldSeatsHandler(Handler):
         pod = context.view.pod(held.holder)
         if pod is None or pod.node or pod.is_ending:
             raise ActionError(f"holding seats for {held.holder}: it does not wait any more")
-        moved = {seat.pod: context.view.pod(seat.pod) for seat in held.seats if seat.is_moved}
-        owners = {name: each.controller if each else "" for name, each in moved.items()}
+        owners = {seat.pod: seat.owner for seat in held.seats if seat.is_moved}
+        for name in owners:
+            if seen := context.view.pod(name):
+                owners[name] = seen.controller
         if alone := [name for name, owner in owners.items() if not owner]:
             raise ActionError(f"holding seats for {held.holder}: no owner would create {alone[0]} anew")
         text = written(held, snapshot.at_s, owners)

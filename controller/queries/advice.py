@@ -15,13 +15,13 @@ from controller.api import notation
 from controller.api.gpu_type import GPUType
 from controller.api.labels import GPU_TYPES_ANNOTATION, is_device_number
 from controller.api.structs import Amount, Node
+from controller.objects.accelerators import is_device
 from controller.objects.read import Read
 from controller.queries.counterfactual import Change, PackerOf, Trial
 from controller.queries.holders import Holder
 from controller.queries.plan_diff import cost_per_hour
-from controller.queries.usage import NO_TYPE, Usage, device_prices, of_nodes, of_services, of_types, total
+from controller.queries.usage import NO_TYPE, Usage, of_nodes, of_services, of_types, total
 from controller.report.idle_devices import idle_devices
-from controller.snapshot.nodes import GPU_RESOURCES
 
 Decide = Callable[[Snapshot], Plan]
 HOURS_PER_MONTH = 730.0
@@ -281,20 +281,23 @@ def _held(held: Sequence[Holder]) -> Iterator[Advice]:
 def unusable_devices(nodes: Iterable[Read[Node]], types: Iterable[Read[GPUType]]) -> Iterator[NotOffered]:
     """Devices that nodes have, by their capacity or by a label, and do not offer."""
     known = {
-        (each.object.spec.node_label.key, value): each for each in types for value in each.object.spec.node_label.values
+        (label.key, value): each
+        for each in types
+        for label in (each.object.spec.node_label, *each.object.spec.other_labels)
+        for value in label.values
     }
     for node in nodes:
         labels, status = node.object.metadata.labels, node.object.status
         counts = [int(labels[name]) for name in GPU_COUNTS if is_device_number(labels.get(name, ""))]
         capacity, offered = (
-            sum(_devices(each.get(name, 0)) for name in GPU_RESOURCES)
+            sum(_devices(amount) for name, amount in each.items() if is_device(name))
             for each in (status.capacity, status.allocatable or status.capacity)
         )
         if (missing := max(capacity, *counts, 0) - offered) > 0:
             found = next((known[label] for label in labels.items() if label in known), None)
             price = found.object.spec.price_per_hour if found else None
             spot = price is not None and price.spot is not None and is_spot(labels)
-            usd = 0.0 if price is None else (price.spot or 0.0) if spot else price.on_demand
+            usd = 0.0 if price is None else (price.spot or 0.0) if spot else price.usual
             item = Item(node.name, missing * usd, f"{missing} of {offered + missing} not offered")
             yield NotOffered(item, missing, found.name if found else NO_TYPE)
 
@@ -438,7 +441,7 @@ def _waiting_rows(now: Snapshot) -> list[int]:
 
 def _started(now: Snapshot, plan: Plan) -> dict[str, tuple[str, float]]:
     """Node, and price of the devices, of each pod with GPUs that a plan starts."""
-    usd, found = device_prices(now), dict[str, tuple[str, float]]()
+    usd, found = now.device_prices(), dict[str, tuple[str, float]]()
     for action in plan.actions:
         for change in action.seat_changes:
             row, node = now.pods.names.row(change.pod), now.nodes.names.row(change.node_after or "")
@@ -514,7 +517,7 @@ def _splits(
     now: Snapshot, held: Sequence[Holder], unusable: Sequence[NotOffered]
 ) -> tuple[Split, tuple[Split, ...], tuple[Split, ...], tuple[Split, ...]]:
     """Cost by what becomes of the devices: of all, by type, by namespace and by team."""
-    idle, usd = idle_devices(now), device_prices(now)
+    idle, usd = idle_devices(now), now.device_prices()
     kinds = [now.gpu_type_names[kind] if kind >= 0 else NO_TYPE for kind in now.nodes.gpu_type.tolist()]
     sums: dict[str, defaultdict[str, defaultdict[str, float]]] = {
         which: defaultdict(lambda: defaultdict(float)) for which in ("types", "namespaces", "teams")

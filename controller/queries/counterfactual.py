@@ -10,9 +10,8 @@ from cluster.arrays import BoolArray, FloatArray
 from cluster.disruption import BudgetsLeft
 from cluster.snapshot import PENDING, Snapshot, device_numbers
 from cluster.workloads import WHOLE_GPU_MILLI, PodShape, is_pinned
-from controller.queries.usage import device_prices
 from placement.engine.packer import Packer
-from placement.packing.draft import NEVER, PackingDraft
+from placement.packing.draft import NEVER, PackingDraft, Within
 from placement.packing.gangs import Seat, seat_gang
 from placement.packing.preemption import seat_by_preemption, spare_victims
 from placement.packing.units import Unit, pending_units
@@ -56,7 +55,7 @@ class Trial:
         self._loose[self._budgets.blocked()] = False
         pods, nodes = now.pods, len(now.nodes)
         self._with_gpus = np.array([shape.gpus > 0 for shape in pods.shapes], dtype=np.bool_)[pods.shape]
-        self.device_usd = device_prices(now)
+        self.device_usd = now.device_prices()
         self.node_usd: FloatArray = self.device_usd * now.nodes.gpus
         self.gone: BoolArray = np.zeros(nodes, dtype=np.bool_)
         """Nodes that are empty by a change, or given back."""
@@ -98,8 +97,10 @@ class Trial:
         """Rows that moved so that the unit starts; None where it cannot, or one of them would find no place."""
         draft, mark = self._draft, self._draft.mark
 
-        def either(row: int, within: BoolArray | None) -> bool:
-            return draft.seat(row, within) or seat_by_preemption(draft, row, TOP, within)
+        def either(row: int, within: Within) -> bool:
+            if draft.seat(row, within):
+                return True
+            return not isinstance(within, int) and seat_by_preemption(draft, row, TOP, within)
 
         if unit.gang < 0:
             is_seated = seat_by_preemption(draft, unit.rows[0], TOP, None)

@@ -9,7 +9,6 @@ from cluster.workloads import WHOLE_GPU_MILLI
 from controller.api import notation, structs
 from controller.objects.documents import at
 from controller.objects.read import Read
-from controller.queries.usage import device_prices
 
 LONG_S = 900.0
 """Seconds after which a pod that holds devices should run. Chosen: large images and models take some minutes."""
@@ -74,7 +73,7 @@ def holders(
     now: the snapshot of these pods. at_s: when it was taken, seconds since the epoch. used_share: mean utilisation of a
     pod's devices over a day, 0..1, where it is known.
     """
-    prices, pods = device_prices(now), now.pods
+    prices, pods = now.device_prices(), now.pods
     half = set(_half_gangs(now))
     found: list[Holder] = []
     for read in reads:

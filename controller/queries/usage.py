@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cluster.arrays import Array, FloatArray
+from cluster.arrays import Array
 from cluster.snapshot import PENDING, Snapshot
-from cluster.workloads import InstanceType, is_spot
+from cluster.workloads import InstanceType
 from controller.placers import NodePool
 from controller.queries.plan_diff import cost_per_hour
 from controller.report.fleet_metrics import running_instances
@@ -129,21 +129,10 @@ def of_services(now: Snapshot) -> tuple[ServiceUsage, ...]:
     return tuple(found)
 
 
-def device_prices(now: Snapshot) -> FloatArray:
-    """Price of one device of each node, US dollars per hour, on its capacity; 0 where the type is unknown.
-
-    Shape (nodes,).
-    """
-    by_type = np.array([[each.price(spot=spot) for spot in (False, True)] for each in now.gpu_types] + [[0.0, 0.0]])
-    spot = np.fromiter(map(is_spot, now.nodes.labels), np.int64, len(now.nodes))
-    prices: FloatArray = by_type[now.nodes.gpu_type, spot]
-    return prices
-
-
 def _columns(now: Snapshot) -> dict[str, Array]:
     """Figures that add up over nodes, shape (nodes,) each."""
     nodes, free = now.nodes, now.free()
-    idle, prices = idle_devices(now), device_prices(now)
+    idle, prices = idle_devices(now), now.device_prices()
     bound = now.pods.node[now.pods.node != PENDING]
     used = nodes.gpus - idle.all
     return {

@@ -162,24 +162,24 @@ def pending_since(now: snapshot.Snapshot, before: Mapping[str, float]) -> dict[s
 
 
 def _devices(now: snapshot.Snapshot) -> Iterator[Sample]:
-    nodes, idle = now.nodes, idle_devices(now)
+    nodes, idle, prices = now.nodes, idle_devices(now), now.device_prices()
     for number, gpu_type in enumerate(now.gpu_types):
         mine = nodes.gpu_type == number
-        devices = {"allocated": float(nodes.gpus[mine].sum() - idle.all[mine].sum())}
+        devices = {"allocated": np.where(mine, nodes.gpus - idle.all, 0.0)}
         for state in ("free", "stranded", "unwanted", "closed"):
-            devices[state] = float(getattr(idle, state)[mine].sum())
-        for state, count in devices.items():
-            yield Sample("tonnage_gpus", (gpu_type.name, state), count)
-            cost = count * gpu_type.price_per_hour
-            yield Sample("tonnage_fleet_cost_dollars_per_hour", (gpu_type.name, state), cost)
+            devices[state] = np.where(mine, getattr(idle, state), 0.0)
+        for state, counts in devices.items():
+            yield Sample("tonnage_gpus", (gpu_type.name, state), float(counts.sum()))
+            yield Sample("tonnage_fleet_cost_dollars_per_hour", (gpu_type.name, state), float(counts @ prices))
 
 
 def _gang_states(now: snapshot.Snapshot) -> list[str]:
     pods, states = now.pods, []
     for number, gang in enumerate(now.gangs):
-        mine = pods.node[pods.gang == number]
-        running = int((mine != snapshot.PENDING).sum())
-        states.append("running" if running >= gang.min_members else "pending" if len(mine) else "empty")
+        mine = np.flatnonzero(pods.gang == number)
+        runs = mine[pods.node[mine] != snapshot.PENDING].tolist()
+        is_whole = len(runs) >= gang.min_members and (not gang.groups or gang.lacks([pods.names[r] for r in runs]) <= 0)
+        states.append("running" if is_whole else "pending" if len(mine) else "empty")
     return states
 
 

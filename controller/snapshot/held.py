@@ -67,7 +67,7 @@ def with_held_seats(snapshot: Snapshot, holders: Mapping[str, str], pods: Mappin
         come, seats = set[str](), list[HeldSeat]()
         for each in record.seats:
             amounts = each.gpu_milli, each.cpu_milli, each.memory_bytes
-            seat = HeldSeat(each.pod, each.node, each.devices, *amounts, is_moved=bool(each.owner))
+            seat = HeldSeat(each.pod, each.node, each.devices, *amounts, is_moved=bool(each.owner), owner=each.owner)
             if each.owner:
                 took = _came(snapshot, each, since_s, pods, come)
                 if took is not None:

@@ -9,7 +9,7 @@ from cluster.arrays import IntArray
 from cluster.plans import Phase, Reason, Step
 from cluster.snapshot import PENDING, Snapshot, device_numbers
 from placement.batch import assignment_table, ladder, pod_assignment, problem, proposal
-from placement.moves import MovePrice
+from placement.move_price import MovePrice
 
 MOST_TRIED = 100
 """Nodes that are examined in one plan, the most expensive first: half a second at 1,000 nodes."""

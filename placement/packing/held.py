@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 
 from cluster.capacity import NodeRoom
-from cluster.snapshot import PENDING, HeldSeat, device_mask
+from cluster.snapshot import PENDING, HeldSeat, HeldSeats, device_mask
 from placement.engine.packer import Choice
-from placement.packing.draft import PackingDraft
+from placement.packing.draft import NEVER, PackingDraft
 from placement.packing.preemption import stopped_with
 
 
@@ -16,13 +16,47 @@ def take_held_seats(draft: PackingDraft) -> None:
     the same gang is taken: the gang is placed as any other.
     """
     for held in draft.snapshot.held:
-        mark = draft.mark
-        if not all(_is_taken(draft, seat) for seat in held.seats if not seat.is_moved):
-            draft.roll_back(mark)
         for seat in held.seats:
             mark = draft.mark
             if seat.is_moved and seat.taker and not _is_taken(draft, seat):
                 draft.roll_back(mark)
+        mark, moved = draft.mark, list[int]()
+        own = [seat for seat in held.seats if not seat.is_moved]
+        if own and not (_move_on(draft, held, moved) and all(_is_taken(draft, seat) for seat in own)):
+            draft.roll_back(mark)
+            draft.moved.difference_update(moved)
+
+
+def _move_on(draft: PackingDraft, held: HeldSeats, moved: list[int]) -> bool:
+    """Moves the pods that were to move and still run: the leader died before it evicted them, or the watch lags."""
+    pods, nodes = draft.snapshot.pods, draft.snapshot.nodes.names
+    for seat in held.seats:
+        row, node = pods.names.row(seat.pod), nodes.row(seat.node)
+        if not seat.is_moved or seat.taker or row is None or draft.ends(row) or pods.node[row] == PENDING:
+            continue
+        if draft.resistance[row] == NEVER or node is None:
+            return False
+        draft.unseat(row)
+        if not _fits(draft, row, node, seat.devices):
+            return False
+        moved.append(row)
+        draft.move(row, Choice(node, device_mask(seat.devices), 0.0))
+        draft.held_for.add(row)
+    return True
+
+
+def _fits(draft: PackingDraft, row: int, node: int, devices: tuple[int, ...]) -> bool:
+    """Whether a pod fits on these devices now."""
+    shape, packer, near = draft.shape(row), draft.packer, draft.packer.neighbours
+    if len(devices) != shape.gpus or not packer.eligible(shape)[node]:
+        return False
+    room = NodeRoom(packer.ledger.free, node)
+    if room.missing(shape) or any(room.gpu_milli[each] < shape.gpu_milli for each in devices):
+        return False
+    room.charge(shape, devices)
+    allowed = None if near is None else near.allowed(shape)
+    has_power = packer.floors is None or packer.floors.bears(node, room.held(int(packer.ledger.gpus[node])))
+    return has_power and (allowed is None or bool(allowed[node]))
 
 
 def _is_taken(draft: PackingDraft, seat: HeldSeat) -> bool:
@@ -31,34 +65,22 @@ def _is_taken(draft: PackingDraft, seat: HeldSeat) -> bool:
         return False
     if draft.node[row] != PENDING:
         return True  # it has a place
-    shape, packer, near = draft.shape(row), draft.packer, draft.packer.neighbours
-    if len(seat.devices) != shape.gpus or not packer.eligible(shape)[node]:
-        return False
     wanted = device_mask(seat.devices)
-
-    def fits() -> bool:
-        room = NodeRoom(packer.ledger.free, node)
-        return not room.missing(shape) and all(room.gpu_milli[each] >= shape.gpu_milli for each in seat.devices)
 
     def leave(rows: Iterable[int]) -> None:
         for each in rows:
-            if draft.node[each] == node and not fits():
+            if draft.node[each] == node and not _fits(draft, row, node, seat.devices):
                 draft.unseat(each)
 
     there = draft.pods_on(node)
     leave(each for each in there if draft.ends(each) and int(draft.devices[each]) & wanted)
     leave(each for each in there if draft.ends(each))
-    if not fits() and draft.may_preempt(row):
-        lower = [each for each in there if draft.resistance[each] < draft.priority[row] and not draft.ends(each)]
+    if not _fits(draft, row, node, seat.devices) and draft.may_preempt(row):
+        lower = (each for each in there if draft.resistance[each] < draft.priority[row] and not draft.ends(each))
         in_the_way = [each for each in lower if int(draft.devices[each]) & wanted]
         for each in stopped_with(draft, in_the_way):
             draft.unseat(each)
-    allowed = None if near is None else near.allowed(shape)
-    if not fits() or not (allowed is None or allowed[node]):
-        return False
-    room = NodeRoom(packer.ledger.free, node)
-    room.charge(shape, seat.devices)
-    if packer.floors is not None and not packer.floors.bears(node, room.held(int(packer.ledger.gpus[node]))):
+    if not _fits(draft, row, node, seat.devices):
         return False
     draft.put(row, Choice(node, wanted, 0.0))
     return True

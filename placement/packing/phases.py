@@ -28,6 +28,7 @@ def phases_of(draft: PackingDraft) -> tuple[tuple[plans.Phase, ...], tuple[plans
     """
     leave, start = draft.changed()
     pods, gone = draft.snapshot.pods, set(leave)
+    start = [row for row in start if row not in draft.moved]
     units = [Unit(int(draft.priority[row]), (row,), 1) for row in start if pods.gang[row] < 0]
     members: dict[int, list[int]] = {}
     for row in start:
@@ -44,7 +45,7 @@ def phases_of(draft: PackingDraft) -> tuple[tuple[plans.Phase, ...], tuple[plans
     for unit in units:
         if room and (awaited := room.awaited_by(unit)):
             stops = tuple(_evict(draft, row, unit.label(draft.snapshot)) for row in sorted(awaited.stops))
-            held = _hold(draft, unit, unit.rows) if stops else ()
+            held = _hold(draft, unit, unit.rows, awaited.stops) if stops else ()
             making_room.append(plans.Phase(f"make room for {unit.label(draft.snapshot)}", held + stops, whole=True))
             waiting.append(plans.Unplaced(unit.label(draft.snapshot), awaited.reason(draft)))
             continue
@@ -56,7 +57,7 @@ def phases_of(draft: PackingDraft) -> tuple[tuple[plans.Phase, ...], tuple[plans
         else:
             singles += free.rows
         making_room += [_start(draft, unit, part) for part in bought]
-    goers = [row for row in leave if room and not (row in room.stopped or draft.ends(row))]
+    goers = [row for row in leave if room and not (row in room.stopped or draft.ends(row) or row in draft.moved)]
     left = tuple(_evict(draft, row, "its gang") for row in goers)
     binds = tuple(_bind(draft, row) for row in sorted(singles))
     starts = [phase for _, phase in sorted(gangs, key=lambda each: each[0])]
@@ -195,32 +196,49 @@ def _start(draft: PackingDraft, unit: Unit, part: _Part) -> plans.Phase:
     label = unit.label(draft.snapshot)
     evictions = tuple(_evict(draft, row, label) for row in sorted(part.stops))
     name = f"make room for {label}" if evictions else f"start {label.partition('/')[2]}"
-    held = _hold(draft, unit, part.rows) if evictions else ()
+    held = _hold(draft, unit, part.rows, part.stops) if evictions else ()
     return plans.Phase(name, held + evictions + tuple(_bind(draft, row) for row in sorted(part.rows)), whole=True)
 
 
-def _hold(draft: PackingDraft, unit: Unit, rows: Sequence[int]) -> tuple[plans.Step, ...]:
-    """Step that keeps the seats of a gang until all of them are free; none where they are kept already.
+def _hold(draft: PackingDraft, unit: Unit, rows: Sequence[int], stops: Sequence[int]) -> tuple[plans.Step, ...]:
+    """Step that keeps the seats of a unit and of the pods that move for it; none where they are kept already.
 
-    A single pod starts once its own victims are gone, and comes before all of lower priority.
+    A single pod that preempts needs none: it starts once its victims are gone, before all of lower priority.
     """
-    snapshot, waits = draft.snapshot, [row for row in rows if draft.snapshot.pods.node[row] == PENDING]
-    if unit.gang < 0 or not waits or draft.held_for.issuperset(waits):
+    snapshot, moved = draft.snapshot, [row for row in stops if row in draft.moved]
+    waits = [row for row in rows if snapshot.pods.node[row] == PENDING]
+    if not waits or (unit.gang < 0 and not moved) or draft.held_for.issuperset((*waits, *moved)):
         return ()
     names, nodes = snapshot.pods.names, snapshot.nodes.names
-    seats = tuple(
-        seat_of(names[row], draft.shape(row), nodes[int(draft.node[row])], device_numbers(int(draft.devices[row])))
-        for row in waits
-    )
-    action = actions.HoldSeats(HeldSeats(names[waits[0]], snapshot.at_s + DEADLINE_S, seats))
+    seats = [
+        seat_of(
+            names[row],
+            draft.shape(row),
+            nodes[int(draft.node[row])],
+            device_numbers(int(draft.devices[row])),
+            is_moved=row in draft.moved,
+        )
+        for row in (*waits, *moved)
+    ]
+    # Those of an earlier decision for the same unit, whose replacements have not come.
+    before = (each for held in snapshot.held if held.holder == names[waits[0]] for each in held.seats if each.is_moved)
+    seats += [each for each in before if names.row(each.pod) is None]
+    action = actions.HoldSeats(HeldSeats(names[waits[0]], snapshot.at_s + DEADLINE_S, tuple(seats)))
     words = f"its {len(seats)} seats are free at different times; nobody else gets one for {DEADLINE_S:g} s"
     return (plans.Step(action, plans.Reason("SeatsHeld", words)),)
 
 
 def _evict(draft: PackingDraft, row: int, beneficiary: str) -> plans.Step:
     snapshot = draft.snapshot
+    names, here = snapshot.pods.names, snapshot.nodes.names[int(snapshot.pods.node[row])]
     of_unit = beneficiary if "/" in beneficiary else ""
-    action = actions.Evict(snapshot.pods.names[row], snapshot.nodes.names[int(snapshot.pods.node[row])], of_unit)
+    if row in draft.moved:
+        there, devices = snapshot.nodes.names[int(draft.node[row])], device_numbers(int(draft.devices[row]))
+        usd = draft.move_price.of(draft.shape(row), draft.unsaved_s(row))
+        move = actions.Move(names[row], here, there, devices, of_unit)
+        words = f"makes room for {beneficiary}, which fits nowhere else; the move costs ${usd:.2f}"
+        return plans.Step(move, plans.Reason("MakesRoom", words, {"price_usd": usd}))
+    action = actions.Evict(names[row], here, of_unit)
     words = f"makes room for {beneficiary}, which has higher priority"
     return plans.Step(action, plans.Reason(actions.PREEMPTED, words, {"priority": int(draft.priority[row])}))
 
@@ -281,6 +299,8 @@ class Reasons:
             of_node = draft.domain(label)
             runs = {int(of_node[draft.node[row]]) for row in members_running(draft, unit.gang)} - {-1}
             domain = min(runs, default=-1)
+        if unit.gang >= 0 and (absent := self._absent(unit)):
+            return absent
         ask = _Ask(tuple(Counter(map(draft.shape_number, unit.rows)).items()), need, label, domain)
         if ask not in self._known:
             if len(self._known) >= MOST_EXPLAINED:
@@ -293,6 +313,15 @@ class Reasons:
                 )
                 self._known[ask] = shortage(draft.packer, self._shape(ask.count[0][0]), scope)
         return self._known[ask]
+
+    def _absent(self, unit: Unit) -> plans.Reason | None:
+        """Reason of a gang some of whose members do not exist, or are of other roles than it needs."""
+        draft, gang = self._draft, self._draft.snapshot.gangs[unit.gang]
+        names = [draft.snapshot.pods.names[row] for row in draft.members(unit.gang) if not draft.ends(row)]
+        if not (missing := gang.missing(names)):
+            return None
+        words = f"{len(names)} members exist, {gang.min_members} must start together; it waits for {missing} more"
+        return plans.Reason("MembersMissing", words, {"members": len(names), "min_members": gang.min_members})
 
     def _held_back(self, ask: _Ask) -> plans.Reason:
         """Reason of a gang of which too few members fit: what is short where most of them fit."""

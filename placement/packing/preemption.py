@@ -117,7 +117,7 @@ def stopped_with(draft: PackingDraft, victims: Sequence[int]) -> set[int]:
 def _price(draft: PackingDraft, victims: Sequence[int], node: int) -> Price | None:
     """Price of stopping these pods; None where one of them, or of their gangs, may not be stopped."""
     gone = [each for each in stopped_with(draft, victims) if not draft.ends(each)]
-    if any(draft.resistance[each] == NEVER for each in gone) or draft.budgets.forbidding(gone) is not None:
+    if not may_all_leave(draft, gone):
         return None
     lost: dict[int, tuple[int, int]] = {}
     for each in gone:
@@ -127,8 +127,14 @@ def _price(draft: PackingDraft, victims: Sequence[int], node: int) -> Price | No
     if not losses:
         return (*NOTHING[:5], node)
     highest = losses[0][0]
-    first_s = min(draft.started_s(each) for each in gone if draft.priority[each] == highest)
+    first_s = min(draft.loses_since_s(each) for each in gone if draft.priority[each] == highest)
     return highest, sum(milli for milli, _ in lost.values()), len(gone), losses, -first_s, node
+
+
+def may_all_leave(draft: PackingDraft, gone: Sequence[int]) -> bool:
+    """Whether all of these pods may be stopped."""
+    gone = [each for each in gone if not draft.ends(each)]
+    return all(draft.resistance[each] != NEVER for each in gone) and draft.budgets.forbidding(gone) is None
 
 
 def fewest_victims(draft: PackingDraft, shape: workloads.PodShape, node: int, priority: int) -> tuple[int, ...]:
@@ -141,7 +147,7 @@ def fewest_victims(draft: PackingDraft, shape: workloads.PodShape, node: int, pr
     without = NodeWithout(draft, shape, node)
     there = [row for row in draft.pods_on(node) if draft.resistance[row] < priority]
     # Those that end cost nothing, so they come last, when pods are spared; among equals the oldest is spared first.
-    there.sort(key=lambda r: (-draft.resistance[r], -draft.shape(r).total_gpu_milli, draft.started_s(r), r))
+    there.sort(key=lambda r: (-draft.resistance[r], -draft.shape(r).total_gpu_milli, draft.loses_since_s(r), r))
     ending = [row for row in there if draft.ends(row)]
     best: tuple[Price, Sequence[int]] | None = None
 
@@ -163,7 +169,7 @@ def fewest_victims(draft: PackingDraft, shape: workloads.PodShape, node: int, pr
     # one of its own priority.
     level = max(int(draft.resistance[row]) for row in needed)
     live = [row for row in there if not draft.ends(row) and (best is None or draft.resistance[row] <= level)]
-    live.sort(key=lambda r: (draft.resistance[r], -draft.shape(r).total_gpu_milli, -draft.started_s(r), r))
+    live.sort(key=lambda r: (draft.resistance[r], -draft.shape(r).total_gpu_milli, -draft.loses_since_s(r), r))
     most = Counter[str]()
     for row in live:
         most |= Counter(everything_asked(draft.shape(row)))

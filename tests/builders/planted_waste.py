@@ -20,7 +20,6 @@ from cluster.snapshot import PENDING, Snapshot
 from controller.objects.manifests import read_manifests
 from controller.queries.advice import Advice, AdviceReport, advise, unusable_devices
 from controller.queries.holders import holders, replaced_in
-from controller.queries.usage import device_prices
 from controller.snapshot.from_manifests import snapshot_from
 from simulator.world import SimulatedWorld
 
@@ -546,7 +545,7 @@ def found_in(report: AdviceReport, made: Planted) -> dict[tuple[str, str], float
 
 def wrong(now: Snapshot, advice: Advice, made: Planted) -> Iterator[str]:
     """What goes otherwise than an advice says, when a simulated cluster applies it alone."""
-    world, usd = SimulatedWorld(now), device_prices(now)
+    world, usd = SimulatedWorld(now), now.device_prices()
     rules = Occupancy(now)
     actions = [action for change in advice.changes for action in (*change.moves, *change.starts)]
     starts = {action.pod for change in advice.changes for action in change.starts}

@@ -9,7 +9,8 @@ from hypothesis import given, settings, strategies as st
 from cluster.snapshot import Snapshot
 from placement.engine.packer import Packer
 from placement.engine.policy import Knowledge
-from placement.moves import MovePrice, defragmented, running_pods_of
+from placement.move_price import MovePrice
+from placement.moves import defragmented, running_pods_of
 from placement.policies import POLICIES
 from placement.policies.bid_price import BidPrice
 from placement.prices.allocation_bound import allocation_bound

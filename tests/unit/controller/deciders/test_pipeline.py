@@ -13,7 +13,7 @@ from controller.deciders.decisions import Decisions
 from controller.deciders.pipeline import ORDER, decide
 from controller.guard import Limits, guard
 from placement.budget import Budget
-from placement.moves import MovePrice
+from placement.move_price import MovePrice
 from placement.packing.draft import PLACES_PER_POD
 from placement.packing.planner import WORK_PER_S
 from tests.builders.fleet import node, pod, world

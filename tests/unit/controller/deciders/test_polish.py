@@ -10,7 +10,7 @@ from controller.deciders.decisions import Decisions
 from controller.deciders.pipeline import decide
 from controller.guard import Limits, guard
 from placement.budget import Budget
-from placement.moves import MovePrice
+from placement.move_price import MovePrice
 from tests.builders.fleet import node, pod, world
 from tests.builders.turns import turn
 from tests.clock import ticking

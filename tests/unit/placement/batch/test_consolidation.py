@@ -8,7 +8,7 @@ from cluster.snapshot import Snapshot
 from controller.guard import Limits, guard
 from placement.batch.consolidation import consolidated
 from placement.batch.problem import HostPrice
-from placement.moves import MovePrice
+from placement.move_price import MovePrice
 from tests.builders.fleet import Node, Pod, node, pod, world
 
 FREE = MovePrice(per_pod_usd=0.0, per_gpu_usd=0.0, stay_h=1.0)

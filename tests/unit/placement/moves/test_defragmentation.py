@@ -7,7 +7,8 @@ from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from placement.engine.packer import Packer
 from placement.engine.policy import Policy
-from placement.moves import MovePrice, defragmented, movable_rows, running_pods_of
+from placement.move_price import MovePrice
+from placement.moves import defragmented, movable_rows, running_pods_of
 from placement.policies.bid_price import BidPrice
 from placement.policies.published import BestFit
 from placement.prices.classes import kinds_of, shares_of
