@@ -123,9 +123,8 @@ def test_a_gang_that_preempts_holds_its_seats_before_anything_is_stopped() -> No
     ]
     seen = world([node("a", gpus=1), node("b", gpus=1)], pods, [Gang("g", 2, priority=5)], at_s=40.0)
 
-    (phase,) = packed(seen).phases
+    first = packed(seen).actions[0]
 
-    first = phase.steps[0].action
     assert isinstance(first, HoldSeats)
     assert first.held.until_s == 40.0 + DEADLINE_S
     assert {each.pod: each.node for each in first.held.seats} == binds(packed(seen))

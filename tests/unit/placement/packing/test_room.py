@@ -40,13 +40,13 @@ def pairs(names: str) -> list[Node]:
     return [node(n, gpus=2) for n in names]
 
 
-def test_one_phase_holds_the_seats_moves_the_fewest_and_starts_the_pod() -> None:
+def test_seats_are_held_and_then_one_phase_moves_the_fewest_and_starts_the_pod() -> None:
     """b has one pod to move and room for it is on a only; c is full."""
     pods = [*halves("ab"), pod("ns/c", 2, on="c", devices=(0, 1), movable=True), pod("ns/wide", 2)]
 
-    (phase,) = packed(world(pairs("abc"), pods)).phases
+    first, phase = packed(world(pairs("abc"), pods)).phases
 
-    hold, move, start = (step.action for step in phase.steps)
+    (hold,), (move, start) = ([step.action for step in each.steps] for each in (first, phase))
     assert phase.whole
     assert isinstance(move, Move)
     assert {move.from_node, move.node} == {"a", "b"}
