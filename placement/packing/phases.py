@@ -226,7 +226,7 @@ def _hold(draft: PackingDraft, unit: Unit, rows: Sequence[int], stops: Sequence[
     # Those of an earlier decision for the same unit, whose replacements have not come.
     before = (each for held in snapshot.held if held.holder == names[waits[0]] for each in held.seats if each.is_moved)
     seats += [each for each in before if names.row(each.pod) is None]
-    action = actions.HoldSeats(HeldSeats(names[waits[0]], snapshot.at_s + DEADLINE_S, tuple(seats)))
+    action = actions.HoldSeats(HeldSeats(names[waits[0]], snapshot.at_s, snapshot.at_s + DEADLINE_S, tuple(seats)))
     words = f"its {len(seats)} seats are free at different times; nobody else gets one for {DEADLINE_S:g} s"
     return (plans.Step(action, plans.Reason("SeatsHeld", words)),)
 
