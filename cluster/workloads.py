@@ -296,6 +296,17 @@ class MemberGroup:
         others = [pod for pod in waiting if pod in mine]
         return [*chosen, *others[: max(0, self.lacks(running) - len(chosen))]]
 
+    def short_of(self, running: frozenset[str]) -> list[tuple[str, int]]:
+        """What it lacks beside these that run, by innermost group."""
+        return _short(self.name, self.least - len(running.intersection(self.pods)), self, running)
+
+
+def _short(name: str, missing: int, of: "MemberGroup | Gang", running: frozenset[str]) -> list[tuple[str, int]]:
+    groups = sorted(of.groups, key=lambda group: group.lacks(running))[: of.least_groups]
+    found = [each for group in groups for each in group.short_of(running)]
+    rest = missing - sum(count for _, count in found)
+    return [*found, (name, rest)] if rest > 0 else found
+
 
 def _lacking(groups: Iterable[MemberGroup], least: int | None, running: frozenset[str]) -> int:
     """Members that must still start so that so many of these groups are whole: of those that lack fewest."""
@@ -342,6 +353,11 @@ class Gang:
         """Members that must still start, so that the gang is whole, beside these that run."""
         missing = self.min_members - len(running)
         return max(missing, _lacking(self.groups, self.least_groups, frozenset(running))) if self.groups else missing
+
+    def missing(self, running: Collection[str]) -> str:
+        """What it lacks beside these that run, in words (`1 of trainer, 2 of any role`); empty: nothing."""
+        found = _short("any role", self.min_members - len(running), self, frozenset(running))
+        return ", ".join(f"{count} of {name}" if self.groups else str(count) for name, count in found)
 
     def needed_first(self, waiting: Sequence[str], running: Collection[str]) -> list[str]:
         """Its waiting members in the same order, but those that its groups need before those that could be spared."""

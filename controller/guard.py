@@ -1,7 +1,7 @@
 """Guard: the last check of a plan before it is applied. Steps that it removes are reported, not applied."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from cluster.changes import OUR_TAINTS, taint_on, with_expected
 from cluster.demand import ExpectedDemand
 from cluster.held_seats import DEADLINE_S
 from cluster.occupancy import Occupancy
-from cluster.plans import Phase, Plan, PlanLimits, Reason, Refused, Step
+from cluster.plans import Phase, Plan, PlanLimits, Reason, Refused, Step, Unplaced
 from cluster.power_floors import PowerFloors
 from cluster.snapshot import PENDING, Snapshot, device_mask
 from cluster.workloads import InstanceType
@@ -74,7 +74,7 @@ class Guarded:
         self.seats = Occupancy(snapshot, PowerFloors.of(snapshot))
         self._before = self.seats, self.seats.mark
         """Occupancy when this phase began, which a rewrite of the snapshot replaces, and its mark then."""
-        self._is_taken_back, self._evictions_before = False, self.evictions_left
+        self._is_whole, self._evictions_before = False, self.evictions_left
 
     @property
     def snapshot(self) -> Snapshot:
@@ -95,10 +95,9 @@ class Guarded:
     def rewrite(self, snapshot: Snapshot) -> None:
         self.seats = Occupancy(snapshot, PowerFloors.of(snapshot))
 
-    def begin_phase(self, *, is_taken_back: bool) -> None:
-        """is_taken_back: whether the phase only stops pods, all or none."""
+    def begin_phase(self, *, is_whole: bool) -> None:
         self._before, self._evictions_before = (self.seats, self.seats.mark), self.evictions_left
-        self._is_taken_back = is_taken_back
+        self._is_whole = is_whole
 
     def take_phase_back(self) -> None:
         """Restore the snapshot, and the node and devices that every pod had, when the phase began."""
@@ -109,10 +108,12 @@ class Guarded:
     def objection_to_stop(self, pod: str, node: str) -> Reason | None:
         if why := self.seats.objection_to_stop(pod, node):
             return why
-        # A gang that is taken back may end beyond the limit, or a larger one would hold its devices for nothing.
-        is_first = self._is_taken_back and self._evictions_before == self._evictions_most > 0
+        # A whole gang is one unit, which may pass the limit alone: a larger one would never start, nor be stopped.
+        is_first = self._is_whole and self._evictions_before == self._evictions_most > 0
         if self.evictions_left <= 0 and not is_first:
-            return Reason("TooManyEvictions", "this plan already stops the maximum number of pods")
+            most = self._evictions_most
+            words = f"this plan already stops {most} pods, the most that one plan may; the next one goes on"
+            return Reason("TooManyEvictions", words, {"most": float(most)})
         return None
 
     def objection_to_beneficiary(self, unit: str) -> Reason | None:
@@ -138,6 +139,8 @@ class Guarded:
             lacks = wanted.lacks([pods.names[row] for row in runs]) if runs else 0
             if lacks > 0:
                 words = f"{wanted.name} would run with {len(runs)} members, but needs at least {len(runs) + lacks}"
+                if wanted.groups:
+                    words += f": {wanted.missing([pods.names[row] for row in runs])}"
                 yield Reason("GangNotWhole", words, {"running": len(runs), "min_members": wanted.min_members})
 
 
@@ -336,10 +339,9 @@ def guard(
         stale = Reason("StaleEvidence", f"the pods were last observed {age_s:.0f} s ago", {"age_s": age_s})
     phases: list[Phase] = []
     refused: list[Refused] = []
+    unplaced: dict[str, Reason] = {}
     for phase in plan.phases:
-        guarded.begin_phase(
-            is_taken_back=phase.whole and all(isinstance(step.action, actions.Evict) for step in phase.steps)
-        )
+        guarded.begin_phase(is_whole=phase.whole)
         kept: list[Step] = []
         struck: list[Refused] = []
         for step in phase.steps:
@@ -356,9 +358,26 @@ def guard(
         if phase.whole and struck:
             broken = Reason("NotWhole", f"{phase.name} is all or nothing, and one of its steps was refused")
         if broken is not None:
+            unplaced.update(_kept_waiting(phase, struck))
             guarded.take_phase_back()
             struck += [Refused(step, broken) for step in kept]
         elif kept:
             phases.append(replace(phase, steps=tuple(kept)))
         refused += struck
-    return replace(plan, phases=tuple(phases), refused=plan.refused + tuple(refused), expected=expected)
+    told = tuple(each for each in plan.unplaced if each.workload not in unplaced)
+    return replace(
+        plan,
+        phases=tuple(phases),
+        unplaced=(*told, *(Unplaced(unit, why) for unit, why in unplaced.items())),
+        refused=plan.refused + tuple(refused),
+        expected=expected,
+    )
+
+
+def _kept_waiting(phase: Phase, struck: Iterable[Refused]) -> Iterator[tuple[str, Reason]]:
+    """Units of a phase for which the limit on evictions allows no stop now, with the reason why they wait."""
+    stops = [step.action for step in phase.steps if isinstance(step.action, actions.Evict)]
+    for why in [each.reason for each in struck if each.reason.code == "TooManyEvictions"][:1]:
+        for unit in dict.fromkeys(each.beneficiary for each in stops if each.beneficiary):
+            words = f"{len(stops)} pods of lower priority make room for it; {why.words}"
+            yield unit, Reason(why.code, words, {"stops": float(len(stops)), **why.figures})

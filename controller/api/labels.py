@@ -11,6 +11,8 @@ CATEGORY = "tonnage"
 
 GANG_LABEL = "tonnage.dev/gang"
 """Label on a pod: name of its Gang, in the same namespace."""
+GANG_GROUP_LABEL = "tonnage.dev/gang-group"
+"""Label on a pod: group of its Gang that it is in, such as its role."""
 SERVICE_LABEL = "tonnage.dev/service"
 """Label on a pod: name of the ModelService of which it is an instance, in the same namespace."""
 

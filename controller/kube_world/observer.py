@@ -23,7 +23,7 @@ from controller.kube.cache import Cache, Resource, WatchSurroundings, WatchTimes
 from controller.kube_world.reservations import Reservations
 from controller.objects.own_objects import own_from, own_resource
 from controller.objects.read import Findings, Note, Read
-from controller.snapshot import from_manifests, pod_groups, scalers
+from controller.snapshot import from_manifests, group_kinds, scalers
 from controller.snapshot.builder import FACTS, BuiltSnapshot, SnapshotBuilder
 
 log = structlog.get_logger("devices")
@@ -298,10 +298,10 @@ class Observer:
             builder.put_pod(name, None if pod is None else Read(pod, core_v1.POD))
 
 
-def owner_of(obj: structs.OwnObject) -> pod_groups.GroupOwner:
+def owner_of(obj: structs.OwnObject) -> group_kinds.GroupOwner:
     """Object of another project's kind: plain data, whatever stands in it."""
     spec, status = (validation.without_nulls(structs.plain(raw)) for raw in (obj.spec, obj.status))
-    return pod_groups.GroupOwner(spec if isinstance(spec, dict) else {}, status if isinstance(status, dict) else {})
+    return group_kinds.GroupOwner(spec if isinstance(spec, dict) else {}, status if isinstance(status, dict) else {})
 
 
 def as_first_seen(pod: structs.Pod, before: structs.Pod | None) -> structs.Pod:

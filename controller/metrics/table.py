@@ -247,6 +247,8 @@ gauge tonnage_health_waiting{reason}
     Open FaultIncidents by what keeps them from acting: the reason of their condition Waiting; Nothing: they act.
 gauge tonnage_health_heard_share
     Share of the nodes under recorded jobs whose agents are heard; below a policy's heardShare nothing is begun.
+gauge tonnage_health_checkpoint_lost_share{which}
+    Part of their time that jobs whose checkpoints were seen lose by them and by work done again: as it is, as advised.
 gauge tonnage_health_verdicts{verdict}
     Verdicts on jobs since this leader began, by syndrome or cause.
 gauge tonnage_health_refused{cause}

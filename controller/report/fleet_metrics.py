@@ -197,9 +197,10 @@ def stranded_devices(now: snapshot.Snapshot) -> arrays.FloatArray:
 def _gang_states(now: snapshot.Snapshot) -> list[str]:
     pods, states = now.pods, []
     for number, gang in enumerate(now.gangs):
-        mine = pods.node[pods.gang == number]
-        running = int((mine != snapshot.PENDING).sum())
-        states.append("running" if running >= gang.min_members else "pending" if len(mine) else "empty")
+        mine = np.flatnonzero(pods.gang == number)
+        runs = mine[pods.node[mine] != snapshot.PENDING].tolist()
+        is_whole = len(runs) >= gang.min_members and (not gang.groups or gang.lacks([pods.names[r] for r in runs]) <= 0)
+        states.append("running" if is_whole else "pending" if len(mine) else "empty")
     return states
 
 

@@ -15,12 +15,13 @@ from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import LeftOut
 from controller.api import model_service, storage, structs
 from controller.api.core_v1 import NODE, POD
+from controller.api.foreign_kinds import gang_object
 from controller.api.labels import GANG_LABEL, SERVICE_LABEL
 from controller.api.rule import Path
 from controller.api.structs import object_from
 from controller.objects.manifests import Manifests
 from controller.objects.read import Findings, Note, Read
-from controller.snapshot import pod_groups, pod_table, scalers
+from controller.snapshot import group_kinds, pod_table, scalers
 from controller.snapshot.builder import FACTS, BuiltSnapshot, SnapshotBuilder
 from controller.snapshot.pods import NOT_UNDERSTOOD
 from controller.snapshot.quotas import CountedDevices, ResourceQuota, admitted, quota_from, with_shares
@@ -85,7 +86,7 @@ def builder_from(manifests: Manifests, facts: scalers.Facts, findings: Findings)
     for own in manifests.own:
         builder.put_own(own.kind, own.name, own)
     for owner in manifests.owners:
-        builder.groups.put_owner(owner.word, owner.name, pod_groups.GroupOwner(owner.spec, owner.status))
+        builder.groups.put_owner(owner.word, owner.name, group_kinds.GroupOwner(owner.spec, owner.status))
     for node in manifests.nodes:
         builder.put_node(node.name, node)
     for pod in manifests.pods:
@@ -187,7 +188,8 @@ def _dangling(manifests: Manifests, built: BuiltSnapshot) -> Iterator[tuple[pod_
         return meant(name, (each.removeprefix(prefix) for each in known[kind] if each.startswith(prefix)))
 
     for each in built.dangling:
-        namespace, _, name = each.name.rpartition("/")
+        full = gang_object(each.name)[1] if each.kind == "Gang" else each.name
+        namespace, _, name = full.rpartition("/")
         problem = f"there is no {each.kind} {name!r}" + (f" in {namespace}" if namespace else "")
         yield each, each.read.mistake(paths[each.kind], problem, remedy(each.kind, namespace, name))
 
@@ -196,9 +198,11 @@ def note_snapshot(snapshot: Snapshot, findings: Findings) -> None:
     """Add notes for the reader of a plan that follow from the snapshot as a whole."""
     pods, nodes, free = snapshot.pods, snapshot.nodes, snapshot.free()
     for number, gang in enumerate(snapshot.gangs):
-        there = int((pods.gang == number).sum())
-        if there < gang.min_members:
-            words = f"{there} of its {gang.min_members} members exist: none can start before the others exist"
+        names = [pods.names[row] for row in np.flatnonzero(pods.gang == number).tolist()]
+        there = len(names)
+        if missing := gang.missing(names):
+            of_roles = f" (missing: {missing})" if gang.groups else ""
+            words = f"{there} of its {gang.min_members} members exist{of_roles}: none can start before the others exist"
             figures: dict[str, float] = {"members": there, "min_members": gang.min_members}
             findings.note(f"Gang/{gang.name}", "GangIncomplete", words, figures)
     short = {"cpu_milli": free.cpu_milli, "memory_bytes": free.memory_bytes}

@@ -13,9 +13,9 @@ from controller.api import labels as api_labels, notation
 from controller.api.structs import Amount, Container, Pod, PodSpec, Volume
 from controller.objects.read import Findings, Read
 from controller.snapshot import nodes
+from controller.snapshot.group_kinds import GroupRef, group_of
 from controller.snapshot.node_terms import joined
 from controller.snapshot.nodes import matches_node_names
-from controller.snapshot.pod_groups import GroupRef, group_of
 from controller.snapshot.pod_rules import Marks, NotUnderstoodError, beside_of
 from controller.snapshot.volumes import VolumeNeeds
 
@@ -64,7 +64,7 @@ class PodRow:
     node: str
     """Node to which it is bound; empty while it is pending."""
     gang: str = ""
-    """Gang, `namespace/name`, or "" for none. Of a group of another project: the name that refers to it."""
+    """Name that refers to its gang, or "" for none."""
     owner: str = ""
     """Service of which it is an instance, `namespace/name`, or ""."""
     priority: int = 0
@@ -84,7 +84,7 @@ class PodRow:
     """Notes as (code in REMARKS, text for the placeholder in its words)."""
     mistakes: tuple[Mistake, ...] = ()
     group: GroupRef | None = None
-    """Group of another project, for a pod that does not say in its label of which gang it is."""
+    """Gang or group of another project that it names."""
     marks: Marks = ("", (), "")
     volumes: tuple[Volume, ...] = ()
     """Volumes that may decide where it runs."""
@@ -129,7 +129,7 @@ def _row(read: Read[Pod], types: nodes.TypeIndex) -> PodRow:
         shape = replace(shape, beside=beside)
     namespace = meta.namespace
     owner = "" if meta.service is None else f"{namespace}/{meta.service}"
-    group = group_of(read.object) if meta.gang is None else None
+    group = group_of(read.object)
     if group is not None and len(group.name) > LONGEST_NAME:  # an annotation may hold a name that no object has
         problem = f"name a group with {len(group.name)} characters: {group.name[:LONGEST_SHOWN]!r}"
         findings.mistake(read.mistake(("metadata", "annotations"), problem, "write the name of an object"))
@@ -151,7 +151,7 @@ def _row(read: Read[Pod], types: nodes.TypeIndex) -> PodRow:
     return PodRow(
         shape=shape,
         node=spec.node_name or _nominated(read.object),
-        gang=f"{namespace}/{meta.gang}" if meta.gang else group.text if group else "",
+        gang=group.text if group else "",
         owner=owner,
         priority=priority,
         movable=movable,

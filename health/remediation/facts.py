@@ -93,7 +93,7 @@ class PodFacts:
     node: str
     """Name of its node; empty while it is pending."""
     created_s: float
-    gpus: int = 8
+    gpus: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,19 +30,19 @@ class Reclaimable:
         rows = np.flatnonzero((draft.node != PENDING) & (draft.resistance < below))
         levels = np.unique(np.append(draft.resistance[rows], below - 1))
         edges = np.linspace(0, len(levels), min(BANDS, len(levels)) + 1)[1:]
-        self._ceilings: arrays.IntArray = levels[np.ceil(edges).astype(np.int64) - 1]
-        band, nodes = np.searchsorted(self._ceilings, draft.resistance[rows]), len(draft.snapshot.nodes)
+        self.ceilings: arrays.IntArray = levels[np.ceil(edges).astype(np.int64) - 1]
+        band, nodes = np.searchsorted(self.ceilings, draft.resistance[rows]), len(draft.snapshot.nodes)
         reclaimed = [rows[band <= number] for number in range(self.bands)]
         self._free = [draft.free_without(pods) for pods in reclaimed]
         self._count = np.array([np.bincount(draft.node[pods], minlength=nodes) for pods in reclaimed])
 
     @property
     def bands(self) -> int:
-        return len(self._ceilings)
+        return len(self.ceilings)
 
     def charge(self, shape: workloads.PodShape, priority: int, node: int, devices: int, sign: int) -> None:
         """Counts a pod at a node (sign 1), or no longer (-1)."""
-        band = int(np.searchsorted(self._ceilings, priority))
+        band = int(np.searchsorted(self.ceilings, priority))
         for lower in self._free[:band]:
             lower.charge(shape, node, device_numbers(devices), sign)
         self._count[band:, node] += sign
@@ -67,6 +67,8 @@ class Reclaimable:
         return [np.maximum(0, asked - each) for each in left]
 
 
+Within = arrays.BoolArray | int | None
+"""Nodes that a pod may use, beside its own constraints: those of a mask of shape (nodes,), a single one, or all."""
 Kind = tuple[int, str, bool]
 """Shape and owner of a pod, and whether it may preempt. Where one pod of a kind does not fit, no other of it does."""
 PLACES_PER_POD = 600
@@ -189,8 +191,8 @@ class PackingDraft:
         free.charge_all(pods.shapes, pods.shape[rows], self.node[rows], self.devices[rows], -1)
         return free
 
-    def seat(self, row: int, within: arrays.BoolArray | None = None) -> bool:
-        """Places a pending pod on the best node and devices (among the nodes of `within`). False when none fits."""
+    def seat(self, row: int, within: Within = None) -> bool:
+        """Places a pending pod on the best node and devices. False when none fits."""
         shape, nodes = self.shape_number(row), len(self._changed_at)
         before = self._examined_at.get(shape)
         self.work += PLACES_PER_POD + (nodes if before is None else min(nodes, self._changes - before))

@@ -302,6 +302,8 @@ class Reasons:
             of_node = draft.domain(label)
             runs = {int(of_node[draft.node[row]]) for row in members_running(draft, unit.gang)} - {-1}
             domain = min(runs, default=-1)
+        if unit.gang >= 0 and (absent := self._absent(unit)):
+            return absent
         ask = _Ask(tuple(Counter(map(draft.shape_number, unit.rows)).items()), need, label, domain)
         if ask not in self._known:
             if len(self._known) >= MOST_EXPLAINED:
@@ -314,6 +316,15 @@ class Reasons:
                 )
                 self._known[ask] = shortage(draft.packer, self._shape(ask.count[0][0]), scope)
         return self._known[ask]
+
+    def _absent(self, unit: Unit) -> plans.Reason | None:
+        """Reason of a gang some of whose members do not exist, or are of other roles than it needs."""
+        draft, gang = self._draft, self._draft.snapshot.gangs[unit.gang]
+        names = [draft.snapshot.pods.names[row] for row in draft.members(unit.gang) if not draft.ends(row)]
+        if not (missing := gang.missing(names)):
+            return None
+        words = f"{len(names)} members exist, {gang.min_members} must start together; it waits for {missing} more"
+        return plans.Reason("MembersMissing", words, {"members": len(names), "min_members": gang.min_members})
 
     def _held_back(self, ask: _Ask) -> plans.Reason:
         """Reason of a gang of which too few members fit: what is short where most of them fit."""

@@ -5,13 +5,12 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from cluster.arrays import BoolArray
 from cluster.plans import CutShort, Phase, Plan, Reason, Unplaced
 from cluster.snapshot import PENDING, Snapshot
 from placement.budget import Budget
 from placement.engine.packer import Packer
 from placement.move_price import MovePrice
-from placement.packing.draft import PLACES_PER_POD, PackingDraft, members_running
+from placement.packing.draft import PLACES_PER_POD, PackingDraft, Within, members_running
 from placement.packing.gangs import Seat, seat_gang, seat_instances_together
 from placement.packing.held import take_held_seats
 from placement.packing.phases import Reasons, phases_of
@@ -238,17 +237,19 @@ class Attempt:
         self._charge()
         return is_seated
 
-    def _in_free_resources(self, row: int, within: BoolArray | None) -> bool:
+    def _in_free_resources(self, row: int, within: Within) -> bool:
         self._charge()
         if not self._budget.allows_more():
             self.was_cut = True
         return not self.was_cut and self._draft.seat(row, within)
 
-    def _by_preemption(self, row: int, within: BoolArray | None) -> bool:
+    def _by_preemption(self, row: int, within: Within) -> bool:
         priority = int(self._draft.priority[row])
+        if isinstance(within, int):
+            return False
         return self._draft.may_preempt(row) and seat_by_preemption(self._draft, row, priority, within)
 
-    def _in_either(self, row: int, within: BoolArray | None) -> bool:
+    def _in_either(self, row: int, within: Within) -> bool:
         return self._in_free_resources(row, within) or (not self.was_cut and self._by_preemption(row, within))
 
     def _charge(self) -> None:

@@ -117,7 +117,7 @@ def stopped_with(draft: PackingDraft, victims: Sequence[int]) -> set[int]:
 def _price(draft: PackingDraft, victims: Sequence[int], node: int) -> Price | None:
     """Price of stopping these pods; None where one of them, or of their gangs, may not be stopped."""
     gone = [each for each in stopped_with(draft, victims) if not draft.ends(each)]
-    if any(draft.resistance[each] == NEVER for each in gone) or draft.budgets.forbidding(gone) is not None:
+    if not may_all_leave(draft, gone):
         return None
     lost: dict[int, tuple[int, int]] = {}
     for each in gone:
@@ -129,6 +129,12 @@ def _price(draft: PackingDraft, victims: Sequence[int], node: int) -> Price | No
     highest = losses[0][0]
     first_s = min(draft.loses_since_s(each) for each in gone if draft.priority[each] == highest)
     return highest, sum(milli for milli, _ in lost.values()), len(gone), losses, -first_s, node
+
+
+def may_all_leave(draft: PackingDraft, gone: Sequence[int]) -> bool:
+    """Whether all of these pods may be stopped."""
+    gone = [each for each in gone if not draft.ends(each)]
+    return all(draft.resistance[each] != NEVER for each in gone) and draft.budgets.forbidding(gone) is None
 
 
 def fewest_victims(draft: PackingDraft, shape: workloads.PodShape, node: int, priority: int) -> tuple[int, ...]:

@@ -216,6 +216,19 @@ FULL: Mapping[str, Object] = {
         "Gang",
         {
             "minMembers": 2,
+            "maxMembers": 4,
+            "groups": [
+                {
+                    "name": "a",
+                    "minMembers": 1,
+                    "maxMembers": 2,
+                    "minGroups": 0,
+                    "parent": "actors",
+                    "topology": {"within": "zone", "preferWithin": "example.com/rack"},
+                },
+                {"name": "actors"},
+            ],
+            "minGroups": 1,
             "topology": {"within": "zone", "preferWithin": "example.com/rack"},
             "priority": 1,
             "onMemberLoss": "Restart",
@@ -311,7 +324,21 @@ FULL: Mapping[str, Object] = {
             "detectors": [{"name": "npd", "condition": "GPUProblem", "taint": "example.com/gpu"}],
             "findings": [{"code": "Xid63", "severity": "AfterJob"}],
         },
-        {"nodes": 10, "quarantined": 1, "incidents": 1},
+        {
+            "nodes": 10,
+            "quarantined": 1,
+            "incidents": 1,
+            "checkpoints": [
+                {
+                    "job": "ns/g",
+                    "save": "10s",
+                    "interval": "30m",
+                    "advised": "10m",
+                    "lostShare": 0.1,
+                    "advisedLostShare": 0.05,
+                }
+            ],
+        },
     ),
     "FaultIncident": _object(
         "FaultIncident",
@@ -561,6 +588,10 @@ def _rule_cases() -> Iterator[Case]:
         "Gang", "spec.topology preferWithin is the same",
         having(gang, "spec.topology.preferWithin", ...), having(gang, "spec.topology.preferWithin", "zone"), "leave it",
     )  # fmt: skip
+    yield Case(
+        "Gang", "spec.groups names a parent which is no group without",
+        gang, having(gang, "spec.groups", [{"name": "a", "parent": "b"}]), "name one",
+    )  # fmt: skip
     for kind, path, other, left in (
         ("GPUType", "spec.resourceName", "amd.com/gpu", "spec.inventory"),
         ("ModelProfile", "spec.model", "other", "spec.gpusPerInstance"),
@@ -626,6 +657,9 @@ def _rule_cases() -> Iterator[Case]:
         "spec.jobs.restart",
         "spec.jobs.restartInPlace",
         "spec.jobs.checkpointInterval",
+        "status.checkpoints[].save",
+        "status.checkpoints[].interval",
+        "status.checkpoints[].advised",
     ):
         health = FULL["HealthPolicy"]
         yield Case(

@@ -1,7 +1,7 @@
 """Situation: what remediation needs to know about jobs, nodes and limits, from objects and the stream."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -127,12 +127,19 @@ def situation_of(
         name: _node(node, spec_of.get(name, HealthPolicySpec()), stream, jobs_on.get(name, 0), gpus.get(name, 0), now_s)
         for name, node in nodes.items()
     }
+
+    def gpus_of(pod: str) -> int:
+        row = pods.names.row(pod)
+        return 0 if row is None else pods.shapes[int(pods.shape[row])].gpus
+
     min_members = {gang.name: gang.min_members for gang in snapshot.gangs}
     allowed = allowed_disruptions(snapshot, stream.members)
     jobs = {}
     for job, members in stream.members.jobs.items():
         spec = next((spec_of[each.node] for each in members if each.node in spec_of), HealthPolicySpec())
-        jobs[job] = _job(job, stream, min_members.get(job, 1), spec, allowed.get(job), restarted_s.get(job, ()))
+        jobs[job] = _job(
+            job, stream, gpus_of, min_members.get(job, 1), spec, allowed.get(job), restarted_s.get(job, ())
+        )
     # Nodes with GPUs on which nothing runs and that speak for themselves.
     spares = tuple(
         name
@@ -169,12 +176,13 @@ def _node(
 def _job(
     job: str,
     stream: HealthStream,
+    gpus_of: Callable[[str], int],
     min_members: int,
     spec: HealthPolicySpec,
     allowed: int | None,
     restarted_s: tuple[float, ...],
 ) -> facts.JobFacts:
-    """allowed: pods of it that its budgets allow to be evicted; None without a budget."""
+    """gpus_of: of a pod by its name. allowed: pods that its budgets allow to be evicted; None without a budget."""
     members, seen = stream.members.jobs[job], stream.jobs.get(job)
     # A restart in place evicts as well, so that what blocks one blocks the other.
     is_blocked = allowed is not None and allowed < len(members)
@@ -182,12 +190,13 @@ def _job(
         name=job,
         incarnation=stream.members.incarnation(job),
         started_s=max(member.created_s for member in members),
-        pods=tuple(facts.PodFacts(member.uid, member.node, member.created_s) for member in members),
+        pods=tuple(facts.PodFacts(each.uid, each.node, each.created_s, gpus_of(each.name)) for each in members),
         min_available=min_members,
         restart_s=spec.jobs.restart,
         in_place_restart_s=math.inf if is_blocked else spec.jobs.restart_in_place,
         checkpoint_at_s=seen.checkpoint_s if seen is not None else -math.inf,
-        checkpoint_interval_s=spec.jobs.checkpoint_interval,
+        checkpoint_interval_s=(seen.save_every_s if seen is not None else None) or spec.jobs.checkpoint_interval,
+        checkpoint_save_s=seen.save_s if seen is not None else 0.0,
         restarted_s=restarted_s,
         progressed_s=seen.progressed_s if seen is not None else -math.inf,
         disruptions_allowed=allowed,

@@ -49,6 +49,22 @@ def test_a_folder_without_a_recording_is_refused_with_what_helps(tmp_path: Path)
     assert "*.frames" in result.stderr
 
 
+def test_what_checkpoints_cost_and_what_they_would_is_advised(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = {"save": "10s", "interval": "30m", "advised": "7m", "lostShare": 0.12, "advisedLostShare": 0.05}
+    policy = {"metadata": {"name": "all"}, "status": {"checkpoints": [{"job": "train/a", **costs}]}}
+    monkeypatch.setattr("cli.inputs.cluster.listed", lambda *_, **__: [policy])
+
+    shown = run("health", "advise")
+    assert shown.exit_code == 0, shown.output
+    assert shown.stdout.splitlines()[1].split() == ["train/a", "10s", "30m", "7m", "12.0%", "5.0%"]
+    assert json.loads(run("health", "advise", "-o", "json").stdout) == [
+        {"job": "train/a", **costs, "interval": "1800s", "advised": "420s"}
+    ]
+
+    monkeypatch.setattr("cli.inputs.cluster.listed", lambda *_, **__: [])
+    assert "recorder.phase" in run("health", "advise").output
+
+
 def test_the_slow_rank_is_the_bright_row_of_the_map(tmp_path: Path) -> None:
     drawn = recorded(tmp_path, DisturbanceKind.SLOW_RANK)
     assert drawn.truth is not None

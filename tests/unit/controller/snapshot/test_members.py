@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.workloads import Gang
+from cluster.workloads import Gang, MemberGroup
 from controller.snapshot.pod_groups import still_needed
 from tests.builders.groups import job_set, kubeflow_job, member, pod_group, ray_cluster, template
 from tests.builders.manifests import Object, gang, gpu_type, having, node, observed, pod
@@ -125,8 +125,10 @@ def ray_member(number: int, group: str) -> Object:
     return member(number, "RayCluster", {"ray.io/cluster": "train", "ray.io/group": group})
 
 
-def roles(found: Gang) -> dict[str, tuple[int, int]]:
-    return {role.name: (role.least, len(role.members)) for role in found.groups}
+def roles(found: Gang | MemberGroup) -> dict[str, tuple[int, int]]:
+    """Least and members of each innermost group."""
+    inner = {role.name: (role.least, len(role.members)) for role in found.groups if not role.groups}
+    return inner | {name: each for group in found.groups for name, each in roles(group).items()}
 
 
 def test_each_group_of_a_ray_cluster_has_a_minimum_of_its_own(tmp_path: Path) -> None:

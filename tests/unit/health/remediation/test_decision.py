@@ -97,6 +97,26 @@ def test_right_after_a_checkpoint_a_slow_job_is_evicted_and_late_after_it_moved_
         assert jobs_do(world.cycle([heard], at_s=now_s)) == [do]
 
 
+def test_a_job_that_moves_at_its_checkpoint_is_stopped_once_that_is_saved_or_has_cost_too_much() -> None:
+    # 500 s at risk when it is decided, at 30 %: waiting longer than 500 / 0.3 = 1,667 s costs more than they do.
+    now_s = START_S + 4000
+    world = fleet(checkpoint_at_s=now_s - 500, checkpoint_interval_s=600.0)
+    world.now_s = now_s
+    heard = slow(the_job(world), "n3", at_s=now_s, since_s=START_S, share=0.3)
+    world.incidents = world.decision([heard]).incidents
+
+    def later(after_s: float, saving_s: float | None = None) -> list[JobDo]:
+        if saving_s is not None:
+            world.jobs["train/a"] = replace(the_job(world), checkpoint_at_s=now_s + saving_s)
+        world.now_s = now_s + after_s
+        return jobs_do(world.decision())
+
+    assert later(120.0) == [JobDo.MOVE_AT_CHECKPOINT]
+    assert later(1667.0) == [JobDo.EVICT_NOW]
+    assert later(130.0, saving_s=129.0) == [JobDo.MOVE_AT_CHECKPOINT]  # it may be saving still
+    assert later(160.0, saving_s=155.0) == [JobDo.EVICT_NOW]
+
+
 def test_a_slow_job_that_stops_while_it_waits_for_its_checkpoint_is_evicted_now() -> None:
     world = fleet(checkpoint_at_s=START_S + 3500, checkpoint_interval_s=600.0)
     now_s = START_S + 4000
@@ -246,7 +266,7 @@ def test_a_tested_node_goes_through_probation_and_is_released() -> None:
     world.cycle([hang(world, "n3")], at_s=AT_S)
     steps = [world.node_dos(world.cycle(at_s=AT_S + later)) for later in (1, 2, 3, 4 * 3600 + 3)]
     assert steps == [
-        [(NodeDo.TEST, "n3")],
+        [],
         [(NodeDo.PROBATION, "n3")],
         [],
         [(NodeDo.UNTAINT, "n3")],

@@ -81,3 +81,19 @@ def test_members_of_a_group_that_can_be_completed_come_first() -> None:
     first = REPLICAS.needed_first(waiting, ["pool1-0"])
 
     assert first == ["pool1-1", "pool1-2", "router-0", "pool0-0", "pool0-1"]
+
+
+def test_what_is_missing_is_named_by_role() -> None:
+    assert REPLICAS.missing([]) == "1 of router, 3 of pool0"
+    assert REPLICAS.missing(["pool2-0", "pool2-1"]) == "1 of router, 1 of pool2"
+    assert REPLICAS.missing(["router-0", "pool1-0", "pool1-1", "pool1-2"]) == ""
+    assert Gang("plain", 4).missing(["a"]) == "3"
+
+
+def test_a_gang_waits_for_members_that_do_not_exist_in_these_words() -> None:
+    seen = world([node("a", 2, cpu_milli=64_000)], members()[:-1], [RAY])
+
+    (waits,) = pack(seen, Packer(seen, BestFit())).unplaced
+
+    assert (waits.workload, waits.reason.code) == ("Gang/ray", "MembersMissing")
+    assert waits.reason.words == "7 members exist, 3 must start together; it waits for 1 of gpu more"
