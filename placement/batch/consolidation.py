@@ -28,8 +28,10 @@ def emptying(
     """
     names, usd = snapshot.nodes.names, problem.batch_of(snapshot, host).node_usd
     phases: list[Phase] = []
-    now, moves = snapshot, 0
+    now, moves, received = snapshot, 0, set[int]()
     for node in nodes:
+        if node in received:
+            continue  # a pod moves once in a plan
         pods = now.pods
         rows = np.flatnonzero((pods.node == node) & ((pods.priority < problem.SYSTEM_PRIORITY) | (pods.devices != 0)))
         cost = sum(price.of(pods.shapes[pods.shape[row]]) for row in rows.tolist())
@@ -38,6 +40,7 @@ def emptying(
         if seats is None or moves + len(seats) > most_moves:
             continue
         moves += len(seats)
+        received.update(seats.node.tolist())
         words = (
             f"empties {names[node]}, which saves ${saving:.2f} while it stays empty; moving its pods costs ${cost:.2f}"
         )
