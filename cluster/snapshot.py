@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from cluster.arrays import BoolArray, IntArray, Names, column
+from cluster.arrays import BoolArray, FloatArray, IntArray, Names, column
 from cluster.autoscaling import Scaler
 from cluster.capacity import Free
 from cluster.demand import ThroughputProfile
@@ -14,7 +14,18 @@ from cluster.disruption import DisruptionBudget
 from cluster.errors import ActionError
 from cluster.nodes import HeldBack, NodeTable
 from cluster.power import PowerTable
-from cluster.workloads import WHOLE_GPU_MILLI, Gang, GpuType, IdleClaim, InstanceType, LeftOut, ModelService, PodShape
+from cluster.workloads import (
+    WHOLE_GPU_MILLI,
+    Gang,
+    GpuType,
+    IdleClaim,
+    InstanceType,
+    LeftOut,
+    ModelService,
+    PodShape,
+    is_committed,
+    is_spot,
+)
 
 PENDING = -1
 """Node index of a pod that is not bound."""
@@ -259,6 +270,20 @@ class Snapshot:
         spot = instance_type.spot or (service.spot and not len(self.nodes))
         known = next((each for each in self.gpu_types if each.name == instance_type.gpu_type), None)
         return known.price(spot=spot) * instance_type.gpus if known else 0.0
+
+    def device_prices(self) -> FloatArray:
+        """Dollars per device and hour of each node, by its capacity type; 0 where it is not known. Shape (nodes,)."""
+        nodes = self.nodes
+        on_demand = np.array([*(each.price_per_hour for each in self.gpu_types), 0.0])[nodes.gpu_type]
+        for row in np.flatnonzero(nodes.gpu_type >= 0).tolist():
+            known, labels = self.gpu_types[nodes.gpu_type[row]], nodes.labels[row]
+            if known.spot_price_per_hour is not None and is_spot(labels):
+                on_demand[row] = known.spot_price_per_hour
+            elif known.committed_price_per_hour is not None and is_committed(labels):
+                on_demand[row] = known.committed_price_per_hour
+        own = nodes.device_price
+        prices: FloatArray = on_demand if own is None else np.where(np.isnan(own), on_demand, own)
+        return prices
 
     def age_s(self, part: str) -> float:
         """Age of the last observation of a part, seconds."""

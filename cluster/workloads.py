@@ -17,6 +17,10 @@ PODS = "pods"
 MAX_GPUS_PER_NODE = 16
 """GPUs of the widest common server (HGX with 16 devices). The ledger's matrix is only as wide as the fleet needs."""
 
+MAX_DEVICES_PER_NODE = 62
+"""Devices of a node that can be told apart, slices and replicas included: those of a pod are bits of a 64-bit number.
+Eight GPUs in seven slices are 56."""
+
 
 @dataclass(frozen=True, slots=True)
 class GpuType:
@@ -30,6 +34,11 @@ class GpuType:
     spot_price_per_hour: float | None = None
     inventory: int | None = None
     """Maximum number of devices when no nodes are given; None: unlimited."""
+    committed_price_per_hour: float | None = None
+    share: float = 1.0
+    """Fraction of a physical device that one is: below 1 for a slice or a shared replica."""
+    per_pod: tuple[int, ...] = ()
+    """Numbers of devices that a pod may request; empty: any."""
 
     def price(self, *, spot: bool) -> float:
         """Dollars per device and hour; the on-demand price where there is no spot offer."""
@@ -114,6 +123,15 @@ def is_spot(labels: Mapping[str, str]) -> bool:
     return not labels.keys().isdisjoint(SPOT_LABELS) and any(
         labels.get(key) == value for key, value in SPOT_LABELS.items()
     )
+
+
+COMMITTED_LABELS = {"karpenter.sh/capacity-type": "reserved", "tonnage.dev/capacity-type": "committed"}
+"""Label → its value on nodes that are paid for by a commitment (Karpenter's documentation; our own for others)."""
+
+
+def is_committed(labels: Mapping[str, str]) -> bool:
+    """Whether a node with these labels is paid for by a commitment."""
+    return any(labels.get(key) == value for key, value in COMMITTED_LABELS.items())
 
 
 def on_capacity(terms: Terms, *, spot: bool) -> Terms:
@@ -286,8 +304,7 @@ class MemberGroup:
 
     def lacks(self, running: frozenset[str]) -> int:
         """Members that must still start, so that it is whole, beside these of its gang that run."""
-        missing = self.least - len(running.intersection(self.pods))
-        return max(0, missing, _lacking(self.groups, self.least_groups, running))
+        return _total(self.short_of(running))
 
     def first_of(self, waiting: Sequence[str], running: frozenset[str]) -> list[str]:
         """Those waiting members, in their order, that complete it, beside these that run."""
@@ -296,21 +313,25 @@ class MemberGroup:
         others = [pod for pod in waiting if pod in mine]
         return [*chosen, *others[: max(0, self.lacks(running) - len(chosen))]]
 
-    def short_of(self, running: frozenset[str]) -> list[tuple[str, int]]:
+    def short_of(self, running: frozenset[str]) -> "Short":
         """What it lacks beside these that run, by innermost group."""
         return _short(self.name, self.least - len(running.intersection(self.pods)), self, running)
 
 
-def _short(name: str, missing: int, of: "MemberGroup | Gang", running: frozenset[str]) -> list[tuple[str, int]]:
-    groups = sorted(of.groups, key=lambda group: group.lacks(running))[: of.least_groups]
-    found = [each for group in groups for each in group.short_of(running)]
-    rest = missing - sum(count for _, count in found)
+Short = list[tuple[str, int]]
+"""Number of members that are missing, by innermost group."""
+
+
+def _total(short: Short) -> int:
+    return sum(count for _, count in short)
+
+
+def _short(name: str, missing: int, of: "MemberGroup | Gang", running: frozenset[str]) -> Short:
+    """What is missing so that so many of its groups are whole, of those that lack fewest, and the rest."""
+    parts = sorted((group.short_of(running) for group in of.groups), key=_total)[: of.least_groups]
+    found = [each for part in parts for each in part]
+    rest = missing - _total(found)
     return [*found, (name, rest)] if rest > 0 else found
-
-
-def _lacking(groups: Iterable[MemberGroup], least: int | None, running: frozenset[str]) -> int:
-    """Members that must still start so that so many of these groups are whole: of those that lack fewest."""
-    return sum(sorted(group.lacks(running) for group in groups)[:least])
 
 
 def _first_of(
@@ -352,7 +373,7 @@ class Gang:
     def lacks(self, running: Collection[str]) -> int:
         """Members that must still start, so that the gang is whole, beside these that run."""
         missing = self.min_members - len(running)
-        return max(missing, _lacking(self.groups, self.least_groups, frozenset(running))) if self.groups else missing
+        return _total(_short("", missing, self, frozenset(running))) if self.groups else missing
 
     def missing(self, running: Collection[str]) -> str:
         """What it lacks beside these that run, in words (`1 of trainer, 2 of any role`); empty: nothing."""

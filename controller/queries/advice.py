@@ -137,7 +137,7 @@ def _unused(nodes: list[Usage]) -> Iterator[Advice]:
 def unusable_devices(nodes: Iterable[Read[Node]], types: Iterable[Read[GPUType]]) -> Iterator[Advice]:
     """Devices that nodes have, by their capacity or by their label, and do not offer."""
     prices = {
-        (each.object.spec.node_label.key, value): each.object.spec.price_per_hour.on_demand
+        (each.object.spec.node_label.key, value): each.object.spec.price_per_hour.usual
         for each in types
         for value in each.object.spec.node_label.values
     }

@@ -130,7 +130,7 @@ def _columns(now: Snapshot) -> dict[str, Array]:
     nodes, free = now.nodes, now.free()
     idle = np.maximum(free.gpu_milli, 0).sum(axis=1) / WHOLE_GPU_MILLI
     lost = np.minimum(stranded_devices(now), idle)
-    prices = np.array([*(each.price_per_hour for each in now.gpu_types), 0.0])  # the last price is for type -1: unknown
+    prices = now.device_prices()
     bound = now.pods.node[now.pods.node != PENDING]
     used = nodes.gpus - idle
     return {
@@ -143,8 +143,8 @@ def _columns(now: Snapshot) -> dict[str, Array]:
         "cpu_asked": nodes.cpu_milli - free.cpu_milli,
         "memory": nodes.memory_bytes,
         "memory_asked": nodes.memory_bytes - free.memory_bytes,
-        "cost": nodes.gpus * prices[nodes.gpu_type],
-        "idle_cost": (nodes.gpus - used) * prices[nodes.gpu_type],
+        "cost": nodes.gpus * prices,
+        "idle_cost": (nodes.gpus - used) * prices,
     }
 
 

@@ -164,21 +164,19 @@ def pending_since(now: snapshot.Snapshot, before: Mapping[str, float]) -> dict[s
 def _devices(now: snapshot.Snapshot) -> Iterator[Sample]:
     nodes = now.nodes
     idle = np.maximum(now.free().gpu_milli, 0).sum(axis=1) / workloads.WHOLE_GPU_MILLI
-    stranded = stranded_devices(now)
+    stranded, prices = stranded_devices(now), now.device_prices()
     for number, gpu_type in enumerate(now.gpu_types):
         mine = nodes.gpu_type == number
         open_, closed = mine & nodes.schedulable, mine & ~nodes.schedulable
-        lost = float(stranded[open_].sum())
         devices = {
-            "allocated": float(nodes.gpus[mine].sum() - idle[mine].sum()),
-            "free": float(idle[open_].sum()) - lost,
-            "stranded": lost,
-            "closed": float(idle[closed].sum()),
+            "allocated": np.where(mine, nodes.gpus - idle, 0),
+            "free": np.where(open_, idle - stranded, 0),
+            "stranded": np.where(open_, stranded, 0),
+            "closed": np.where(closed, idle, 0),
         }
-        for state, count in devices.items():
-            yield Sample("tonnage_gpus", (gpu_type.name, state), count)
-            cost = count * gpu_type.price_per_hour
-            yield Sample("tonnage_fleet_cost_dollars_per_hour", (gpu_type.name, state), cost)
+        for state, counts in devices.items():
+            yield Sample("tonnage_gpus", (gpu_type.name, state), float(counts.sum()))
+            yield Sample("tonnage_fleet_cost_dollars_per_hour", (gpu_type.name, state), float(counts @ prices))
 
 
 def stranded_devices(now: snapshot.Snapshot) -> arrays.FloatArray:

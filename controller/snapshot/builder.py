@@ -13,7 +13,16 @@ import numpy as np
 from cluster import demand, disruption, errors
 from cluster.nodes import NodeTable
 from cluster.snapshot import PENDING, PodTable, Snapshot
-from cluster.workloads import SPOT_LABELS, Gang, LeftOut, ModelService as Service, PodShape, is_spot, on_capacity
+from cluster.workloads import (
+    MAX_DEVICES_PER_NODE,
+    SPOT_LABELS,
+    Gang,
+    LeftOut,
+    ModelService as Service,
+    PodShape,
+    is_spot,
+    on_capacity,
+)
 from controller.api import (
     core_v1,
     foreign_kinds,
@@ -277,6 +286,9 @@ class SnapshotBuilder:
         unknown = [name for name, row in sorted(self._node_rows.items()) if row.is_of_unknown_type]
         words = "GPUs that match no GPUType: they have no price, and pods that name a type are not placed there"
         findings.note_many("Node", "GpuTypeUnknown", unknown, words)
+        many = [name for name, row in sorted(self._node_rows.items()) if row.left_over and row.gpu_type >= 0]
+        words = f"offer more devices than can be told apart: {MAX_DEVICES_PER_NODE} of each are planned"
+        findings.note_many("Node", "DevicesNotCounted", many, words)
         for note in self._current_own_kinds().findings.notes:
             findings.note(note.about, note.reason.code, note.reason.words, note.reason.figures)
         self._pods.note(snapshot.pods, findings)

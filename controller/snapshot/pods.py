@@ -1,6 +1,6 @@
 """One pod as a row of the snapshot: its effective requests and shape, node, gang and service, by name."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import product
@@ -302,7 +302,7 @@ def shape_from(read: Read[Pod], ask: Amounts, types: nodes.TypeIndex, findings: 
         for problem, remedy in () if node else problems:
             findings.mistake(read.mistake(("spec", field), problem, remedy))
 
-    gpus, gpu_milli, resource = _gpus(read, ask, findings)
+    gpus, gpu_milli, resources = _gpus(read, ask, types, findings)
     terms, problems = nodes.terms_of(spec)
     complain("affinity", problems)
     if spec.os is not None and spec.os.name in OTHER_SYSTEM:
@@ -310,7 +310,9 @@ def shape_from(read: Read[Pod], ask: Amounts, types: nodes.TypeIndex, findings: 
         terms = tuple((*term, other) for term in terms or ((),))
     if place := node or _released_to(read):
         terms = nodes.pinned_where_it_runs(terms, place)
-    allowed = _allowed_types(read, resource, types, findings)
+    allowed = _allowed_types(read, resources, types, findings)
+    if gpus:
+        allowed = _served(read, allowed, (gpus, gpu_milli), types, findings)
     if gpus and len(terms) == 1:
         terms, allowed = _lift_types(terms[0], allowed, types)
     tolerations, problems = nodes.tolerations_of(spec)
@@ -326,7 +328,7 @@ def shape_from(read: Read[Pod], ask: Amounts, types: nodes.TypeIndex, findings: 
         others=tuple(
             (name, min(notation.whole(amount), MOST_OF_OTHERS))
             for name, amount in sorted(ask.items())
-            if amount > 0 and name not in nodes.COLUMNS
+            if amount > 0 and name not in nodes.COLUMNS and (not types.is_device(name) or types.is_counted(name))
         ),
     )
 
@@ -338,45 +340,47 @@ def _released_to(read: Read[Pod]) -> str:
     return (read.object.metadata.annotations.node or "") if is_tied else ""
 
 
-def _gpus(read: Read[Pod], ask: Amounts, findings: Findings) -> tuple[int, int, str]:
-    """(number of devices, thousandths of each, extended resource of whole devices) that a pod requests."""
+def _gpus(read: Read[Pod], ask: Amounts, types: nodes.TypeIndex, findings: Findings) -> tuple[int, int, list[str]]:
+    """(number of devices, thousandths of each, extended resources of whole devices) that a pod requests."""
     spec = read.object.spec
     for field, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
         for number, container in enumerate(containers):
             for part, amounts in (("limits", container.resources.limits), ("requests", container.resources.requests)):
-                for name in nodes.GPU_RESOURCES:
+                for name in filter(types.is_device, amounts):
                     # The API server refuses fractions of extended resources.
-                    if name in amounts and (amount := notation.quantity(amounts[name])) % 1:
+                    if (amount := notation.quantity(amounts[name])) % 1:
                         path = ("spec", field, number, "resources", part, name)
                         one = api_labels.GPU_MILLI_ANNOTATION
                         remedy = f"whole devices only; for a fraction of one: the annotation {one}"
                         findings.mistake(read.mistake(path, f"is {amount}", remedy))
-    whole = {name: count for name in nodes.GPU_RESOURCES if (count := notation.whole(ask.get(name, Decimal(0))))}
+    whole = {name: count for name in sorted(filter(types.is_device, ask)) if (count := notation.whole(ask[name]))}
     whole = {name: min(count, MOST_DEVICES) for name, count in whole.items()}
     share = read.object.metadata.annotations.gpu_milli
     here = ("metadata", "annotations", api_labels.GPU_MILLI_ANNOTATION)
-    if len(whole) > 1:
+    if len(whole) > 1 and not all(map(types.is_counted, whole)):
         problem = f"requests {' and '.join(whole)}"
         findings.mistake(read.mistake(("spec", "containers"), problem, "one pod uses GPUs of one vendor"))
+        whole = dict([max(whole.items(), key=lambda each: each[1])])
     if share is None:
-        resource, count = next(iter(whole.items()), ("", 0))
-        return count, workloads.WHOLE_GPU_MILLI if count else 0, resource
+        count = sum(whole.values())
+        return count, workloads.WHOLE_GPU_MILLI if count else 0, list(whole)
     if whole:
         problem = f"requests a fraction while the containers request {' and '.join(whole)}"
         findings.mistake(read.mistake(here, problem, "request whole devices or a fraction of one"))
         # A running pod holds what its containers request, whatever an annotation says.
-        resource, count = max(whole.items(), key=lambda each: each[1])
-        return count, workloads.WHOLE_GPU_MILLI, resource
+        return sum(whole.values()), workloads.WHOLE_GPU_MILLI, list(whole)
     # The length is checked first: int() fails on thousands of digits, and an annotation may hold any text.
     if not (share.isascii() and share.isdigit() and len(share) < 10 and 1 <= int(share) <= workloads.WHOLE_GPU_MILLI):
         remedy = f"write thousandths of one GPU, 1 to {workloads.WHOLE_GPU_MILLI}"
         findings.mistake(read.mistake(here, f"is {share[:LONGEST_SHOWN]!r}", remedy))
-        return 1, workloads.WHOLE_GPU_MILLI, ""
-    return 1, int(share), ""
+        return 1, workloads.WHOLE_GPU_MILLI, []
+    return 1, int(share), []
 
 
-def _allowed_types(read: Read[Pod], resource: str, types: nodes.TypeIndex, findings: Findings) -> set[int] | None:
-    """Indices of the types that the pod may use by its annotation and the resource that it requests; None: any."""
+def _allowed_types(
+    read: Read[Pod], resources: Sequence[str], types: nodes.TypeIndex, findings: Findings
+) -> set[int] | None:
+    """Indices of the types that the pod may use by its annotation and the resources that it requests; None: any."""
     allowed: set[int] | None = None
     written = read.object.metadata.annotations.gpu_types
     if written is not None:
@@ -390,16 +394,44 @@ def _allowed_types(read: Read[Pod], resource: str, types: nodes.TypeIndex, findi
             problem = f"there is no GPUType {name[:LONGEST_SHOWN]!r}"
             findings.mistake(read.mistake(here, problem, meant(name[:LONGEST_SHOWN], types.names)))
         allowed = {number for name in names if (number := types.named(name)) is not None}
-    if not resource or not types.types:
+        if read.object.metadata.service is None:  # an instance is of one type
+            allowed |= {types.group[n] for n in allowed if n in types.group}
+    of_types = [resource for resource in resources if resource in types.resource or not types.is_counted(resource)]
+    if not of_types or not types.types:
         return allowed
     # Whole devices are requested by their vendor's resource, which excludes types of other vendors.
-    offered = {n for n, name in enumerate(types.resource) if name == resource}
+    offered = set[int].intersection(*map(types.offered_as, of_types))
     if allowed is None and len(offered) == len(types.types):
         return None
     found = offered if allowed is None else allowed & offered
     if not found:
-        problem = f"request {resource}, but no GPUType that the pod may run on is offered as that"
+        words = " and ".join(of_types)
+        problem = f"request {words}, but no GPUType that the pod may run on is offered as that"
         findings.mistake(read.mistake(("spec", "containers"), problem, "see spec.resourceName of the GPUTypes"))
+    return found
+
+
+def _served(
+    read: Read[Pod], allowed: set[int] | None, asked: tuple[int, int], types: nodes.TypeIndex, findings: Findings
+) -> set[int] | None:
+    """Those of the types of which a pod may ask for so many devices, or for a fraction of one; None: any.
+
+    asked: number of devices, thousandths of each.
+    """
+    gpus, milli = asked
+    each = range(len(types.types)) if allowed is None else allowed
+    found = {
+        n
+        for n in each
+        if (not types.types[n].per_pod or gpus in types.types[n].per_pod)
+        and (milli == workloads.WHOLE_GPU_MILLI or (types.types[n].share == 1 and types.resource[n]))
+    }
+    if len(found) == len(each):
+        return allowed
+    if not found and not read.object.spec.node_name:
+        problem = f"request {gpus if milli == workloads.WHOLE_GPU_MILLI else f'{milli} thousandths'} of devices"
+        remedy = "see spec.devicesPerPod and spec.share of the GPUTypes that they may run on"
+        findings.mistake(read.mistake(("spec", "containers"), problem, remedy))
     return found
 
 
@@ -414,12 +446,14 @@ def _lift_types(
     """
     kept = []
     for requirement in term:
-        wanted = {types.by_label.get((requirement.key, value)) for value in requirement.values}
-        labels = {label for label, n in types.by_label.items() if n in wanted}
+        wanted = [types.by_label.get((requirement.key, value), ()) for value in requirement.values]
+        chosen = set[int]().union(*wanted)
+        labels = {label for label, those in types.by_label.items() if not chosen.isdisjoint(those)}
         asked = set(product((requirement.key,), requirement.values))
-        chosen = {n for n in wanted if n is not None}
+        chosen |= {types.group[n] for n in chosen if n in types.group}
         narrowed = chosen if allowed is None else allowed & chosen
-        if requirement.operator == "In" and None not in wanted and labels == asked and narrowed:
+        is_of_type = requirement.operator == "In" and not requirement.key.endswith(nodes.INSTANCE_TYPE)
+        if is_of_type and all(wanted) and labels == asked and narrowed:
             allowed = narrowed
         else:
             kept.append(requirement)

@@ -14,6 +14,7 @@ from placement.mix.pulp_solver import solve
 from placement.packing.draft import Kind, PackingDraft, Within, lacking, members_running
 from placement.packing.gang_nodes import MOST_COMPARED, GangNodes
 from placement.packing.gang_victims import GangClearing, least_clearing
+from placement.packing.group_levels import TreeSeating, has_levels
 from placement.packing.units import Unit
 from placement.stock import Footprint, footprint_of
 
@@ -38,25 +39,46 @@ def seat_gang(draft: PackingDraft, unit: Unit, seat: Seat) -> bool:
 
     Topology domains that cannot hold that many, by a count that is never too low, are not tried.
     """
-    wanted, rooms = draft.snapshot.gangs[unit.gang], Rooms(draft, unit.rows, seat.below)
-    nodes = GangNodes(draft, unit.gang, unit.rows, rooms.copies)
+    wanted = draft.snapshot.gangs[unit.gang]
+    if has_levels(wanted.groups):
+
+        def ranked(part: Unit, domain: arrays.IntArray) -> list[int]:
+            return _ranked(draft, part, seat, Rooms(draft, part.rows, seat.below), domain)
+
+        def seat_in(part: Unit, allowed: arrays.BoolArray) -> None:
+            _left_near(draft, part, seat, Rooms(draft, part.rows, seat.below), allowed, None)
+
+        def fewest(part: Unit, allowed: arrays.BoolArray) -> list[arrays.BoolArray]:
+            rooms = Rooms(draft, part.rows, seat.below)
+            best = GangNodes(draft, part.gang, part.rows, rooms.copies).best(np.flatnonzero(allowed))
+            return [] if best.unseated else [np.isin(np.arange(len(allowed)), list(best.on))]
+
+        return TreeSeating(draft, unit, ranked, seat_in, fewest).seat()
+    rooms = Rooms(draft, unit.rows, seat.below)
     if wanted.within is None:
         everywhere = np.zeros(len(draft.snapshot.nodes), dtype=np.int64)
-        return bool(rooms.may_hold(everywhere, unit.need).any()) and _seat_near(draft, unit, seat, nodes, None)
+        return bool(rooms.may_hold(everywhere, unit.need).any()) and _seat_near(draft, unit, seat, rooms, None)
     domain = draft.domain(wanted.within)
-    can = rooms.may_hold(domain, unit.need)
     if running := members_running(draft, unit.gang):  # a gang that runs in part must stay in the domain where it runs
         here = sorted({int(domain[draft.node[row]]) for row in running} - {-1})[:1]
+        can = rooms.may_hold(domain, unit.need)
         values = [value for value in here if can[value]]
-    elif seat.below is None:
-        values = nodes.domains(domain, can)
-    else:  # where least must be stopped, as far as that is known, else the roomiest
-        able = np.flatnonzero(can)
-        values = able[np.lexsort((able, -rooms.free(domain)[able]))].tolist()
-        found = {each: _clearing(draft, unit, seat, np.flatnonzero(domain == each)) for each in values[:MOST_COMPARED]}
-        known = {value: clearing.price for value, clearing in found.items() if clearing is not None}
-        values = [*sorted(known, key=known.__getitem__), *(each for each in values if each not in known)]
-    return any(_seat_near(draft, unit, seat, nodes, domain == value) for value in values)
+    else:
+        values = _ranked(draft, unit, seat, rooms, domain)
+    return any(_seat_near(draft, unit, seat, rooms, domain == value) for value in values)
+
+
+def _ranked(draft: PackingDraft, unit: Unit, seat: Seat, rooms: "Rooms", domain: arrays.IntArray) -> list[int]:
+    """Domains that may hold what a gang, or a group of one, needs, the best first."""
+    can = rooms.may_hold(domain, unit.need)
+    if seat.below is None:
+        return GangNodes(draft, unit.gang, unit.rows, rooms.copies).domains(domain, can)
+    # Where least must be stopped, as far as that is known, else the roomiest.
+    able = np.flatnonzero(can)
+    values: list[int] = able[np.lexsort((able, -rooms.free(domain)[able]))].tolist()
+    found = {each: _clearing(draft, unit, seat, np.flatnonzero(domain == each)) for each in values[:MOST_COMPARED]}
+    known = {value: clearing.price for value, clearing in found.items() if clearing is not None}
+    return [*sorted(known, key=known.__getitem__), *(each for each in values if each not in known)]
 
 
 class Rooms:
@@ -124,13 +146,26 @@ def domain_sums(copies: arrays.IntArray, domain: arrays.IntArray) -> arrays.IntA
     return np.bincount(domain[inside], copies[inside], count).astype(np.int64)
 
 
-def _seat_near(draft: PackingDraft, unit: Unit, seat: Seat, nodes: GangNodes, allowed: arrays.BoolArray | None) -> bool:
-    """Places a gang inside `allowed`, in as few domains of its preferred label as can be found.
+def _seat_near(draft: PackingDraft, unit: Unit, seat: Seat, rooms: Rooms, allowed: arrays.BoolArray | None) -> bool:
+    """Places a gang inside `allowed`, in as few domains of its preferred label as can be found."""
+    mark, prefer = draft.mark, draft.snapshot.gangs[unit.gang].prefer_within
+    left = _left_near(draft, unit, seat, rooms, allowed, prefer)
+    # A member above the minimum must be placed itself: its gang lacks none without it.
+    if len(left) < len(unit.rows) and lacking(draft, unit.gang) <= 0:
+        return True
+    draft.roll_back(mark)
+    return False
+
+
+def _left_near(
+    draft: PackingDraft, unit: Unit, seat: Seat, rooms: Rooms, allowed: arrays.BoolArray | None, prefer: str | None
+) -> list[int]:
+    """Places those of these pods of a gang that fit, inside `allowed`, and returns the others.
 
     Domains are filled one after the other: the tightest that holds all remaining pods, else the roomiest. For equal
     pods, the roomiest-first order needs the fewest possible domains.
     """
-    mark, prefer = draft.mark, draft.snapshot.gangs[unit.gang].prefer_within
+    nodes = GangNodes(draft, unit.gang, unit.rows, rooms.copies)
     everywhere = np.ones(len(draft.snapshot.nodes), dtype=bool) if allowed is None else allowed
     among = np.flatnonzero(everywhere)
     if prefer is not None:
@@ -154,12 +189,7 @@ def _seat_near(draft: PackingDraft, unit: Unit, seat: Seat, nodes: GangNodes, al
             inside = np.where(inside == best, -1, inside)
             room[best] = most[best] = 0
         allowed = everywhere & (domain < 0)
-    left = _left_of(draft, left, seat, allowed)
-    # A member above the minimum must be placed itself: its gang lacks none without it.
-    if len(left) < len(unit.rows) and lacking(draft, unit.gang) <= 0:
-        return True
-    draft.roll_back(mark)
-    return False
+    return _left_of(draft, left, seat, allowed)
 
 
 def _left_by_stops(draft: PackingDraft, unit: Unit, seat: Seat, among: arrays.IntArray) -> list[int] | None:

@@ -154,9 +154,13 @@ FULL: Mapping[str, Object] = {
         "GPUType",
         {
             "nodeLabel": {"key": "nvidia.com/gpu.product", "values": ["A100"]},
+            "otherLabels": [{"key": "node.kubernetes.io/instance-type", "values": ["p4de.24xlarge"]}],
+            "nodeSelector": {"nvidia.com/gpu.replicas": "4"},
             "resourceName": "nvidia.com/gpu",
+            "share": 0.25,
+            "devicesPerPod": [1],
             "memory": "80Gi",
-            "pricePerHour": {"onDemand": 4, "spot": 1.5},
+            "pricePerHour": {"onDemand": 4, "spot": 1.5, "committed": 2},
             "inventory": 8,
         },
         {},
@@ -365,7 +369,9 @@ FULL: Mapping[str, Object] = {
 }
 """One object of each kind with every field in it, every list with one entry."""
 
+OWNED = {"owned": {"capital": 30_000, "years": 4, "watts": 1200, "dollarsPerKwh": 0.1}}
 OTHERS: Mapping[str, tuple[Object, ...]] = {
+    "GPUType": (_object("GPUType", {"nodeLabel": {"values": ["A100"]}, "memory": "80Gi", "pricePerHour": OWNED}, {}),),
     "ScalingPolicy": (
         _policy(source={"role": "queue", "customMetric": {"name": "queue_length", "selector": {"model": "m"}}}),
         _policy(source={"role": "inputTokens", "push": {}, "maxAge": "30s"}),
@@ -588,6 +594,9 @@ def _rule_cases() -> Iterator[Case]:
         "Gang", "spec.topology preferWithin is the same",
         having(gang, "spec.topology.preferWithin", ...), having(gang, "spec.topology.preferWithin", "zone"), "leave it",
     )  # fmt: skip
+    for words, bad in (("without any", {"spot": 1}), ("of two kinds", {"onDemand": 1, **OWNED})):
+        good, wrong = (having(gpu_type, "spec.pricePerHour", each) for each in (OWNED, bad))
+        yield Case("GPUType", f"spec.pricePerHour should have either, {words}", good, wrong, "should have either")
     yield Case(
         "Gang", "spec.groups names a parent which is no group without",
         gang, having(gang, "spec.groups", [{"name": "a", "parent": "b"}]), "name one",

@@ -7,7 +7,7 @@ from random import Random
 import pulp
 
 from cluster.snapshot import PENDING, Snapshot
-from cluster.workloads import Gang, PodShape
+from cluster.workloads import Gang, MemberGroup, PodShape
 from placement.mix.pulp_solver import solve
 from tests.builders.fleet import Node, Pod, node, pod, world
 
@@ -109,6 +109,96 @@ def best(seen: Snapshot, gang: int = 0) -> Seated:
         found.append(round(pulp.value(part)))
         model += part <= found[-1]
     return Seated(-found[0], found[1], found[2], found[3])
+
+
+BLOCK = "topology.tonnage.dev/block"
+
+
+def one_tree(seed: int) -> Snapshot:
+    """A partly used fleet of up to ten nodes on racks in blocks, and a gang of two or three groups, each in one rack or
+    block, or in a block with smaller ones in a rack each; all in one block, or anywhere.
+    """
+    chance = Random(seed)  # noqa: S311 - not for secrets
+    blocks = chance.randint(1, 2)
+    nodes: list[Node] = []
+    pods: list[Pod] = []
+    for number in range(chance.randint(4, 10)):
+        name, gpus = f"n{number}", chance.choice((8, 8, 4))
+        block, rack = chance.randrange(blocks), chance.randrange(2)
+        nodes.append(node(name, gpus, labels={BLOCK: f"b{block}", RACK: f"b{block}r{rack}"}))
+        used = chance.choice((0, 0, chance.randint(0, gpus)))
+        pods += [pod(f"ns/{name}-{d}", 1, on=name, devices=(d,), priority=9) for d in range(used)]
+    width, groups = chance.choice((1, 2, 4)), list[MemberGroup]()
+    for number in range(chance.randint(2, 3)):
+        names = [f"ns/g-{number}-{n}" for n in range(chance.randint(1, 5))]
+        pods += [pod(name, width, gang="ns/g") for name in names]
+        least = len(names) if chance.random() < 0.6 else chance.randint(1, len(names))
+        groups.append(MemberGroup(f"g{number}", least, tuple(names), within=chance.choice((RACK, RACK, BLOCK, None))))
+    if chance.random() < 0.3:
+        inner = tuple(groups[:2])
+        groups[:2] = [MemberGroup("both", sum(each.least for each in inner), groups=inner, within=BLOCK)]
+    within = chance.choice((BLOCK, None, None))
+    gang = Gang("ns/g", sum(each.least for each in groups), within=within, groups=tuple(groups))
+    return world(nodes, pods, [gang])
+
+
+def broken_levels(seen: Snapshot, after: Snapshot) -> list[str]:
+    """Groups whose members run in more than one domain of their level, or too few of them run."""
+    gang, pods = seen.gangs[0], seen.pods
+    node_of = {pods.names[r]: int(after.pods.node[r]) for r in range(len(pods)) if after.pods.node[r] != PENDING}
+    runs = frozenset(name for name in node_of if name.startswith("ns/g-"))
+    if not runs:
+        return []
+
+    def wrong(group: MemberGroup) -> list[str]:
+        there = {seen.nodes.labels[node_of[pod]][group.within] for pod in group.pods if pod in runs and group.within}
+        bad = [group.name] if len(there) > 1 or group.lacks(runs) > 0 else []
+        return bad + [each for inner in group.groups for each in wrong(inner)]
+
+    whole = MemberGroup("whole", gang.min_members, groups=gang.groups, within=gang.within)
+    return wrong(whole)
+
+
+def best_tree(seen: Snapshot) -> Seated:
+    """The least price of all ways to seat a gang with levels of its groups, by an exact model."""
+    gang, pods, free, nodes = seen.gangs[0], seen.pods, seen.free(), range(len(seen.nodes))
+    model, held = pulp.LpProblem("tree", pulp.LpMinimize), {int(n) for n in pods.node if n != PENDING}
+    width = next(pods.shapes[pods.shape[r]].gpus for r in range(len(pods)) if pods.node[r] == PENDING)
+    used = [model.add_variable(f"u_{v}", 0, 1, pulp.LpInteger) for v in nodes]
+    leaves: list[list[pulp.LpVariable]] = []
+
+    def add(group: MemberGroup, name: str) -> list[list[pulp.LpVariable]]:
+        """Members of each leaf on each node."""
+        found = [each for n, inner in enumerate(group.groups) for each in add(inner, f"{name}_{n}")]
+        if group.members:
+            many = len(group.members)
+            own = [model.add_variable(f"x{name}_{v}", 0, many, pulp.LpInteger) for v in nodes]
+            for v in nodes:
+                model.addConstraint(own[v] <= many * used[v])
+            model.addConstraint(pulp.lpSum(own) <= many)
+            leaves.append(own)
+            found.append(own)
+        model.addConstraint(pulp.lpSum(x for own in found for x in own) >= group.least)
+        if group.within:
+            labels = [seen.nodes.labels[v][group.within] for v in nodes]
+            there = {d: model.add_variable(f"y{name}_{d}", 0, 1, pulp.LpInteger) for d in sorted(set(labels))}
+            model.addConstraint(pulp.lpSum(there.values()) <= 1)
+            for v in nodes:
+                model.addConstraint(pulp.lpSum(own[v] for own in found) <= 99 * there[labels[v]])
+        return found
+
+    everyone = add(MemberGroup("whole", gang.min_members, groups=gang.groups, within=gang.within), "")
+    for v in nodes:
+        model.addConstraint(width * pulp.lpSum(own[v] for own in everyone) <= int((free.gpu_milli[v] == 1000).sum()))
+    members = pulp.lpSum(x for own in everyone for x in own)
+    found: list[int] = []
+    for part in (-1 * members, pulp.lpSum(used), pulp.lpSum(used[v] for v in nodes if v not in held)):
+        model.setObjective(part)
+        if not solve(model).has_answer:
+            return NOT_SEATED
+        found.append(round(pulp.value(part) or 0))
+        model.addConstraint(part <= found[-1])
+    return Seated(-found[0], 0, found[1], found[2])
 
 
 def full_fleet(seed: int) -> tuple[Snapshot, int]:

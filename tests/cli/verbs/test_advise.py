@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.main import tonnage
-from cli.verbs.advise import read_catalogue
 from cluster.errors import ConfigError
+from controller.objects.catalogue import read_catalogue
 from tests.builders.manifests import Object, having, node, pod
 
 PRODUCT = "NVIDIA-A100-SXM4-80GB"
@@ -27,12 +27,12 @@ def advised(text: str, *words: str) -> Result:
 
 
 def test_an_idle_node_of_a_dump_has_a_price_with_date_and_source() -> None:
-    """The catalogue has $3.67 for each of the four devices: 14.68 $/h."""
+    """The catalogue has $3.43 for each of the four devices: 13.72 $/h."""
     result = advised(fleet())
 
     assert result.exit_code == 0, result.stderr
-    assert "$14.68/h  1 node with 4 GPUs without a pod that uses one" in result.stdout
-    assert "2024 (--prices FILE replaces them)." in result.stdout
+    assert "$13.72/h  1 node with 4 GPUs without a pod that uses one" in result.stdout
+    assert "2025-06, which is long ago (--prices FILE renews)." in result.stdout
 
 
 def test_a_dump_without_nodes_is_wrong_input_and_no_fleet_that_costs_nothing() -> None:
@@ -103,7 +103,7 @@ def test_watts_are_told_where_the_catalogue_knows_them() -> None:
 
 
 def test_devices_that_are_paid_for_and_not_offered_are_advice() -> None:
-    """A plugin that offers none of 4, and a node whose driver is missing, with 2 by its label: 6 at $3.67."""
+    """A plugin that offers none of 4, and a node whose driver is missing, with 2 by its label: 6 at $3.43."""
     broken = having(node("broken", 4, PRODUCT), "status.capacity", {"nvidia.com/gpu": "4"})
     broken["status"]["allocatable"]["nvidia.com/gpu"] = "0"
     bare = node("bare", 0)
@@ -111,5 +111,5 @@ def test_devices_that_are_paid_for_and_not_offered_are_advice() -> None:
 
     result = advised(dump(node("busy", 4, PRODUCT), pod("p", 4, on="busy"), broken, bare))
 
-    assert "$22.02/h  6 GPUs of 2 nodes are there and not offered to pods" in result.stdout
+    assert "$20.58/h  6 GPUs of 2 nodes are there and not offered to pods" in result.stdout
     assert "broken" in result.stdout
