@@ -1,8 +1,18 @@
 """How much of their devices pods use, from answers of Prometheus: exporters of several vendors, one figure. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Protocol
 
-from controller.loops.autoscaler.prometheus import Series
+
+class Series(Protocol):
+    """Labels of a series, and its values as (instant, value), oldest first."""
+
+    @property
+    def labels(self) -> Mapping[str, str]: ...
+
+    @property
+    def points(self) -> tuple[tuple[float, float], ...]: ...
+
 
 PERCENT = (
     "DCGM_FI_DEV_GPU_UTIL",

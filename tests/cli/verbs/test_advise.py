@@ -113,3 +113,23 @@ def test_devices_that_are_paid_for_and_not_offered_are_advice() -> None:
 
     assert "$20.58/h  6 GPUs of 2 nodes are there and not offered to pods" in result.stdout
     assert "broken" in result.stdout
+
+
+def test_what_pods_use_is_read_from_a_saved_answer(tmp_path: Path) -> None:
+    """The pod holds four devices at the catalogue's price, is 90 days old, and uses 1 %."""
+    saved = tmp_path / "used.json"
+    result = [{"metric": {"__name__": "DCGM_FI_DEV_GPU_UTIL", "namespace": "default", "pod": "p"}, "value": [1, "1"]}]
+    saved.write_text(json.dumps({"status": "success", "data": {"resultType": "vector", "result": result}}))
+    old = having(pod("p", 4, on="busy"), "metadata.creationTimestamp", "2026-01-01T00:00:00Z")
+
+    record = json.loads(advised(dump(node("busy", 4, PRODUCT), old), "--prometheus", str(saved), "-o", "json").stdout)
+
+    assert [(each["topic"], each["about"]) for each in record["advice"]] == [("unused", ["default/p"])]
+    assert record["split"]["unused"] == record["fleet"]["cost_per_hour"]
+    assert advised(fleet(), "--prometheus", str(tmp_path / "none")).exit_code == 2
+
+
+def test_each_advice_names_commands_that_can_be_undone() -> None:
+    record = json.loads(advised(fleet(), "-o", "json").stdout)
+
+    assert record["advice"][0]["steps"] == [{"do": "kubectl cordon idle", "undo": "kubectl uncordon idle"}]
