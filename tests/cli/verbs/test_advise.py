@@ -120,7 +120,7 @@ def test_what_pods_use_is_read_from_a_saved_answer(tmp_path: Path) -> None:
     saved = tmp_path / "used.json"
     result = [{"metric": {"__name__": "DCGM_FI_DEV_GPU_UTIL", "namespace": "default", "pod": "p"}, "value": [1, "1"]}]
     saved.write_text(json.dumps({"status": "success", "data": {"resultType": "vector", "result": result}}))
-    old = having(pod("p", 4, on="busy"), "metadata.creationTimestamp", "2026-01-01T00:00:00Z")
+    old = having(pod("p", 4, on="busy", phase="Running"), "metadata.creationTimestamp", "2026-01-01T00:00:00Z")
 
     record = json.loads(advised(dump(node("busy", 4, PRODUCT), old), "--prometheus", str(saved), "-o", "json").stdout)
 
