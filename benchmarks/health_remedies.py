@@ -22,7 +22,7 @@ RESPONSES: Mapping[str, Callable[[], FaultResponse]] = {
 
 T95 = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262, 12: 2.201, 16: 2.131}
 """Student's t at 97.5 % for so many seeds."""
-SHOWN = ("down_share", "again_share", "checkpoints_share", "slow_share", "restarts_per_day")
+SHOWN = ("down_share", "again_share", "checkpoints_share", "slow_share", "smaller_share", "restarts_per_day")
 
 
 def _summary(rows: Sequence[Row]) -> Rows:
@@ -42,6 +42,13 @@ def _summary(rows: Sequence[Row]) -> Rows:
     quick={"seeds": (1,), "days": 1.0, "nodes": 64},
     summary=_summary,
 )
+@case(
+    "health-elastic",
+    "Effective training time without spare nodes, of a job that goes on with fewer replicas (simulated).",
+    given={"spare_share": 0.0, "replica": 2, "variants": ("tonnage",), "days": 10.0},
+    quick={"seeds": (1,), "days": 1.0, "nodes": 64},
+    summary=_summary,
+)
 def health_ettr(
     *,
     seeds: Sequence[int] = numbers("1-4"),
@@ -49,15 +56,22 @@ def health_ettr(
     nodes: int = 1250,
     save_s: float = 1.0,
     variants: Sequence[str] = tuple(RESPONSES),
+    spare_share: float | None = None,
+    replica: int = 0,
 ) -> Iterator[Row]:
     """A row for each variant and seed: the ratio of work that counts to time, and where the rest goes.
 
-    save_s: stall of the job per checkpoint. A hundredth of the time all spares may be in use.
+    save_s: stall of the job per checkpoint. spare_share: spare nodes; None: so many that all are in use for a hundredth
+    of the time. replica: nodes by which the job shrinks, to four fifths at least; 0: not at all.
     """
     rate_s = sum(STOPS_PER_1000_NODE_DAYS.values()) / 1000 / DAY_S
     setup = Setup(
         nodes=nodes,
-        spares=spares(nodes, rate_s, mean_out_s(repairs_s(), inf), miss_share=0.01, burst=CLUSTER),
+        spares=spares(nodes, rate_s, mean_out_s(repairs_s(), inf), miss_share=0.01, burst=CLUSTER)
+        if spare_share is None
+        else round(spare_share * nodes),
+        replica=replica,
+        least=4 * nodes // 5 if replica else 0,
         days=days,
         interval_s=advised_interval_s(save_s, mtbf_s(nodes, rate_s)),
         save_s=save_s,

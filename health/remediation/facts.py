@@ -122,6 +122,8 @@ class JobFacts:
     """Whether it writes a checkpoint when asked, so that a move need not wait for the next."""
     elastic_pods: tuple[int, ...] = ()
     """Numbers of pods it can run with instead of all."""
+    borrowable: int = 0
+    """Nodes on which only work of lower priority runs that may be stopped: places as good as spare ones."""
     restarted_s: tuple[float, ...] = ()
     """Instants of its restarts in the last day, from the gang's status."""
     progressed_s: float = float("-inf")

@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
 
 from cluster.power import PowerTable
 from cluster.snapshot import PENDING, Snapshot
+from cluster.workloads import Gang
 from controller.api.health_policy import Detector, HealthPolicySpec, RemediationOwner
 from controller.api.notation import instant_or_none
 from controller.api.structs import Node
@@ -17,6 +19,7 @@ from controller.loops.health.members import allowed_disruptions
 from controller.loops.health.stream import HealthStream, OwnLimit
 from health.remediation import facts
 from health.remediation.incidents import Incident
+from placement.packing.draft import effective_priority, gang_priorities
 from power.control.admission import speed_at
 
 OWNERS = (
@@ -132,14 +135,22 @@ def situation_of(
         row = pods.names.row(pod)
         return 0 if row is None else pods.shapes[int(pods.shape[row])].gpus
 
-    min_members = {gang.name: gang.min_members for gang in snapshot.gangs}
+    gangs = {gang.name: (number, gang) for number, gang in enumerate(snapshot.gangs)}
+    priorities, top = gang_priorities(snapshot), highest_on(snapshot)
+    lent = [
+        top[row]
+        for name, row in zip(names, range(len(snapshot.nodes)), strict=True)
+        if (node := known.get(name)) is not None and node.gpus and node.ready and node.taint is None and not node.owner
+    ]
     allowed = allowed_disruptions(snapshot, stream.members)
     jobs = {}
     for job, members in stream.members.jobs.items():
         spec = next((spec_of[each.node] for each in members if each.node in spec_of), HealthPolicySpec())
-        jobs[job] = _job(
-            job, stream, gpus_of, min_members.get(job, 1), spec, allowed.get(job), restarted_s.get(job, ())
-        )
+        number, gang = gangs.get(job, (-1, Gang(job, 1)))
+        found = _job(job, stream, gpus_of, gang.min_members, spec, allowed.get(job), restarted_s.get(job, ()))
+        below = priorities[number] if number >= 0 else -math.inf
+        borrowable = sum(-math.inf < each < below for each in lent)
+        jobs[job] = replace(found, elastic_pods=sizes_below(gang, len(members)), borrowable=borrowable)
     # Nodes with GPUs on which nothing runs and that speak for themselves.
     spares = tuple(
         name
@@ -147,6 +158,26 @@ def situation_of(
         if node.gpus and node.ready and node.taint is None and not node.owner and not jobs_on.get(name)
     )
     return facts.Situation(now_s, jobs, known, spares, stream.heard_share(now_s))
+
+
+def sizes_below(gang: Gang, members: int) -> tuple[int, ...]:
+    """Numbers of members, fewer than these, that a gang can run with: whole replicas where it has them."""
+    sizes = {len(group.pods) for group in gang.groups}
+    if gang.least_groups is not None and len(sizes) == 1:
+        step = sizes.pop()
+        return tuple(range(max(gang.min_members, gang.least_groups * step), members, max(step, 1)))
+    return tuple(range(max(gang.min_members, 1), members))
+
+
+def highest_on(snapshot: Snapshot) -> list[float]:
+    """Highest priority of the pods with GPUs on each node; inf where one may not be stopped, -inf where none runs."""
+    pods, highest = snapshot.pods, np.full(len(snapshot.nodes), -math.inf)
+    holds = np.array([shape.gpus > 0 for shape in pods.shapes], dtype=np.bool_)
+    rows = np.flatnonzero((pods.node != PENDING) & (holds[pods.shape] if len(holds) else False))
+    stays = np.where(pods.may_be_stopped[rows], effective_priority(snapshot)[rows].astype(np.float64), math.inf)
+    np.maximum.at(highest, pods.node[rows], stays)
+    found: list[float] = highest.tolist()
+    return found
 
 
 def _node(
