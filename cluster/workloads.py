@@ -304,8 +304,7 @@ class MemberGroup:
 
     def lacks(self, running: frozenset[str]) -> int:
         """Members that must still start, so that it is whole, beside these of its gang that run."""
-        missing = self.least - len(running.intersection(self.pods))
-        return max(0, missing, _lacking(self.groups, self.least_groups, running))
+        return _total(self.short_of(running))
 
     def first_of(self, waiting: Sequence[str], running: frozenset[str]) -> list[str]:
         """Those waiting members, in their order, that complete it, beside these that run."""
@@ -314,21 +313,25 @@ class MemberGroup:
         others = [pod for pod in waiting if pod in mine]
         return [*chosen, *others[: max(0, self.lacks(running) - len(chosen))]]
 
-    def short_of(self, running: frozenset[str]) -> list[tuple[str, int]]:
+    def short_of(self, running: frozenset[str]) -> "Short":
         """What it lacks beside these that run, by innermost group."""
         return _short(self.name, self.least - len(running.intersection(self.pods)), self, running)
 
 
-def _short(name: str, missing: int, of: "MemberGroup | Gang", running: frozenset[str]) -> list[tuple[str, int]]:
-    groups = sorted(of.groups, key=lambda group: group.lacks(running))[: of.least_groups]
-    found = [each for group in groups for each in group.short_of(running)]
-    rest = missing - sum(count for _, count in found)
+Short = list[tuple[str, int]]
+"""Number of members that are missing, by innermost group."""
+
+
+def _total(short: Short) -> int:
+    return sum(count for _, count in short)
+
+
+def _short(name: str, missing: int, of: "MemberGroup | Gang", running: frozenset[str]) -> Short:
+    """What is missing so that so many of its groups are whole, of those that lack fewest, and the rest."""
+    parts = sorted((group.short_of(running) for group in of.groups), key=_total)[: of.least_groups]
+    found = [each for part in parts for each in part]
+    rest = missing - _total(found)
     return [*found, (name, rest)] if rest > 0 else found
-
-
-def _lacking(groups: Iterable[MemberGroup], least: int | None, running: frozenset[str]) -> int:
-    """Members that must still start so that so many of these groups are whole: of those that lack fewest."""
-    return sum(sorted(group.lacks(running) for group in groups)[:least])
 
 
 def _first_of(
@@ -370,7 +373,7 @@ class Gang:
     def lacks(self, running: Collection[str]) -> int:
         """Members that must still start, so that the gang is whole, beside these that run."""
         missing = self.min_members - len(running)
-        return max(missing, _lacking(self.groups, self.least_groups, frozenset(running))) if self.groups else missing
+        return _total(_short("", missing, self, frozenset(running))) if self.groups else missing
 
     def missing(self, running: Collection[str]) -> str:
         """What it lacks beside these that run, in words (`1 of trainer, 2 of any role`); empty: nothing."""

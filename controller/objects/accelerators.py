@@ -21,7 +21,7 @@ _DEVICE = re.compile(
 PRODUCT_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "gpu.intel.com/product")
 """Labels that vendors' discovery sets to the name of a product."""
 COUNT_LABELS = ("nvidia.com/gpu.count", "gpu.intel.com/gpu.count")
-"""Labels with the number of physical devices of a node."""
+"""Labels with the number of physical devices of a node, whose capacity may count shares of them."""
 
 
 def is_device(resource: str) -> bool:

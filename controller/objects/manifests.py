@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, TextIO
+from typing import Any
 
 from cluster.errors import UNREADABLE, ConfigError, Mistake, meant
 from cluster.plans import Reason
@@ -29,7 +29,7 @@ from controller.api.model_profile import ModelProfile
 from controller.api.model_service import ModelService
 from controller.objects import claim_templates, pod_templates
 from controller.objects.accelerators import accelerators_in
-from controller.objects.documents import Document, at, read_documents
+from controller.objects.documents import Document, Readable, at, read_documents
 from controller.objects.priorities import with_priorities
 from controller.objects.read import Findings, Note, PlainObject, Read, checked
 
@@ -117,7 +117,7 @@ class Manifests:
         return (each for each in self.all if each.kind.is_own)
 
 
-def read_manifests(paths: Iterable[str], stdin: TextIO | None = None, kinds: Sequence[Kind] = KINDS) -> Manifests:
+def read_manifests(paths: Iterable[str], stdin: Readable | None = None, kinds: Sequence[Kind] = KINDS) -> Manifests:
     """Objects of these files and folders; `-` reads `stdin`.
 
     Where there are nodes, Deployments, StatefulSets, Jobs, and other projects' kinds of such pods stand for the pods

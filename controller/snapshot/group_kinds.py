@@ -219,13 +219,27 @@ def _tree(listed: object, read: Callable[[Mapping[str, Any]], MemberGroup]) -> t
     return below("")
 
 
+Fields = tuple[tuple[str, ...], str, str]
+"""Where an object states levels: the map, and in it the level that members must share, and that they should."""
+_OUR_LEVELS: Fields = (("topology",), "within", "preferWithin")
+_KAI_LEVELS: Fields = (("topologyConstraint",), "requiredTopologyLevel", "preferredTopologyLevel")
+_GROVE_LEVELS: Fields = (("topologyConstraint", "packConstraint"), "required", "preferred")
+
+
+def _levels(of: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
+    """Node labels that the members of a group must and should share."""
+    path, required, preferred = fields
+    found = {"within": _at(of, *path, required), "prefer_within": _at(of, *path, preferred)}
+    return {key: level for key, level in found.items() if isinstance(level, str) and level}
+
+
 def _count_or_all(value: object) -> int | None:
     return None if value is None else _count(value)
 
 
 def _of_gang(owner: GroupOwner, _: GroupRef, done: Done) -> Share:
     """As many as a Gang says, and of each group as it says."""
-    spec, topology = owner.spec, _map(owner.spec.get("topology"))
+    spec = owner.spec
 
     def group(each: Mapping[str, Any]) -> MemberGroup:
         return MemberGroup(
@@ -233,8 +247,7 @@ def _of_gang(owner: GroupOwner, _: GroupRef, done: Done) -> Share:
             _count(each.get("minMembers")),
             least_groups=_count_or_all(each.get("minGroups")),
             most=_count(each.get("maxMembers")),
-            within=_at(each, "topology", "within"),
-            prefer_within=_at(each, "topology", "preferWithin"),
+            **_levels(each, _OUR_LEVELS),
         )
 
     groups, least_groups = _tree(spec.get("groups"), group), _count_or_all(spec.get("minGroups"))
@@ -244,8 +257,7 @@ def _of_gang(owner: GroupOwner, _: GroupRef, done: Done) -> Share:
         groups=groups,
         least_groups=least_groups,
         most=_count(spec.get("maxMembers")),
-        within=topology.get("within"),
-        prefer_within=topology.get("preferWithin"),
+        **_levels(spec, _OUR_LEVELS),
     )
 
 
@@ -255,14 +267,14 @@ def _of_pod_group(owner: GroupOwner, _: GroupRef, done: Done) -> Share:
     Done are as many as its status says where it says more than the pods that are left.
     """
     spec = owner.spec
+    outer = {each.get("parent") for each in _maps(spec.get("subGroups"))}
 
     def subgroup(each: Mapping[str, Any]) -> MemberGroup:
-        is_outer = any(other.get("parent") == each.get("name") for other in _maps(spec.get("subGroups")))
         return MemberGroup(
             str(each.get("name")),
-            _count(each.get("minMember"), 0 if is_outer else 1),
+            _count(each.get("minMember"), 0 if each.get("name") in outer else 1),
             least_groups=_count_or_all(each.get("minSubGroup")),
-            **_kai_levels(each),
+            **_levels(each, _KAI_LEVELS),
         )
 
     tasks = (MemberGroup(str(task), _count(count)) for task, count in _map(spec.get("minTaskMember")).items())
@@ -271,13 +283,7 @@ def _of_pod_group(owner: GroupOwner, _: GroupRef, done: Done) -> Share:
     ended = {**done, "": done.get("", 0) + max(0, more)}
     least_groups = _count_or_all(spec.get("minSubGroup"))
     size = fewest(_count(spec.get("minMember"), 1), groups, least_groups)
-    return Share(size, done=ended, groups=groups, least_groups=least_groups, **_kai_levels(spec))
-
-
-def _kai_levels(spec: Mapping[str, Any]) -> dict[str, Any]:
-    levels = _map(spec.get("topologyConstraint"))
-    found = {"within": levels.get("requiredTopologyLevel"), "prefer_within": levels.get("preferredTopologyLevel")}
-    return {key: level for key, level in found.items() if isinstance(level, str) and level}
+    return Share(size, done=ended, groups=groups, least_groups=least_groups, **_levels(spec, _KAI_LEVELS))
 
 
 def _of_pod_gang(owner: GroupOwner, _: GroupRef, done: Done) -> Share:
@@ -285,7 +291,7 @@ def _of_pod_gang(owner: GroupOwner, _: GroupRef, done: Done) -> Share:
     spec = owner.spec
     cliques = {
         str(each.get("name")): MemberGroup(
-            str(each.get("name")), _count(each.get("minReplicas"), 1), **_grove_levels(each)
+            str(each.get("name")), _count(each.get("minReplicas"), 1), **_levels(each, _GROVE_LEVELS)
         )
         for each in _maps(spec.get("podgroups"))
     }
@@ -293,15 +299,9 @@ def _of_pod_gang(owner: GroupOwner, _: GroupRef, done: Done) -> Share:
     for each in _maps(spec.get("topologyConstraintGroupConfigs")):
         named = each.get("podGroupNames")
         inner = [cliques.pop(str(name)) for name in named if str(name) in cliques] if isinstance(named, list) else []
-        groups.append(MemberGroup(str(each.get("name")), 0, groups=tuple(inner), **_grove_levels(each)))
+        groups.append(MemberGroup(str(each.get("name")), 0, groups=tuple(inner), **_levels(each, _GROVE_LEVELS)))
     groups += cliques.values()
-    return Share(fewest(0, groups, None), done=done, groups=tuple(groups), **_grove_levels(spec))
-
-
-def _grove_levels(spec: Mapping[str, Any]) -> dict[str, Any]:
-    pack = _map(_at(spec, "topologyConstraint", "packConstraint"))
-    found = {"within": pack.get("required"), "prefer_within": pack.get("preferred")}
-    return {key: level for key, level in found.items() if isinstance(level, str) and level}
+    return Share(fewest(0, groups, None), done=done, groups=tuple(groups), **_levels(spec, _GROVE_LEVELS))
 
 
 def _min_count(owner: GroupOwner, _: GroupRef, done: Done) -> Share | None:

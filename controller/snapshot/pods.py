@@ -394,7 +394,8 @@ def _allowed_types(
             problem = f"there is no GPUType {name[:LONGEST_SHOWN]!r}"
             findings.mistake(read.mistake(here, problem, meant(name[:LONGEST_SHOWN], types.names)))
         allowed = {number for name in names if (number := types.named(name)) is not None}
-        allowed |= {types.group[n] for n in allowed if n in types.group}
+        if read.object.metadata.service is None:  # an instance is of one type
+            allowed |= {types.group[n] for n in allowed if n in types.group}
     of_types = [resource for resource in resources if resource in types.resource or not types.is_counted(resource)]
     if not of_types or not types.types:
         return allowed

@@ -9,7 +9,6 @@ import numpy as np
 
 from cluster.power import PowerTable
 from cluster.snapshot import PENDING, Snapshot
-from cluster.workloads import Gang
 from controller.api.health_policy import Detector, HealthPolicySpec, RemediationOwner
 from controller.api.notation import instant_or_none
 from controller.api.structs import Node
@@ -135,7 +134,7 @@ def situation_of(
         row = pods.names.row(pod)
         return 0 if row is None else pods.shapes[int(pods.shape[row])].gpus
 
-    gangs = {gang.name: (number, gang) for number, gang in enumerate(snapshot.gangs)}
+    gangs = {gang.name: (number, gang.min_members) for number, gang in enumerate(snapshot.gangs)}
     priorities, top = gang_priorities(snapshot), highest_on(snapshot)
     lent = [
         top[row]
@@ -146,11 +145,11 @@ def situation_of(
     jobs = {}
     for job, members in stream.members.jobs.items():
         spec = next((spec_of[each.node] for each in members if each.node in spec_of), HealthPolicySpec())
-        number, gang = gangs.get(job, (-1, Gang(job, 1)))
-        found = _job(job, stream, gpus_of, gang.min_members, spec, allowed.get(job), restarted_s.get(job, ()))
+        number, least = gangs.get(job, (-1, 1))
+        found = _job(job, stream, gpus_of, least, spec, allowed.get(job), restarted_s.get(job, ()))
         below = priorities[number] if number >= 0 else -math.inf
         borrowable = sum(-math.inf < each < below for each in lent)
-        jobs[job] = replace(found, elastic_pods=sizes_below(gang, len(members)), borrowable=borrowable)
+        jobs[job] = replace(found, borrowable=borrowable)
     # Nodes with GPUs on which nothing runs and that speak for themselves.
     spares = tuple(
         name
@@ -158,15 +157,6 @@ def situation_of(
         if node.gpus and node.ready and node.taint is None and not node.owner and not jobs_on.get(name)
     )
     return facts.Situation(now_s, jobs, known, spares, stream.heard_share(now_s))
-
-
-def sizes_below(gang: Gang, members: int) -> tuple[int, ...]:
-    """Numbers of members, fewer than these, that a gang can run with: whole replicas where it has them."""
-    sizes = {len(group.pods) for group in gang.groups}
-    if gang.least_groups is not None and len(sizes) == 1:
-        step = sizes.pop()
-        return tuple(range(max(gang.min_members, gang.least_groups * step), members, max(step, 1)))
-    return tuple(range(max(gang.min_members, 1), members))
 
 
 def highest_on(snapshot: Snapshot) -> list[float]:

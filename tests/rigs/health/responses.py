@@ -314,7 +314,6 @@ class Remediated:
             started_s=self.started_s,
             pods=self.pods,
             min_available=setup.least or setup.nodes,
-            elastic_pods=tuple(range(setup.least, len(self.pods), setup.replica)) if setup.replica else (),
             restart_s=setup.restart_s,
             in_place_restart_s=setup.in_place_s,
             checkpoint_at_s=run.checkpoint_at_s,
@@ -366,7 +365,6 @@ class Remediated:
                     self._work_on_probation(run, timeline, int(there.key.name[1:]))
                 elif intent.do is NodeDo.UNTAINT:
                     there = replace(there, taint=None)
-                    timeline.at(run.now_s + 1.0, lambda: self._grow(run, timeline))
                 self.nodes[intent.node.name] = there
             for each in decision.incidents:
                 if each.phase is IncidentPhase.QUARANTINED:
@@ -433,15 +431,9 @@ class Remediated:
     def _elsewhere(self, run: TrainingRun, timeline: EventQueue, intent: JobIntent, what: str) -> None:
         avoid = {int(key.name[1:]) for key in intent.avoid}
         kept = [node for node in run.seats if node not in avoid and self.nodes[f"n{node}"].taint is None]
-        found = kept + [node for node in self._spares(run) if node not in avoid]
-        if size := run.size_with(len(found)):
-            self._restart(run, timeline, found[:size], run.setup.restart_s, what)
-
-    def _grow(self, run: TrainingRun, timeline: EventQueue) -> None:
-        """Nodes that came back are joined: the placer starts the waiting members, and the job meets anew."""
-        seats = run.seats + self._spares(run)
-        if run.stopped is None and run.down_until_s is None and run.size_with(len(seats)) > len(run.seats):
-            self._restart(run, timeline, seats[: run.size_with(len(seats))], run.setup.restart_s, "grown")
+        seats = (kept + [node for node in self._spares(run) if node not in avoid])[: run.setup.nodes]
+        if len(seats) >= (run.setup.least or run.setup.nodes):
+            self._restart(run, timeline, seats, run.setup.restart_s, what)
 
     def _restart(self, run: TrainingRun, timeline: EventQueue, seats: list[int], for_s: float, what: str) -> None:
         self._count(what)

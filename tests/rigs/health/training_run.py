@@ -142,11 +142,9 @@ class Setup:
 
     nodes: int = 1250
     """Nodes of eight GPUs that the job needs."""
-    spares: int = 38
-    replica: int = 0
-    """Nodes of one replica, by which the job shrinks and grows; 0: it runs with all of its nodes or not at all."""
     least: int = 0
-    """Nodes below which an elastic job does not run."""
+    """Nodes without which it does not run; 0: all of them. With fewer it is as much slower."""
+    spares: int = 38
     days: float = 30.0
     leaf: int = 32
     interval_s: float = 180.0
@@ -180,8 +178,6 @@ class Losses:
     """Work that was done and lost."""
     down: float = 0.0
     slow: float = 0.0
-    smaller: float = 0.0
-    """Nodes that the job went on without."""
 
 
 @dataclass(slots=True)
@@ -220,23 +216,15 @@ class TrainingRun:
                 return
             due_s = self.saved_at_s + self.setup.interval_s
             end_s = min(to_s, max(due_s, self.now_s))
-            size, speed = len(self.seats) / self.setup.nodes, 1 - self.slow_share
-            self.work_s += (end_s - self.now_s) * speed * size
-            self.losses.slow += (end_s - self.now_s) * (1 - speed) * size
-            self.losses.smaller += (end_s - self.now_s) * (1 - size)
+            speed = (1 - self.slow_share) * len(self.seats) / self.setup.nodes
+            self.work_s += (end_s - self.now_s) * speed
+            self.losses.slow += (end_s - self.now_s) * (1 - speed)
             self.now_s = end_s
             if end_s >= due_s:
                 until_s = min(self.now_s + self.setup.save_s, to_s)
                 self.losses.checkpoints += until_s - self.now_s
                 self.now_s, self.saved_s = until_s, self.work_s
                 self.saved_at_s = self.checkpoint_at_s = until_s
-
-    def size_with(self, nodes: int) -> int:
-        """Nodes of so many that the job runs with: all it asks for, or whole replicas; 0 where they are too few."""
-        if nodes >= self.setup.nodes or not self.setup.replica:
-            return self.setup.nodes if nodes >= self.setup.nodes else 0
-        size = nodes - nodes % self.setup.replica
-        return size if size >= self.setup.least else 0
 
     @property
     def slow_share(self) -> float:

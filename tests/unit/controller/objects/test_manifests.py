@@ -234,7 +234,7 @@ def test_all_mistakes_in_all_files_are_named_at_once(tmp_path: Path) -> None:
             "metadata.name: 'A100' is not allowed; names consist of lower-case",
         ),
         (having(gpu_type(), "metadata.namespace", "x"), "metadata.namespace: a GPUType has no namespace"),
-        (having(gpu_type(), "spec.pricePerHour", {}), "spec.pricePerHour.onDemand: is missing; On-demand price"),
+        (having(gpu_type(), "spec.pricePerHour", {}), "spec.pricePerHour: should have either onDemand or owned"),
         (having(gpu_type(), "spec.pricePerHour.onDemand", 0), "should be greater than 0, not 0"),
         (having(gpu_type(), "spec.nodeLabel.values", [True]), "values[0]: should be text, not true; put it in quotes"),
         (having(pod(), "spec.containers", []), "spec.containers: "),

@@ -235,7 +235,7 @@ def test_without_a_spare_a_job_is_not_brought_below_its_least_size() -> None:
 
 
 def test_an_elastic_job_goes_on_with_fewer_pods_when_no_spare_is_left() -> None:
-    world = fleet(nodes=400, spares=0, min_available=390, elastic_pods=(396, 399))
+    world = fleet(nodes=400, spares=0, min_available=390)
     decision = world.cycle([hang(world, "n3", part=Part.NODE)], at_s=AT_S)
     (restart,) = decision.jobs
     assert (restart.do, restart.pods) == (JobDo.EVICT_NOW, 399)
