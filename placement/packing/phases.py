@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import chain
 
 import numpy as np
@@ -47,7 +48,7 @@ def phases_of(draft: PackingDraft) -> tuple[tuple[plans.Phase, ...], tuple[plans
             stops = tuple(_evict(draft, row, unit.label(draft.snapshot)) for row in sorted(awaited.stops))
             holds += _hold(draft, unit, unit.rows, awaited.stops)
             making_room.append(plans.Phase(f"make room for {unit.label(draft.snapshot)}", stops, whole=True))
-            waiting.append(plans.Unplaced(unit.label(draft.snapshot), awaited.reason(draft)))
+            waiting.append(plans.Unplaced(unit.label(draft.snapshot), awaited.reason(draft, unit)))
             continue
         free, *bought = room.parts_of(unit) if room else [_Part(unit.rows)]
         if bought and free.rows:
@@ -78,10 +79,14 @@ class _Awaited:
         self.ending = set[int]()
         self.nodes = set[int]()
 
-    def reason(self, draft: PackingDraft) -> plans.Reason:
+    def reason(self, draft: PackingDraft, unit: Unit) -> plans.Reason:
+        pods = {draft.snapshot.pods.names[row] for row in unit.rows}
+        held = (each for each in draft.snapshot.held if any(seat.taker in pods for seat in each.seats))
+        until_s = next((each.until_s for each in held if draft.held_for.issuperset(unit.rows)), 0.0)
         names = [draft.snapshot.nodes.names[node] for node in sorted(self.nodes)]
         where = names[0] if len(names) == 1 else f"{len(names)} nodes"
         words = f"starts on {where} once {max(1, len(self.ending))} pods that are ending there are gone"
+        words += f"; its seats are held until {datetime.fromtimestamp(until_s, UTC):%H:%M:%S} UTC" if until_s else ""
         return plans.Reason("AwaitsEnding", words, {"ending": float(len(self.ending)), "nodes": float(len(names))})
 
 

@@ -61,7 +61,11 @@ def test_a_gang_waits_for_the_last_pod_that_ends_on_its_seats_and_holds_the_free
     plan = packed(seen)
 
     assert plan.actions == ()
-    assert {each.workload: each.reason.code for each in plan.unplaced}["Gang/g"] == "AwaitsEnding"
+    (waits,) = [each.reason for each in plan.unplaced if each.workload == "Gang/g"]
+    assert waits.code == "AwaitsEnding"
+    assert (
+        waits.words == "starts on b once 1 pods that are ending there are gone; its seats are held until 00:01:00 UTC"
+    )
     assert "Pod/other" in {each.workload for each in plan.unplaced}
 
 
