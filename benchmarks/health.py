@@ -17,6 +17,7 @@ from health.verdicts.verdict import OWN_LIMITS, Cause, FactKind, JobVerdict, Par
 from simulator.health.recorded import recording
 from tests.rigs.health.cases import Case, Probed, SimulatedNetwork, case as drawn_case, probed
 from tests.rigs.health.job import LIMITS, DisturbanceKind
+from tests.rigs.health.joint_faults import JointKind, joint_case
 from tests.rigs.health.simulated_job import START_S, SimulatedJob, takes_out_a_node
 from tonnage.recorder import RING, Recorder
 from tonnage.records import Op
@@ -217,6 +218,41 @@ def health(
     for seed in seeds:
         drawn = drawn_case(seed, ranks=ranks)
         yield from (score(drawn, variant) for variant in variants)
+
+
+JOINT_VARIANTS: Mapping[str, Options] = {
+    "tonnage": Options(),
+    "no comparison with peers": Options(peers=False),
+    "one fault at a time": Options(peels=False),
+    "no bytes": Options(loads=False),
+}
+
+
+@case(
+    "health-joint",
+    "Two faults at once, ranks slow from the first step, and experts that many tokens go to (simulated).",
+    quick={"seeds": (1,), "kinds": ("slow from the first step", "hot expert that stays")},
+    by=("variant", "kind"),
+    columns=("variant", "kind", "all_named", "innocents"),
+)
+def health_joint(
+    *,
+    seeds: Sequence[int] = numbers("1-6"),
+    kinds: Sequence[str] = tuple(JointKind),
+    variants: Sequence[str] = tuple(JOINT_VARIANTS),
+) -> Iterator[Row]:
+    """A row for each variant, kind and seed: whether all that is at fault is named, and how often something else."""
+    for seed in seeds:
+        for kind in kinds:
+            drawn = joint_case(JointKind(kind), seed)
+            for variant in variants:
+                analyser, found = Analyser(drawn.layout, JOINT_VARIANTS[variant]), []
+                for now_s, frames in drawn.transcript.ticks():
+                    analyser.take(frames, now_s)
+                    found += [(each.part, each.ranks) for each in analyser.judge(now_s) if each.blames]
+                right = [any(each in found for each in names) for names in drawn.truth]
+                wrong = sum(not any(each in names for names in drawn.truth) for each in found)
+                yield {"variant": variant, "kind": kind, "seed": seed, "all_named": int(all(right)), "innocents": wrong}
 
 
 @case("health-recorded", "Verdicts on four recorded gloo jobs of eight ranks, three of them with a fault.")

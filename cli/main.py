@@ -55,6 +55,7 @@ VERBS = {
     "examples": Verb("cli.verbs.installation", "Copy the examples and the Helm chart into a folder."),
     "explain": Verb("cli.verbs.plan", "Explain one object's plan, or the meaning of a field."),
     "get": Verb("cli.verbs.get", "List objects in the API server's columns, as kubectl does."),
+    "gputypes": Verb("cli.verbs.gputypes", "Print the GPUTypes that a cluster's nodes need, with list prices."),
     "health": Verb("cli.verbs.health", "Show suspected faults, release nodes, and analyse recorded jobs."),
     "operator": Verb("cli.verbs.operator", "Run Tonnage as an operator on a cluster."),
     "plan": Verb("cli.verbs.plan", "Plan a fleet from manifests or a cluster: instances, cost, placements."),

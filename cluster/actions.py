@@ -153,6 +153,8 @@ class Move(Action):
     from_node: str
     node: str
     devices: tuple[int, ...] = ()
+    beneficiary: str = field(default="", compare=False)
+    """As of an Evict."""
 
     attempt: ClassVar[str] = "Moving"
     done: ClassVar[str] = "Moved"
@@ -166,6 +168,9 @@ class Move(Action):
     @property
     def sentence(self) -> str:
         return f"from {self.from_node} to {_seat(self.node, self.devices)}"
+
+    def values(self) -> dict[str, Any]:
+        return {"pod": self.pod, "from_node": self.from_node, "node": self.node, "devices": self.devices}
 
     def after(self, draft: snapshot.Draft) -> None:
         draft.place(self.pod, self.node, self.devices)
@@ -232,6 +237,40 @@ class Release(Start):
     @property
     def sentence(self) -> str:
         return f"to kube-scheduler on {_seat(self.node, self.devices)}"
+
+
+@dataclass(frozen=True, slots=True)
+class HoldSeats(Action):
+    """Keeps seats for a pending pod or gang, and for the pods that move for it, until a deadline.
+
+    It comes before what makes room for them, which is not done where it fails, and concerns later plans alone.
+    """
+
+    held: snapshot.HeldSeats
+
+    attempt: ClassVar[str] = "Holding"
+    done: ClassVar[str] = "SeatsHeld"
+    section: ClassVar[str] = "held_seats"
+    columns: ClassVar[tuple[str, ...]] = ("SEATS HELD FOR", "SEATS")
+
+    @property
+    def subject(self) -> str:
+        return f"Pod/{self.held.holder}"
+
+    @property
+    def sentence(self) -> str:
+        return f"{len(self.held.seats)} seats until they are taken"
+
+    def after(self, draft: snapshot.Draft) -> None:
+        pass
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        return self.held.holder, ", ".join(_seat(seat.node, seat.devices) for seat in self.held.seats)
+
+    def values(self) -> dict[str, Any]:
+        seats = [{"pod": s.pod, "node": s.node, "devices": list(s.devices)} for s in self.held.seats]
+        return {"holder": self.held.holder, "until_s": self.held.until_s, "seats": seats}
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,6 +430,7 @@ ACTIONS: tuple[type[Action], ...] = (
     RestartGang,
     Scale,
     SetReplicas,
+    HoldSeats,
     Evict,
     Move,
     Bind,

@@ -40,6 +40,10 @@ class BudgetsLeft:
     def covers(self, row: int) -> bool:
         return row in self._of
 
+    def left_of(self, row: int) -> list[tuple[str, int]]:
+        """The budgets that cover a row, with what each still allows."""
+        return [(f"budget {self.budgets[each].name}", self._left[each]) for each in self._of.get(row, ())]
+
     @property
     def covered(self) -> list[int]:
         """Rows of all pods that have a budget."""

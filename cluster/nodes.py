@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cluster.arrays import BoolArray, IntArray, Names
+from cluster.arrays import BoolArray, FloatArray, IntArray, Names
 from cluster.workloads import PodShape, Requirement, Terms, Toleration
 
 Labels = Mapping[str, str]
@@ -70,6 +70,9 @@ class NodeTable:
     """Nodes that are not schedulable by a cordon alone, which a pod may tolerate; None: no node is cordoned."""
     volume_limits: Mapping[str, IntArray] = field(default_factory=dict)
     """Most volumes of a driver that may be attached to each node, by driver."""
+    device_price: FloatArray | None = None
+    """Dollars per device and hour where the type's price does not say it, as on nodes with slices of several sizes; not
+    a number elsewhere. None: nowhere."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -88,6 +91,7 @@ class NodeTable:
             others={name: amounts[rows] for name, amounts in self.others.items()},
             cordoned=None if self.cordoned is None else self.cordoned[rows],
             volume_limits={driver: most[rows] for driver, most in self.volume_limits.items()},
+            device_price=None if self.device_price is None else self.device_price[rows],
         )
 
     def domain(self, label: str) -> IntArray:

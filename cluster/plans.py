@@ -148,6 +148,7 @@ class PlanLimits:
     max_evictions_share: float = 0.05
     max_evictions_floor: int = 10
     max_stops_per_seat: int = 16
+    max_moves_share: float = 0.25
     max_nodes_out_share: float = 0.10
     max_restarts: int = 4
     max_stopped_share: float = 1.0

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from cluster.arrays import BoolArray, IntArray, Names, column
+from cluster.arrays import BoolArray, FloatArray, IntArray, Names, column
 from cluster.autoscaling import Scaler
 from cluster.capacity import Free
 from cluster.demand import ThroughputProfile
@@ -14,7 +14,18 @@ from cluster.disruption import DisruptionBudget
 from cluster.errors import ActionError
 from cluster.nodes import HeldBack, NodeTable
 from cluster.power import PowerTable
-from cluster.workloads import WHOLE_GPU_MILLI, Gang, GpuType, IdleClaim, InstanceType, LeftOut, ModelService, PodShape
+from cluster.workloads import (
+    WHOLE_GPU_MILLI,
+    Gang,
+    GpuType,
+    IdleClaim,
+    InstanceType,
+    LeftOut,
+    ModelService,
+    PodShape,
+    is_committed,
+    is_spot,
+)
 
 PENDING = -1
 """Node index of a pod that is not bound."""
@@ -53,6 +64,8 @@ class PodTable:
     started_s: IntArray | None = None
     """Instant at which the pod started on its node, whole seconds since the epoch, 0 where it is not known; None: not
     known of any."""
+    saved_s: IntArray | None = None
+    """Instant of the pod's last checkpoint, likewise."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -140,7 +153,7 @@ class PodTable:
 
 DENSE = ("node", "devices", "priority", "gang", "movable")
 """Columns of a table of pods that need nothing else of it."""
-SPARSE = ("never_preempts", "ending", "strangers", "settled", "started_s")
+SPARSE = ("never_preempts", "ending", "strangers", "settled", "started_s", "saved_s")
 """Columns of a table of pods that are None where they are false, or 0, for all."""
 
 
@@ -155,6 +168,39 @@ def device_mask(devices: Sequence[int]) -> int:
 def device_numbers(mask: int) -> tuple[int, ...]:
     """Device numbers of a bit set, ascending."""
     return tuple(d for d in range(int(mask).bit_length()) if mask >> d & 1)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSeat:
+    """Node and devices that are kept for one pod (cluster/held_seats.py)."""
+
+    pod: str
+    """Pod that waits for it, `namespace/name`; of a moved one, the pod whose replacement comes here."""
+    node: str
+    devices: tuple[int, ...]
+    gpu_milli: int
+    """Thousandths of each device."""
+    cpu_milli: int
+    memory_bytes: int
+    is_moved: bool = False
+    """Whether it is for a replacement, which its owner creates under a name of its own."""
+    owner: str = ""
+    """Controller that makes the replacement, `Kind/namespace/name`; empty: not looked up yet, or none."""
+    taker: str = ""
+    """Pending pod that takes it; empty: it is not there yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSeats:
+    """Seats that one decision keeps."""
+
+    holder: str
+    """Pod that it is for, or a member of the gang, on which this is written; `namespace/name`."""
+    since_s: float
+    """Instant of the decision, seconds since the epoch."""
+    until_s: float
+    """Deadline, likewise."""
+    seats: tuple[HeldSeat, ...]
 
 
 class HealthInput:
@@ -205,6 +251,10 @@ class Snapshot:
     """Why the stop of a pod was refused lately, in the server's words, by pod; `settled` has them."""
     out_of_stops: tuple[str, ...] = ()
     """Units (`Pod/namespace/name`) for which so many pods were stopped within the hour that no more may be."""
+    moved: Mapping[str, int] = field(default_factory=dict)
+    """Pods that were moved within the last hour, by namespace and by service."""
+    held: tuple[HeldSeats, ...] = ()
+    """Seats that decisions of several steps keep."""
     left_out: tuple[LeftOut, ...] = ()
     """Pending pods that are not in `pods` because they cannot be planned, with the reasons."""
 
@@ -220,6 +270,20 @@ class Snapshot:
         spot = instance_type.spot or (service.spot and not len(self.nodes))
         known = next((each for each in self.gpu_types if each.name == instance_type.gpu_type), None)
         return known.price(spot=spot) * instance_type.gpus if known else 0.0
+
+    def device_prices(self) -> FloatArray:
+        """Dollars per device and hour of each node, by its capacity type; 0 where it is not known. Shape (nodes,)."""
+        nodes = self.nodes
+        on_demand = np.array([*(each.price_per_hour for each in self.gpu_types), 0.0])[nodes.gpu_type]
+        for row in np.flatnonzero(nodes.gpu_type >= 0).tolist():
+            known, labels = self.gpu_types[nodes.gpu_type[row]], nodes.labels[row]
+            if known.spot_price_per_hour is not None and is_spot(labels):
+                on_demand[row] = known.spot_price_per_hour
+            elif known.committed_price_per_hour is not None and is_committed(labels):
+                on_demand[row] = known.committed_price_per_hour
+        own = nodes.device_price
+        prices: FloatArray = on_demand if own is None else np.where(np.isnan(own), on_demand, own)
+        return prices
 
     def age_s(self, part: str) -> float:
         """Age of the last observation of a part, seconds."""

@@ -1,7 +1,7 @@
 """Workloads and their hardware: GPU types, requests of pods, gangs that start together, and services of instances."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -17,6 +17,10 @@ PODS = "pods"
 MAX_GPUS_PER_NODE = 16
 """GPUs of the widest common server (HGX with 16 devices). The ledger's matrix is only as wide as the fleet needs."""
 
+MAX_DEVICES_PER_NODE = 62
+"""Devices of a node that can be told apart, slices and replicas included: those of a pod are bits of a 64-bit number.
+Eight GPUs in seven slices are 56."""
+
 
 @dataclass(frozen=True, slots=True)
 class GpuType:
@@ -30,6 +34,11 @@ class GpuType:
     spot_price_per_hour: float | None = None
     inventory: int | None = None
     """Maximum number of devices when no nodes are given; None: unlimited."""
+    committed_price_per_hour: float | None = None
+    share: float = 1.0
+    """Fraction of a physical device that one is: below 1 for a slice or a shared replica."""
+    per_pod: tuple[int, ...] = ()
+    """Numbers of devices that a pod may request; empty: any."""
 
     def price(self, *, spot: bool) -> float:
         """Dollars per device and hour; the on-demand price where there is no spot offer."""
@@ -114,6 +123,15 @@ def is_spot(labels: Mapping[str, str]) -> bool:
     return not labels.keys().isdisjoint(SPOT_LABELS) and any(
         labels.get(key) == value for key, value in SPOT_LABELS.items()
     )
+
+
+COMMITTED_LABELS = {"karpenter.sh/capacity-type": "reserved", "tonnage.dev/capacity-type": "committed"}
+"""Label → its value on nodes that are paid for by a commitment (Karpenter's documentation; our own for others)."""
+
+
+def is_committed(labels: Mapping[str, str]) -> bool:
+    """Whether a node with these labels is paid for by a commitment."""
+    return any(labels.get(key) == value for key, value in COMMITTED_LABELS.items())
 
 
 def on_capacity(terms: Terms, *, spot: bool) -> Terms:
@@ -260,18 +278,77 @@ class IdleClaim:
 
 
 @dataclass(frozen=True, slots=True)
-class GangRole:
-    """Members of a gang that do one kind of work, such as the workers of a group, and how few of them will do."""
+class MemberGroup:
+    """Members of a gang that cannot stand in for its others: pods of one role, or smaller groups that start whole."""
 
     name: str
+    """Role of its pods, or what tells it from the groups of its kind; unlike that of any group beside it."""
     least: int
-    members: tuple[str, ...]
-    """Pods, `namespace/name`, sorted."""
+    """Fewest members with which it is whole, those of its groups among them."""
+    members: tuple[str, ...] = ()
+    """Pods that are in none of its groups, `namespace/name`, sorted."""
+    groups: tuple["MemberGroup", ...] = ()
+    least_groups: int | None = None
+    """Number of its groups that must be whole; None: all of them."""
+    most: int = 0
+    """Number of members above which further ones are of no use; 0: as many as there are."""
+    within: str | None = None
+    """Node label that its members must share; None: what the group around it says."""
+    prefer_within: str | None = None
+    """Node label that its members should share where possible."""
+
+    @property
+    def pods(self) -> tuple[str, ...]:
+        """Its members, those of its groups among them."""
+        return (*self.members, *(pod for group in self.groups for pod in group.pods))
+
+    def lacks(self, running: frozenset[str]) -> int:
+        """Members that must still start, so that it is whole, beside these of its gang that run."""
+        return _total(self.short_of(running))
+
+    def first_of(self, waiting: Sequence[str], running: frozenset[str]) -> list[str]:
+        """Those waiting members, in their order, that complete it, beside these that run."""
+        chosen = _first_of(self.groups, self.least_groups, waiting, running)
+        mine = frozenset(self.pods).difference(chosen)
+        others = [pod for pod in waiting if pod in mine]
+        return [*chosen, *others[: max(0, self.lacks(running) - len(chosen))]]
+
+    def short_of(self, running: frozenset[str]) -> "Short":
+        """What it lacks beside these that run, by innermost group."""
+        return _short(self.name, self.least - len(running.intersection(self.pods)), self, running)
+
+
+Short = list[tuple[str, int]]
+"""Number of members that are missing, by innermost group."""
+
+
+def _total(short: Short) -> int:
+    return sum(count for _, count in short)
+
+
+def _short(name: str, missing: int, of: "MemberGroup | Gang", running: frozenset[str]) -> Short:
+    """What is missing so that so many of its groups are whole, of those that lack fewest, and the rest."""
+    parts = sorted((group.short_of(running) for group in of.groups), key=_total)[: of.least_groups]
+    found = [each for part in parts for each in part]
+    rest = missing - _total(found)
+    return [*found, (name, rest)] if rest > 0 else found
+
+
+def _first_of(
+    groups: Iterable[MemberGroup], least: int | None, waiting: Sequence[str], running: frozenset[str]
+) -> list[str]:
+    """Waiting members that complete so many of these groups: of those that can be completed and lack fewest."""
+    parts = [(group.lacks(running), group.first_of(waiting, running)) for group in groups]
+    parts.sort(key=lambda part: (len(part[1]) < part[0], part[0]))
+    return [pod for _, first in parts[:least] for pod in first]
 
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """Pods that are only useful together: at least `min_members` of them start, or none does."""
+    """Pods that are only useful together: at least `min_members` of them start, and so of each group, or none does.
+
+    It is the root of a tree of groups; most gangs have none, so that any `min_members` will do.
+    """
 
     name: str
     min_members: int
@@ -284,19 +361,29 @@ class Gang:
     """Members that were asked for, where `min_members` differs because the gang lost one; 0: `min_members`."""
     must_restart: bool = False
     """Whether it lost a member and is stopped whole as soon as another is there to take its place."""
-    roles: tuple[GangRole, ...] = ()
-    """Roles of which each has a least number of its own, since members of one cannot stand in for another's; empty: any
-    `min_members` will do."""
+    groups: tuple[MemberGroup, ...] = ()
+    """Groups of its members, such as roles; a member that is in none of them counts for the gang alone."""
+    least_groups: int | None = None
+    """Number of its groups that must be whole; None: all of them."""
+    most_members: int = 0
+    """Number of members above which further ones are of no use; 0: as many as there are."""
     done: int = 0
     """Members that finished, where they are known to."""
 
     def lacks(self, running: Collection[str]) -> int:
         """Members that must still start, so that the gang is whole, beside these that run."""
         missing = self.min_members - len(running)
-        if not self.roles:
-            return missing
-        there = frozenset(running)
-        return max(missing, sum(max(0, role.least - len(there.intersection(role.members))) for role in self.roles))
+        return _total(_short("", missing, self, frozenset(running))) if self.groups else missing
+
+    def missing(self, running: Collection[str]) -> str:
+        """What it lacks beside these that run, in words (`1 of trainer, 2 of any role`); empty: nothing."""
+        found = _short("any role", self.min_members - len(running), self, frozenset(running))
+        return ", ".join(f"{count} of {name}" if self.groups else str(count) for name, count in found)
+
+    def needed_first(self, waiting: Sequence[str], running: Collection[str]) -> list[str]:
+        """Its waiting members in the same order, but those that its groups need before those that could be spared."""
+        needed = frozenset(_first_of(self.groups, self.least_groups, waiting, frozenset(running)))
+        return sorted(waiting, key=lambda pod: pod not in needed)
 
 
 @dataclass(frozen=True, slots=True, order=True)

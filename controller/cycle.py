@@ -71,11 +71,11 @@ def _stops(step: Step) -> bool:
 
 def _stages(steps: Sequence[Step]) -> Iterator[list[Step]]:
     """Steps that stop pods, then those that start pods on their nodes, then the rest."""
-    emptied = {change.node_before for step in steps for change in step.action.seat_changes if change.node_after is None}
+    emptied = {change.node_before for step in steps for change in step.action.seat_changes} - {None}
 
     def stage(step: Step) -> int:
         changes = step.action.seat_changes
-        if any(change.node_after is None for change in changes):
+        if any(change.node_before is not None for change in changes):
             return 0
         return 1 if any(change.node_after in emptied for change in changes) else 2
 

@@ -1,7 +1,7 @@
 """Guard: the last check of a plan before it is applied. Steps that it removes are reported, not applied."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -9,8 +9,9 @@ from cluster import actions
 from cluster.autoscaling import Scaler
 from cluster.changes import OUR_TAINTS, taint_on, with_expected
 from cluster.demand import ExpectedDemand
+from cluster.held_seats import DEADLINE_S
 from cluster.occupancy import Occupancy
-from cluster.plans import Phase, Plan, PlanLimits, Reason, Refused, Step
+from cluster.plans import Phase, Plan, PlanLimits, Reason, Refused, Step, Unplaced
 from cluster.power_floors import PowerFloors
 from cluster.snapshot import PENDING, Snapshot, device_mask
 from cluster.workloads import InstanceType
@@ -62,7 +63,7 @@ class Guarded:
         self.limits = limits
         running = int((snapshot.pods.node != PENDING).sum())
         self.evictions_left = max(limits.max_evictions_floor, int(limits.max_evictions_share * running))
-        self._evictions_most = self.evictions_left
+        self.evictions_most = self.evictions_left
         self.restarts_left = limits.max_restarts
         instances = sum(sum((service.replicas or {}).values()) for service in snapshot.services)
         self.stops_left = max(limits.max_evictions_floor, limits.max_stopped_share * instances)
@@ -73,7 +74,7 @@ class Guarded:
         self.seats = Occupancy(snapshot, PowerFloors.of(snapshot))
         self._before = self.seats, self.seats.mark
         """Occupancy when this phase began, which a rewrite of the snapshot replaces, and its mark then."""
-        self._is_taken_back, self._evictions_before = False, self.evictions_left
+        self._is_whole, self._evictions_before = False, self.evictions_left
 
     @property
     def snapshot(self) -> Snapshot:
@@ -94,10 +95,9 @@ class Guarded:
     def rewrite(self, snapshot: Snapshot) -> None:
         self.seats = Occupancy(snapshot, PowerFloors.of(snapshot))
 
-    def begin_phase(self, *, is_taken_back: bool) -> None:
-        """is_taken_back: whether the phase only stops pods, all or none."""
+    def begin_phase(self, *, is_whole: bool) -> None:
         self._before, self._evictions_before = (self.seats, self.seats.mark), self.evictions_left
-        self._is_taken_back = is_taken_back
+        self._is_whole = is_whole
 
     def take_phase_back(self) -> None:
         """Restore the snapshot, and the node and devices that every pod had, when the phase began."""
@@ -108,13 +108,23 @@ class Guarded:
     def objection_to_stop(self, pod: str, node: str) -> Reason | None:
         if why := self.seats.objection_to_stop(pod, node):
             return why
-        # A gang that is taken back may end beyond the limit, or a larger one would hold its devices for nothing.
-        is_first = self._is_taken_back and self._evictions_before == self._evictions_most > 0
+        # A whole gang is one unit, which may pass the limit alone: a larger one would never start, nor be stopped.
+        is_first = self._is_whole and self._evictions_before == self.evictions_most > 0
         if self.evictions_left <= 0 and not is_first:
-            return Reason("TooManyEvictions", "this plan already stops the maximum number of pods")
+            most = self.evictions_most
+            words = f"this plan already stops {most} pods, the most that one plan may; the next one goes on"
+            return Reason("TooManyEvictions", words, {"most": float(most)})
         return None
 
+    def objection_to_beneficiary(self, unit: str) -> Reason | None:
+        if unit not in self.snapshot.out_of_stops:
+            return None
+        words = f"as many pods as may be were stopped for {unit} within the hour, in vain"
+        return Reason("TooManyStopsForSeat", words)
+
     def objection_to_move(self, move: actions.Move) -> Reason | None:
+        if why := self.objection_to_beneficiary(move.beneficiary):
+            return why
         if why := self.objection_to_stop(move.pod, move.from_node):
             return why
         return self.seats.objection_to_move(move.pod, move.node, move.devices)
@@ -129,6 +139,8 @@ class Guarded:
             lacks = wanted.lacks([pods.names[row] for row in runs]) if runs else 0
             if lacks > 0:
                 words = f"{wanted.name} would run with {len(runs)} members, but needs at least {len(runs) + lacks}"
+                if wanted.groups:
+                    words += f": {wanted.missing([pods.names[row] for row in runs])}"
                 yield Reason("GangNotWhole", words, {"running": len(runs), "min_members": wanted.min_members})
 
 
@@ -176,10 +188,22 @@ def _objection_to_untaint(guarded: Guarded, action: actions.Untaint) -> Reason |
 
 
 def _objection_to_evict(guarded: Guarded, action: actions.Evict) -> Reason | None:
-    if action.beneficiary in guarded.snapshot.out_of_stops:
-        words = f"as many pods as may be were stopped for {action.beneficiary} within the hour, in vain"
-        return Reason("TooManyStopsForSeat", words)
-    return guarded.objection_to_stop(action.pod, action.node)
+    why = guarded.objection_to_beneficiary(action.beneficiary)
+    return why or guarded.objection_to_stop(action.pod, action.node)
+
+
+def _objection_to_hold(guarded: Guarded, action: actions.HoldSeats) -> Reason | None:
+    if guarded.evictions_most <= 0:
+        return Reason("TooManyEvictions", "no pod may be stopped, so that nothing is waited for")
+    row, nodes = guarded.snapshot.pods.names.row(action.held.holder), guarded.snapshot.nodes.names
+    if row is None or guarded.seats.node[row] != PENDING:
+        words = f"{action.held.holder} does not wait"
+        return Reason("NotFound" if row is None else "AlreadyBound", words)
+    if unknown := [seat.node for seat in action.held.seats if nodes.row(seat.node) is None]:
+        return Reason("NotFound", f"node {unknown[0]} does not exist")
+    if not guarded.snapshot.at_s < action.held.until_s <= guarded.snapshot.at_s + DEADLINE_S:
+        return Reason("OutOfBounds", f"seats are held for {DEADLINE_S:g} s at most")
+    return None
 
 
 def _objection_to_restart(guarded: Guarded, action: actions.RestartGang) -> Reason | None:
@@ -285,6 +309,7 @@ Objection = Callable[[Guarded, Any], Reason | None]
 OBJECTIONS: Mapping[type[actions.Action], Objection] = {
     actions.Bind: lambda guarded, bind: guarded.seats.objection_to_bind(bind.pod, bind.node, bind.devices),
     actions.Evict: _objection_to_evict,
+    actions.HoldSeats: _objection_to_hold,
     actions.Move: Guarded.objection_to_move,
     actions.Release: lambda guarded, release: guarded.seats.objection_to_leave(
         release.pod, release.node, release.devices
@@ -316,10 +341,9 @@ def guard(
         stale = Reason("StaleEvidence", f"the pods were last observed {age_s:.0f} s ago", {"age_s": age_s})
     phases: list[Phase] = []
     refused: list[Refused] = []
+    unplaced: dict[str, Reason] = {}
     for phase in plan.phases:
-        guarded.begin_phase(
-            is_taken_back=phase.whole and all(isinstance(step.action, actions.Evict) for step in phase.steps)
-        )
+        guarded.begin_phase(is_whole=phase.whole)
         kept: list[Step] = []
         struck: list[Refused] = []
         for step in phase.steps:
@@ -336,9 +360,26 @@ def guard(
         if phase.whole and struck:
             broken = Reason("NotWhole", f"{phase.name} is all or nothing, and one of its steps was refused")
         if broken is not None:
+            unplaced.update(_kept_waiting(phase, struck))
             guarded.take_phase_back()
             struck += [Refused(step, broken) for step in kept]
         elif kept:
             phases.append(replace(phase, steps=tuple(kept)))
         refused += struck
-    return replace(plan, phases=tuple(phases), refused=plan.refused + tuple(refused), expected=expected)
+    told = tuple(each for each in plan.unplaced if each.workload not in unplaced)
+    return replace(
+        plan,
+        phases=tuple(phases),
+        unplaced=(*told, *(Unplaced(unit, why) for unit, why in unplaced.items())),
+        refused=plan.refused + tuple(refused),
+        expected=expected,
+    )
+
+
+def _kept_waiting(phase: Phase, struck: Iterable[Refused]) -> Iterator[tuple[str, Reason]]:
+    """Units of a phase for which the limit on evictions allows no stop now, with the reason why they wait."""
+    stops = [step.action for step in phase.steps if isinstance(step.action, actions.Evict)]
+    for why in [each.reason for each in struck if each.reason.code == "TooManyEvictions"][:1]:
+        for unit in dict.fromkeys(each.beneficiary for each in stops if each.beneficiary):
+            words = f"{len(stops)} pods of lower priority make room for it; {why.words}"
+            yield unit, Reason(why.code, words, {"stops": float(len(stops)), **why.figures})

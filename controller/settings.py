@@ -204,6 +204,9 @@ class LimitSettings(Part):
     """Number of pods that may be stopped in an hour for one pod that waits, and as many for each member of a gang. What
     was begun is ended. Chosen: the devices of two nodes, for two tries; a pod that others robbed of its room twice
     would be robbed again, and waits for an hour with that as its reason."""
+    max_moves_share: float = Field(default=SHIPPED.max_moves_share, ge=0, le=1)
+    """Fraction of the pods of a namespace, and of the instances of a service, that are moved for others within an hour,
+    of those that may be; one always may. Chosen: a service keeps three quarters of its warm instances."""
     max_nodes_out_share: float = Field(default=SHIPPED.max_nodes_out_share, ge=0, le=1)
     """Fraction of the nodes that may carry a taint of Tonnage's; one node always may. HealthPolicies limit it more."""
     max_restarts: int = Field(default=SHIPPED.max_restarts, ge=0)
@@ -259,6 +262,9 @@ class OperatorSettings(Part):
     lowest total cost per hour, with a proven bound; for large batches on fleets that release idle nodes."""
     preempt: bool = True
     """Whether pods of lower priority are stopped for those of higher priority."""
+    make_room: bool = True
+    """Whether pods that may be moved (instances of services, and pods with `tonnage.dev/movable: "true"`) are stopped,
+    and started elsewhere, where a pod or gang that fits nowhere then starts."""
     change_price_per_hour: float = Field(default=0.05, ge=0, le=1000)
     """Dollars per hour that each started or stopped instance must save. Chosen: a twentieth of a small GPU's price, so
     that rounding in measured demand causes no change."""

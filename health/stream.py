@@ -15,7 +15,7 @@ from health.records.frames import decoded
 from health.records.layout import Layout
 from health.verdicts import slow_paths, slow_ranks, stopped
 from health.verdicts.verdict import OWN_LIMITS, SLOW, Cause, Fact, JobVerdict, Part, Syndrome, expected_speed
-from tonnage.records import Kind, Phase
+from tonnage.records import Kind, Op, Phase
 
 ALIGN_S, ALIGN_STEPS = 5.0, 6
 """Pause between two alignments of clocks, and steps that each needs: either rank of a pair must have been last now and
@@ -46,6 +46,12 @@ class Options:
     tiers: tuple[Tier, ...] = TIERS
     points: bool = True
     causes: bool = True
+    peels: bool = True
+    """Whether what stands out beside a slow rank is looked at, too."""
+    peers: bool = True
+    """Whether ranks are compared with others of the same stage and groups."""
+    loads: bool = True
+    """Whether computing and transfers that grow with the bytes that a rank takes are the data's."""
 
 
 def bytes_for(layout: Layout) -> int:
@@ -54,6 +60,8 @@ def bytes_for(layout: Layout) -> int:
     return _SUM_BYTES * sums + _PLACE_BYTES * places + layout.group_of.nbytes + layout.index_of.nbytes
 
 
+HOT = 1.5
+"""Bytes of the rank that takes most over the median rank's from which they are told: two doublings of experts' use."""
 FROM_TIMES = (Cause.DATA_IMBALANCE, Cause.STAGE_IMBALANCE, Cause.ALL_SLOW, Cause.NETWORK_SLOW)
 """Explanations that rest on when operations ran."""
 _NEEDS_DEVICE_TIME = JobVerdict(
@@ -168,6 +176,9 @@ class Analyser:
             self._marked[number] = float(enter_s[at])
         gap_s = np.where(phase == Phase.COMPUTE, gap_s, 0.0)
         self._sums.add_compute(rank, step, gap_s, enter_s)
+        uneven = (rows["op"] == Op.ALL_TO_ALL) & (path >= 0)
+        if self._options.loads and uneven.any():
+            self._sums.add_taken(rank[uneven], step[uneven], path[uneven], rows["size"][uneven].astype(np.int64))
         slot = self.layout.slots(path, index)
         seq = self._unwrapped(slot, rows["seq"])
         fresh = (path >= 0) & (seq > self._reported[slot])  # frames may come twice
@@ -288,7 +299,7 @@ class Analyser:
         if quiet and complete - self._renewed_step >= longest and self._first_step is not None:
             # The baseline widens, without the newest steps: they may hide a beginning.
             first = max(self._sums.oldest(), self._first_step)
-            renewed = baseline_of(self._sums, self.layout, first, complete - longest // 2)
+            renewed = self._baseline_of(first, complete - longest // 2)
             self._baseline, self._renewed_step = renewed or baseline, complete
         return [verdict for verdict in verdicts if self._has_settled(verdict, complete)]
 
@@ -299,9 +310,12 @@ class Analyser:
                 self._first_step = complete + 1
             return None
         if self._baseline is None and complete - self._first_step + 1 >= BASELINE_STEPS:
-            self._baseline = baseline_of(self._sums, self.layout, self._first_step, complete)
+            self._baseline = self._baseline_of(self._first_step, complete)
             self._renewed_step = complete
         return self._baseline
+
+    def _baseline_of(self, first: int, last: int) -> Baseline | None:
+        return baseline_of(self._sums, self.layout, first, last, peers=self._options.peers)
 
     def _slow(
         self, compute_s: FloatArray, transfer_s: FloatArray, baseline: Baseline, now_s: float, facts: Sequence[Fact]
@@ -310,15 +324,33 @@ class Analyser:
         layout, options = self.layout, self._options
         since_s = now_s - len(compute_s) * baseline.length_s
         speed = expected_speed(facts, layout.ranks, now_s)
-        ranks, standing = slow_ranks.slow_ranks(compute_s, baseline, speed, layout, options.tiers)
-        if standing is not None:
+        slow: list[int] = []
+        while len(slow) < layout.ranks:
+            ranks, standing = slow_ranks.slow_ranks(compute_s, baseline, speed, layout, options.tiers, slow)
+            if standing is None:
+                break
+            slow += ranks.tolist()
             since_s = now_s - standing.tier.steps * baseline.length_s
-            yield from slow_ranks.blamed(ranks, standing, layout, now_s, since_s, causes=options.causes)
-        spans = slow_paths.slow_spans(transfer_s, baseline, layout, options.tiers, ranks)
+            found = list(
+                slow_ranks.blamed(
+                    ranks, standing, layout, now_s, since_s, causes=options.causes, behind=baseline.behind
+                )
+            )
+            yield from found
+            if not options.peels or not all(each.part is Part.RANK for each in found):
+                break  # what stands out beside an imbalance, or a node, may be more of it
+        spans = slow_paths.slow_spans(transfer_s, baseline, layout, options.tiers, np.array(slow, np.int64))
         if spans is not None:
             since_s = now_s - spans.tier.steps * baseline.length_s
             yield slow_paths.named(spans, layout, now_s, since_s, points=options.points)
-        if not options.causes or standing is not None:
+        load = self._sums.load(self._judged_step - len(compute_s) + 1, self._judged_step)
+        if options.causes and len(compute_s) >= options.tiers[-1].steps and load.max(axis=1).mean() >= HOT:
+            hot = int(load.mean(axis=0).argmax())
+            shown = (f"rank {hot} takes {load[:, hot].mean():.1f} times the bytes of the median rank",)
+            yield JobVerdict(
+                now_s, Syndrome.NONE, Part.NOTHING, (), since_s, 0.9, shown, Cause.DATA_IMBALANCE, signals="bytes"
+            )
+        if not options.causes or slow:
             return
         limits: list[Cause | None] = [None] * layout.ranks
         for fact in facts:

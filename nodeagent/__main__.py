@@ -26,6 +26,7 @@ from nodeagent.health.pod_sockets import Deliver, PodSockets
 from nodeagent.health.probe_wire import ProbeListener, address_of
 from nodeagent.health.prober import Prober
 from nodeagent.health.processes import ProcessTable, Ranks, Senders
+from nodeagent.health.ras_service import RasService, asked, is_own
 from nodeagent.logs import configure_logs
 from nodeagent.loops import kept_up
 from nodeagent.metrics import Scraped, agent_metrics, dcgm_metrics, feed_metrics, probe_metrics, probes, serve
@@ -185,6 +186,7 @@ def clocks(ctx: click.Context, config: Path, node: str | None, at_most_mhz: floa
 async def _run(settings: AgentSettings, address: str) -> None:
     node, health = settings.node, settings.health
     page = page_of(health.dcgm_url, node, address) if health.enabled and health.dcgm_url else None
+    ras_at = page_of(health.ras, node, address) if health.enabled and health.ras else None
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -219,6 +221,12 @@ async def _run(settings: AgentSettings, address: str) -> None:
             if page is not None:
                 dcgm = DcgmExporter(partial(fetched, page), own_gpus(node, lambda: agent.facts), clock)
                 sources.append(dcgm)
+            if ras_at is not None:
+                host, _, port = ras_at.rpartition(":")
+                service = RasService(partial(asked, host.strip("[]"), int(port)), is_own, clock)
+                sources.append(service)
+                service.start()
+                closes.append(service.close)
             feed = _health_feed(settings, sources)
             registry.register(Scraped(partial(feed_metrics, feed)))
             prober = _prober(settings, feed, keys, link) if health.probes.enabled else None

@@ -99,6 +99,11 @@ class HealthFeedSettings(SettingsPart):
         description="Metrics of this node's DCGM exporter, such as http://localhost:9400/metrics; `{node}` stands for "
         "the node's name, `{address}` for its IP address. Omitted: not read.",
     )
+    ras: Annotated[str, Field(pattern=r"^[^\s/]+:[0-9]{1,5}$")] | None = Field(
+        None,
+        description="NCCL's RAS service of jobs in the host's network, such as localhost:28028; `{address}` stands for "
+        "the node's IP address. Omitted: not asked.",
+    )
     probes: ProbeSettings = ProbeSettings()
 
 

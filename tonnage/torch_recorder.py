@@ -98,8 +98,8 @@ class TorchRecorder:
 
     def _enter(self, group: int, args: Any) -> None:
         op = _OPS.get(args.name.name, Op.OTHER)
-        tensors = args.input_tensors or args.output_tensors
-        size = sum(tensor.nbytes for tensor in tensors)
+        given, made = (sum(tensor.nbytes for tensor in each) for each in (args.input_tensors, args.output_tensors))
+        size = max(given, made) if op is Op.ALL_TO_ALL else given or made  # a rank may receive more than it sends
         peer = args.root if op in (Op.SEND, Op.RECEIVE) and args.root >= 0 else NO_PEER
         self._tokens[group, args.op_id] = self.recorder.enter(group, op, size, peer)
 

@@ -1,6 +1,8 @@
 """Recorded jobs: frames of a recorder, dumps of PyTorch's flight recorder, or recordings, analysed as a live job is."""
 
+import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from cluster.arrays import Array, FloatArray, IntArray
 from cluster.errors import ConfigError, Mistake
 from controller.loops.health.job_stream import JobStream, frames_in
 from health.records.frames import decoded
+from health.verdicts.ras import RasStatus, ras_status, ras_verdict
 from health.verdicts.verdict import JobVerdict
 from simulator.health.recorded import TICK_S, recording
 from tonnage.records import Kind, Phase
@@ -62,6 +65,10 @@ class TimedVerdict:
 
 def verdicts_in(folder: Path) -> list[TimedVerdict]:
     """Verdicts on a recorded job. Raises ConfigError for a folder without one."""
+    if statuses := _statuses_of(folder):
+        before = statuses[-2] if len(statuses) > 1 else None
+        found_by_ras = ras_verdict(statuses[-1], 0.0, before)
+        return [] if found_by_ras is None else [TimedVerdict(0.0, found_by_ras)]
     if dumps := _dumps_of(folder):
         return [TimedVerdict(at_s, verdict) for at_s, verdict in dumped_job(dumps).verdicts()]
     stream, found = JobStream(folder.name, ""), []
@@ -149,6 +156,16 @@ def ticks_of(folder: Path) -> Iterator[tuple[float, bytes]]:
     else:
         words = f"holds no {FRAMES} files, no flight-recorder dumps, and no truth.json with rankN.jsonl.gz"
         raise ConfigError(Mistake(str(folder), words, "see docs/health.md, Replay"))
+
+
+def _statuses_of(folder: Path) -> list[RasStatus]:
+    """Answers of NCCL's RAS service in a folder, the oldest first."""
+    found = []
+    for path in sorted(folder.glob("*.json")):
+        with suppress(OSError, ValueError):  # other files may be there, and say so where they are read
+            if (status := ras_status(json.loads(path.read_bytes()))) is not None:
+                found.append(status)
+    return sorted(found, key=lambda each: each.taken_at)
 
 
 def _dumps_of(folder: Path) -> list[Path]:

@@ -1,6 +1,6 @@
 """Explanations of services, pods, gangs and nodes in print."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, assert_never
 
 import click
@@ -9,7 +9,7 @@ import numpy as np
 from cli.printing.plan_figures import figure, gap_words, instances, money, named, plain, routes, written
 from cli.printing.tables import table
 from cluster.snapshot import device_numbers
-from cluster.workloads import PodShape
+from cluster.workloads import MemberGroup, PodShape
 from controller.queries.explain import GangWhy, NodeWhy, PodWhy, ServiceWhy, Why
 
 Document = dict[str, Any]
@@ -51,6 +51,7 @@ def document(why: Why) -> Document:
                 "min_members": why.gang.min_members,
                 "within": why.gang.within,
                 "prefer_within": why.gang.prefer_within,
+                "groups": [_group(each) for each in why.gang.groups],
                 "domains": list(why.domains),
                 "members": [{"pod": pod, "node": node, "devices": list(devices)} for pod, node, devices in why.members],
                 "reason": plain(why.reason),
@@ -99,6 +100,28 @@ def _pod(why: PodWhy) -> Document:
     }
 
 
+def _group(group: MemberGroup) -> Document:
+    return {
+        "name": group.name,
+        "least": group.least,
+        "most": group.most or None,
+        "least_groups": group.least_groups,
+        "within": group.within,
+        "prefer_within": group.prefer_within,
+        "members": list(group.members),
+        "groups": [_group(each) for each in group.groups],
+    }
+
+
+def _group_lines(groups: Iterable[MemberGroup], running: frozenset[str], indent: str) -> Iterator[str]:
+    for each in groups:
+        of_groups = f", {each.least_groups} of its groups whole" if each.least_groups is not None else ""
+        near = f", within one {each.within}" if each.within else ""
+        runs = f"{len(running.intersection(each.pods))} of {len(each.pods)} members run"
+        yield f"{indent}{each.name}: {runs}, at least {each.least} together{of_groups}{near}"
+        yield from _group_lines(each.groups, running, indent + "  ")
+
+
 def tables(why: Why) -> Iterator[str]:
     match why:
         case ServiceWhy():
@@ -110,6 +133,8 @@ def tables(why: Why) -> Iterator[str]:
             label = gang.within or gang.prefer_within
             near = f", {'all within one' if gang.within else 'in as few as possible of'} {label}" if label else ""
             yield f"{gang.name}: at least {gang.min_members} members together{near}"
+            running = frozenset(pod for pod, node, _ in why.members if node is not None)
+            yield from _group_lines(gang.groups, running, "  ")
             if why.reason:
                 yield f"Held back: {why.reason.words}"
             if why.domains:

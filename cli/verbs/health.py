@@ -57,6 +57,33 @@ def incidents(every: bool, output: str, access: inputs_cluster.ClusterAccess) ->
     show_rows(output, shown, INCIDENT_HEADERS, incident_rows(shown, time.time()), "No incidents found.")
 
 
+@health.command(epilog="tonnage health advise")
+@output_choice("table", "json")
+@inputs_cluster.access_options
+def advise(output: str, access: inputs_cluster.ClusterAccess) -> None:
+    """Advise how often each job should save, by what its saves were seen to take and how often it stops.
+
+    LOST is the part of its time that goes into checkpoints and into work done again.
+    """
+    from cli.printing.reported import reported
+    from controller.api.health_policy import HealthPolicyStatus
+
+    policies = inputs_cluster.listed(access, "healthpolicies", all_namespaces=True)
+    found = [each for policy in reported(policies, HealthPolicyStatus) for each in policy.status.checkpoints]
+    rows = (
+        (
+            each.job,
+            *map(human_duration, (each.save, each.interval, each.advised)),
+            f"{each.lost_share:.1%}",
+            f"{each.advised_lost_share:.1%}",
+        )
+        for each in found
+    )
+    data = [each.model_dump(mode="json", by_alias=True) for each in found]
+    nothing = "No checkpoint was seen: jobs mark theirs with recorder.phase(Phase.CHECKPOINT)."
+    show_rows(output, data, ("JOB", "SAVE", "EVERY", "ADVISED", "LOST", "LOST AS ADVISED"), rows, nothing)
+
+
 @health.command(epilog="tonnage health explain node-gpu-7-1f2e3d4c5b")
 @click.argument("incident")
 @inputs_cluster.access_options

@@ -51,9 +51,11 @@ JOB_SET = ForeignKind("JobSet", "jobset.x-k8s.io", ("v1alpha2",), "jobsets")
 LEADER_WORKER_SET = ForeignKind("LeaderWorkerSet", "leaderworkerset.x-k8s.io", ("v1",), "leaderworkersets")
 RAY_CLUSTER = ForeignKind("RayCluster", "ray.io", ("v1",), "rayclusters")
 POD_GROUP = ForeignKind("PodGroup", "scheduling.k8s.io", ("v1beta1", "v1alpha3", "v1alpha2"), "podgroups")
+COMPOSITE_POD_GROUP = ForeignKind("CompositePodGroup", "scheduling.k8s.io", ("v1alpha3",), "compositepodgroups")
 WORKLOAD = ForeignKind("Workload", "scheduling.k8s.io", ("v1alpha1",), "workloads")
 COSCHEDULING = ForeignKind("PodGroup", "scheduling.x-k8s.io", ("v1alpha1",), "podgroups", "CoschedulingPodGroup")
 KAI = ForeignKind("PodGroup", "scheduling.run.ai", ("v2alpha2",), "podgroups", "KaiPodGroup")
+GROVE = ForeignKind("PodGang", "scheduler.grove.io", ("v1alpha1",), "podgangs")
 VOLCANO = ForeignKind("PodGroup", "scheduling.volcano.sh", ("v1beta1",), "podgroups", "VolcanoPodGroup")
 
 FOREIGN_KINDS = (
@@ -63,9 +65,11 @@ FOREIGN_KINDS = (
     RAY_CLUSTER,
     *KUBEFLOW_JOBS,
     POD_GROUP,
+    COMPOSITE_POD_GROUP,
     WORKLOAD,
     COSCHEDULING,
     KAI,
+    GROVE,
     VOLCANO,
 )
 

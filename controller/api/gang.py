@@ -1,15 +1,18 @@
 """Gang: pods that are started all or nothing, and how close together they must run."""
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from controller.api.conditions import ObservedStatus
-from controller.api.fields import Instant, LabelKey, OwnKind, Strict
+from controller.api.fields import Instant, LabelKey, LabelValue, ListOf, OwnKind, Strict, keyed_by
 from controller.api.kind import AGE, Kind, PrinterColumn, ScaleSubresource, condition, reason
 from controller.api.labels import GANG_LABEL
 from controller.api.rule import Flaw, Rule, fits_label
+
+MOST_GROUPS = 64
+"""Groups of one gang. Chosen: some per role, and a CRD's rules may not cost more."""
 
 
 class Topology(Strict):
@@ -23,6 +26,23 @@ class Topology(Strict):
     )
 
 
+class GangGroup(Strict):
+    """Group of members that cannot stand in for the others, such as those of one role."""
+
+    name: LabelValue = Field(min_length=1, description="Name, which its members carry as label tonnage.dev/gang-group.")
+    min_members: int = Field(
+        default=0, ge=0, le=1_000_000, description="Number of its members that start with the gang, of all in it."
+    )
+    max_members: int | None = Field(
+        default=None, ge=1, le=1_000_000, description="Number of its members above which more are of no use."
+    )
+    parent: LabelValue | None = Field(default=None, min_length=1, description="Group of the gang that it is a part of.")
+    min_groups: int | None = Field(
+        default=None, ge=0, le=MOST_GROUPS, description="Number of groups in it that start with the gang; default: all."
+    )
+    topology: Topology = Field(default=Topology(), description="How close together its members run.")
+
+
 OnMemberLoss = Literal["Continue", "Refill", "Restart"]
 """What becomes of a gang that ran with all that it needs and lost a member."""
 
@@ -32,6 +52,15 @@ class GangSpec(Strict):
         ge=1,
         le=1_000_000,
         description="Number of members that start together; fewer never start. Members carry label tonnage.dev/gang.",
+    )
+    max_members: int | None = Field(
+        default=None, ge=1, le=1_000_000, description="Number of members above which more are of no use."
+    )
+    groups: Annotated[ListOf[GangGroup], keyed_by("name")] = Field(
+        default=(), max_length=MOST_GROUPS, description="Groups of members, each of which has a minimum of its own."
+    )
+    min_groups: int | None = Field(
+        default=None, ge=0, le=MOST_GROUPS, description="Number of outermost groups that start; default: all."
     )
     topology: Topology = Field(default=Topology(), description="How close together the members run.")
     on_member_loss: OnMemberLoss = Field(
@@ -84,6 +113,16 @@ def _topology_flaws(gang: Gang) -> Iterator[Flaw]:
         )
 
 
+def _parent_flaws(gang: Gang) -> Iterator[Flaw]:
+    outer = {group.name for group in gang.spec.groups if group.parent is None}
+    for n, group in enumerate(gang.spec.groups):
+        if group.parent is not None and group.parent not in outer:
+            yield Flaw(("spec", "groups", n, "parent"), f"names {group.parent}, {_NO_PARENT}", _OTHER_PARENT)
+
+
+_NO_PARENT, _OTHER_PARENT = "which is no group without a parent", "name one of the outermost groups"
+
+
 RULES = (
     fits_label(GANG_LABEL),
     Rule(
@@ -91,6 +130,12 @@ RULES = (
         "!has(self.within) || !has(self.preferWithin) || self.within != self.preferWithin",
         "preferWithin is the same as within; leave it out: members already share that value",
         flaws=_topology_flaws,
+    ),
+    Rule(
+        ("spec", "groups"),
+        "self.all(each, !has(each.parent) || self.exists(other, other.name == each.parent && !has(other.parent)))",
+        f"names a parent {_NO_PARENT}; {_OTHER_PARENT}",
+        flaws=_parent_flaws,
     ),
 )
 

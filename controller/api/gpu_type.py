@@ -7,9 +7,10 @@ from pydantic import Field
 from controller.api import fields
 from controller.api.conditions import ObservedStatus
 from controller.api.kind import ACCEPTED, AGE, Kind, PrinterColumn
-from controller.api.rule import unchanging
+from controller.api.rule import Rule, unchanging
 
-GpuResource = Literal["nvidia.com/gpu", "amd.com/gpu"]
+HOURS_PER_YEAR = 8766.0
+"""365.25 × 24."""
 
 
 class NodeLabel(fields.Strict):
@@ -23,21 +24,72 @@ class NodeLabel(fields.Strict):
     )
 
 
+class OwnedDevice(fields.Strict):
+    """What an owned device costs: its purchase over the years of its use, and its power."""
+
+    capital: fields.PositiveNumber = Field(description="Dollars paid for one device with its part of the server.")
+    years: fields.PositiveNumber = Field(description="Years over which that is written off.")
+    watts: fields.NumberFromZero = Field(
+        default=0.0, description="Watts that the device and its part of server and cooling draw on average."
+    )
+    dollars_per_kwh: fields.NumberFromZero = Field(default=0.0, description="Price of power, dollars per kWh.")
+
+    @property
+    def price_per_hour(self) -> float:
+        return self.capital / (self.years * HOURS_PER_YEAR) + self.watts / 1000 * self.dollars_per_kwh
+
+
 class PricePerHour(fields.Strict):
     """US dollars for one device for one hour."""
 
-    on_demand: fields.PositiveNumber = Field(
-        description="On-demand price, dollars per device and hour; for owned hardware, your own cost per hour."
+    on_demand: fields.PositiveNumber | None = Field(
+        default=None, description="On-demand price, dollars per device and hour; leave it out for owned hardware."
+    )
+    owned: OwnedDevice | None = Field(default=None, description="Owned hardware, instead of the on-demand price.")
+    committed: fields.PositiveNumber | None = Field(
+        default=None,
+        description="Price under a commitment, for nodes with the label karpenter.sh/capacity-type=reserved or "
+        "tonnage.dev/capacity-type=committed.",
     )
     spot: fields.PositiveNumber | None = Field(
         default=None, description="Spot price, dollars per device and hour; leave it out where there is no spot offer."
     )
 
+    @property
+    def usual(self) -> float:
+        """Price where neither spot nor a commitment decides; one of the two is always written."""
+        return self.on_demand or (self.owned.price_per_hour if self.owned else 0.0)
+
 
 class GPUTypeSpec(fields.Strict):
     node_label: NodeLabel = Field(description="Node label that marks nodes with this GPU type.")
-    resource_name: GpuResource = Field(
-        default="nvidia.com/gpu", description="Extended resource that nodes offer and pods request for these devices."
+    other_labels: Annotated[fields.ListOf[NodeLabel], fields.keyed_by("key")] = Field(
+        default=(), max_length=8, description="Further labels that mark them, on nodes of other origin."
+    )
+    node_selector: dict[str, fields.LabelValue] = Field(
+        default_factory=dict,
+        max_length=8,
+        description="Labels that such nodes have besides, such as a MIG profile, the replicas of each GPU, or the "
+        "topology of a TPU slice. Of two types that fit, the one with more of them counts.",
+    )
+    resource_name: fields.LabelKey = Field(
+        default="nvidia.com/gpu",
+        description="Extended resource that nodes offer and pods request for these devices, of any vendor: whole "
+        "devices (nvidia.com/gpu, amd.com/gpu, google.com/tpu), slices (nvidia.com/mig-1g.10gb) or shared replicas "
+        "(nvidia.com/gpu.shared).",
+    )
+    share: float = Field(
+        default=1.0,
+        gt=0,
+        le=1,
+        description="Part of a physical device that one is: 0.1 for a replica of a GPU shared by ten, 1/7 for the "
+        "smallest MIG slice.",
+    )
+    devices_per_pod: Annotated[fields.ListOf[int], fields.as_set()] = Field(
+        default=(),
+        max_length=16,
+        description="Numbers of these devices that a pod may request, such as 1 of a shared GPU, or all 4 chips of a "
+        "host of a TPU slice; default: any.",
     )
     memory: fields.PositiveQuantity = Field(description="Memory of one device, bytes (`80Gi`).")
     price_per_hour: PricePerHour = Field(description="Price of one device for one hour.")
@@ -58,6 +110,12 @@ class GPUType(fields.OwnKind):
 
 
 RULES = (
+    Rule(
+        ("spec", "pricePerHour"),
+        "has(self.onDemand) != has(self.owned)",
+        "should have either onDemand or owned",
+        lambda price: (price.on_demand is None) != (price.owned is None),
+    ),
     unchanging(
         "spec", "resourceName", remedy="create another GPUType, because running pods are counted by this resource"
     ),

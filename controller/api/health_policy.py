@@ -137,12 +137,26 @@ class HealthPolicySpec(fields.Strict):
     )
 
 
+class CheckpointStatus(fields.StatusPart):
+    """What the checkpoints of one job cost, as measured, and how often it should save."""
+
+    job: Annotated[str, Field(max_length=317)] = Field(description="The gang, namespace/name.")
+    save: fields.Duration = Field(description="How long a checkpoint holds the job up.")
+    interval: fields.Duration = Field(description="Time between two checkpoints.")
+    advised: fields.Duration = Field(description="Time between two checkpoints that loses least.")
+    lost_share: Share = Field(description="Part of its time that goes into checkpoints and into work done again.")
+    advised_lost_share: Share = Field(description="The same as advised.")
+
+
 class HealthPolicyStatus(ObservedStatus):
     """State of the policy. Conditions: Accepted, Ready (agents are heard)."""
 
     nodes: int = Field(default=0, ge=0, le=1_000_000, description="Nodes that it governs.")
     quarantined: int = Field(default=0, ge=0, le=1_000_000, description="Nodes in quarantine or on probation.")
     incidents: int = Field(default=0, ge=0, le=1_000_000, description="Open incidents on its nodes.")
+    checkpoints: Annotated[fields.ListOf[CheckpointStatus], Field(max_length=64), fields.keyed_by("job")] = Field(
+        default=(), description="Jobs on its nodes whose checkpoints were seen; those that lose most by theirs first."
+    )
 
 
 class HealthPolicy(fields.OwnKind):

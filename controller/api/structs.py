@@ -36,9 +36,16 @@ class PodAnnotations(Slim, rename=None, frozen=True):
     gpu_types: str | None = msgspec.field(default=None, name=api_labels.GPU_TYPES_ANNOTATION)
     devices: str | None = msgspec.field(default=None, name=api_labels.DEVICES_ANNOTATION)
     movable: str | None = msgspec.field(default=None, name=api_labels.MOVABLE_ANNOTATION)
+    checkpoint_at: str | None = msgspec.field(default=None, name=api_labels.CHECKPOINT_ANNOTATION)
     node: str | None = msgspec.field(default=None, name=api_labels.CHOSEN_NODE_ANNOTATION)
     placed_at: str | None = msgspec.field(default=None, name=api_labels.PLACED_AT_ANNOTATION)
+    held_seats: str | None = msgspec.field(default=None, name=api_labels.HELD_SEATS_ANNOTATION)
     kueue_count: str | None = msgspec.field(default=None, name="kueue.x-k8s.io/pod-group-total-count")
+    kueue_within: str | None = msgspec.field(default=None, name="kueue.x-k8s.io/podset-required-topology")
+    kueue_prefer_within: str | None = msgspec.field(default=None, name="kueue.x-k8s.io/podset-preferred-topology")
+    job_set_topology: str | None = msgspec.field(default=None, name="alpha.jobset.sigs.k8s.io/exclusive-topology")
+    job_set_by_selector: str | None = msgspec.field(default=None, name="alpha.jobset.sigs.k8s.io/node-selector")
+    lws_topology: str | None = msgspec.field(default=None, name="leaderworkerset.sigs.k8s.io/exclusive-topology")
     lws_size: str | None = msgspec.field(default=None, name="leaderworkerset.sigs.k8s.io/size")
     volcano_group: str | None = msgspec.field(default=None, name="scheduling.k8s.io/group-name")
     volcano_task: str | None = msgspec.field(default=None, name="volcano.sh/task-spec")
@@ -296,6 +303,12 @@ class Pod(Slim, frozen=True):
     def was_placed(self) -> bool:
         """Whether Tonnage decided where the pod runs: its annotation says so, or no other scheduler would have."""
         return self.metadata.annotations.node is not None or self.spec.scheduler_name == api_labels.SCHEDULER_NAME
+
+    @property
+    def controller(self) -> str:
+        """Controller that made it, `Kind/namespace/name`; empty: none."""
+        own = (each for each in self.metadata.owner_references if each.controller)
+        return next((f"{each.kind}/{self.metadata.namespace}/{each.name}" for each in own), "")
 
     @property
     def belongs_to_its_node(self) -> bool:

@@ -6,6 +6,7 @@ from controller.guard import Limits
 from controller.settings import OperatorSettings
 from placement.batch.ladder import BatchSettings
 from placement.mix.planner import MixSettings
+from placement.move_price import MovePrice
 
 
 def decisions_from(settings: OperatorSettings, *, awaits_pods: bool = True, explain: bool = False) -> Decisions:
@@ -22,6 +23,8 @@ def decisions_from(settings: OperatorSettings, *, awaits_pods: bool = True, expl
         batch=BatchSettings(within_s=settings.plan_deadline_s),
         mix=MixSettings(change_price_per_hour=settings.change_price_per_hour, explain=explain),
         preempt=settings.preempt,
+        make_room=settings.make_room,
+        move_price=MovePrice(most_share=settings.limits.max_moves_share),
         autoscale=settings.autoscaler.enabled,
         hold_s=settings.hold_s,
         gang_deadline_s=settings.gang_deadline_s,

@@ -42,7 +42,7 @@ def half_started(snapshot: Snapshot) -> dict[str, tuple[int, ...]]:
     members, running = np.bincount(pods.gang[member], minlength=count), np.bincount(pods.gang[runs], minlength=count)
     few = np.array([gang.min_members for gang in snapshot.gangs]) > running
     for number, gang in enumerate(snapshot.gangs):
-        if gang.roles and not few[number]:
+        if gang.groups and not few[number]:
             few[number] = gang.lacks([pods.names[row] for row in runs[pods.gang[runs] == number].tolist()]) > 0
     return {
         snapshot.gangs[number].name: tuple(runs[pods.gang[runs] == number].tolist())

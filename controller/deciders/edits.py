@@ -1,13 +1,16 @@
 """Edits of a whole plan: seats of a gang in the order of ranks, pods that do not exist yet, and the limit on starts."""
 
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from cluster.actions import Bind, Evict, RestartGang
 from cluster.plans import Phase, Plan, Reason, Step, Unplaced
 from cluster.snapshot import Snapshot
+from cluster.workloads import MemberGroup
 from controller.deciders.decisions import Decisions
 from placement.network_tree import crossings, levels_of, natural, path_of
+from placement.packing.group_levels import levels_in
 
 AWAITS_POD = "AwaitsPod"
 """Reason code of a pod whose service is scaled in this same plan."""
@@ -38,14 +41,21 @@ def _in_rank_order(snapshot: Snapshot, phase: Phase) -> Phase:
     """A phase that starts a gang, with the seats of its equal pods in the order of their ranks."""
     pods, nodes, steps = snapshot.pods, snapshot.nodes, list(phase.steps)
     binds = {number: step.action for number, step in enumerate(phase.steps) if isinstance(step.action, Bind)}
-    alike: defaultdict[tuple[int, int, str, int], list[int]] = defaultdict(list)
+    alike: defaultdict[tuple[int, int, str, int, str], list[int]] = defaultdict(list)
     """Numbers of binds whose pods differ in nothing that placement knows; by gang first."""
+    group_of, known = dict[str, str](), set[int]()
     for number, bind in binds.items():
         row = pods.names.row(bind.pod)
         if row is not None and pods.gang[row] >= 0:
-            alike[int(pods.gang[row]), int(pods.shape[row]), pods.owner[row], int(pods.priority[row])].append(number)
+            gang, asks = int(pods.gang[row]), int(pods.shape[row])
+            if gang not in known:
+                known.add(gang)
+                group_of |= dict(_groups_of(snapshot.gangs[gang].groups))
+            kind = gang, asks, pods.owner[row], int(pods.priority[row]), group_of.get(bind.pod, "")
+            alike[kind].append(number)
     for (gang, *_), numbers in alike.items():
-        levels = levels_of((snapshot.gangs[gang].within, snapshot.gangs[gang].prefer_within))
+        wanted = snapshot.gangs[gang]
+        levels = levels_of((wanted.within, wanted.prefer_within, *levels_in(wanted.groups)))
         by_rank = sorted(numbers, key=lambda number: natural(binds[number].pod))
         paths = {}
         for number in by_rank:
@@ -56,6 +66,14 @@ def _in_rank_order(snapshot: Snapshot, phase: Phase) -> Phase:
             for number, seat in zip(by_rank, seats, strict=True):
                 steps[number] = replace(phase.steps[seat], action=replace(binds[seat], pod=binds[number].pod))
     return replace(phase, steps=tuple(steps))
+
+
+def _groups_of(groups: Iterable[MemberGroup], within: str = "") -> Iterator[tuple[str, str]]:
+    """Each pod of these groups with the path of its group; no seat in one is one in another."""
+    for group in groups:
+        path = f"{within}/{group.name}"
+        yield from ((pod, path) for pod in group.members)
+        yield from _groups_of(group.groups, path)
 
 
 def await_pods(snapshot: Snapshot, plan: Plan, decisions: Decisions) -> Plan:

@@ -152,8 +152,6 @@ def _node_step(snapshot: Snapshot, intent: NodeIntent) -> Step | None:
             if taint is None or taint.value.rpartition(".")[0] != intent.incident:
                 return None
             return Step(Untaint(name, uid, key, taint.value), Reason("Healthy", intent.reason, figures))
-        case NodeDo.TEST:
-            return None
 
 
 def _restarts(

@@ -36,6 +36,8 @@ class SeenPod:
     """Whether its devices come from ResourceClaims that Tonnage allocates."""
     is_recreated: bool = False
     """Whether its owner creates a new pod when this one is deleted."""
+    controller: str = ""
+    """What made it, `Kind/namespace/name`; empty: nothing did."""
     has_share: bool = False
     """Whether it asks for a share of a device by its annotation."""
     required_terms: tuple[structs.SelectorTerm, ...] = ()

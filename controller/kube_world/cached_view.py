@@ -252,6 +252,7 @@ def seen_pod(name: str, pod: Pod, *, allocates_claims: bool = False) -> cluster_
         placed_at_s=placed_s,
         has_claims=has_claims,
         is_recreated=any(each.controller and each.kind in RECREATORS for each in meta.owner_references),
+        controller=pod.controller,
         has_share=meta.annotations.gpu_milli is not None,
         required_terms=required.node_selector_terms if (required := spec.affinity.node_affinity.required) else (),
         scheduler_says=next((each.message or each.reason for each in waits), ""),
@@ -296,8 +297,9 @@ def observer_from(
     freezes_heap: bool = True,
     facts: Facts = FACTS,
     reservations: Reservations | None = None,
+    ages: Clock | None = None,
 ) -> Observer:
-    """clock: seconds since the epoch. facts: parts of the snapshot from objects of Tonnage's kinds."""
+    """As `Observer`. facts: parts of the snapshot from objects of Tonnage's kinds."""
     pools = pools_from(settings)
     return Observer(
         caches,
@@ -307,4 +309,5 @@ def observer_from(
         freezes_heap=freezes_heap,
         facts=facts,
         reservations=reservations,
+        ages=ages,
     )

@@ -15,7 +15,7 @@ from cluster.workloads import OFF_SPOT, OWN_NODE, Beside, PodShape, Requirement
 from controller.api import core_v1, notation, structs
 from controller.kube.cache import Resource
 from controller.kube.cluster_view import SeenRefusal
-from controller.snapshot.nodes import GPU_RESOURCES
+from controller.objects.accelerators import is_device
 
 FIRST_S, LONGEST_S = 60.0, 3600.0
 """Pause after a first refusal, and the longest; each further one doubles it. Chosen: a plugin restarts within a minute,
@@ -24,7 +24,7 @@ OWN_FAULT = frozenset({"AppArmor", "DeadlineExceeded", "PodFeatureUnsupported", 
 """Reasons of kubelets that are the pod's own on every node; another pod of its shape may lack what causes them."""
 DEVICE_TROUBLE = "UnexpectedAdmissionError"
 """Reason when a device plugin does not hand out devices: a device died, or the plugin restarts."""
-PLAIN = frozenset({"cpu", "memory", "ephemeral-storage", *GPU_RESOURCES})
+PLAIN = frozenset({"cpu", "memory", "ephemeral-storage"})
 """Resources of a pod whose DEVICE_TROUBLE can only be that of the node's GPUs."""
 MOST_OF_NAMESPACE, MOST = 500, 4_000
 """Refusals that are remembered, of one namespace and in all. A shape may have 50 kB: they take 200 MB at the very most,
@@ -62,7 +62,7 @@ def refusal_of(pod: FailedPod, shape_of: Callable[[structs.Pod], PodShape]) -> S
         at_s = notation.instant(status.start_time or meta.creation_timestamp)
     except ValueError:
         return None
-    asked = _asked(pod.spec)
+    asked, devices = _asked(pod.spec), set(filter(is_device, _asked(pod.spec)))
     return SeenRefusal(
         uid=meta.uid,
         namespace=meta.namespace,
@@ -71,7 +71,7 @@ def refusal_of(pod: FailedPod, shape_of: Callable[[structs.Pod], PodShape]) -> S
         words=said("its kubelet", f"{status.reason}: {status.message}" if status.message else status.reason),
         at_s=at_s,
         reason=status.reason,
-        is_of_node=status.reason == DEVICE_TROUBLE and asked <= PLAIN and not asked.isdisjoint(GPU_RESOURCES),
+        is_of_node=status.reason == DEVICE_TROUBLE and bool(devices) and asked - devices <= PLAIN,
     )
 
 

@@ -40,6 +40,9 @@ class AssumedBinds:
         """Add a bind before its request is sent: a lost answer must not free the devices."""
         self._by_pod[bind.pod] = _Assumption(bind, uid, now_s + ASSUMED_FOR_S)
 
+    def clear(self) -> None:
+        self._by_pod = {}
+
     def drop(self, pods: Iterable[str]) -> None:
         """Remove binds that certainly failed or were undone."""
         for pod in pods:
@@ -87,6 +90,18 @@ class Reservations:
         if len(self._sent) > REMEMBERED:
             self._sent.popitem(last=False)
 
+    def hold(self, uid: str) -> None:
+        """Notes that this leader holds seats for a pod."""
+        self._sent[f"held {uid}"] = None
+
+    def holds(self, uid: str) -> bool:
+        """Whether the seats are held that stand on this pod, as far as it is believed."""
+        return self.is_guarded or self._is_inherited or f"held {uid}" in self._sent
+
+    @property
+    def _is_inherited(self) -> bool:
+        return self.clock() < self._led_since_s + self.inherited_for_s
+
     def is_placed_here(self, uid: str) -> bool:
         """Whether Tonnage placed this pod where its annotations say, as far as they are believed."""
         return self.is_guarded or uid in self._sent
@@ -103,5 +118,4 @@ class Reservations:
         own = self._made.get(pod.uid)
         if own is not None:
             return own
-        is_inherited = self.clock() < self._led_since_s + self.inherited_for_s
-        return Bind(pod.name, pod.chosen_node, pod.devices) if self.is_guarded or is_inherited else None
+        return Bind(pod.name, pod.chosen_node, pod.devices) if self.is_guarded or self._is_inherited else None

@@ -74,6 +74,8 @@ class StopMemory:
     """By pod, `namespace/name`."""
     _stopped: OrderedDict[str, deque[float]] = field(default_factory=OrderedDict)
     """When pods were stopped for a unit (`Pod/…`, `Gang/…`), the oldest first."""
+    _moved: dict[str, deque[float]] = field(default_factory=dict)
+    """When pods were moved, by namespace and by service, likewise."""
 
     def note_refused(self, pod: str, uid: str, error: Exception) -> None:
         """Notes that a pod's stop was refused, or would have been."""
@@ -89,13 +91,27 @@ class StopMemory:
         if len(self._stopped) > REMEMBERED:
             self._stopped.popitem(last=False)
 
+    def note_moved(self, pod: str, service: str) -> None:
+        """Notes that a pod of this service (empty: of none) was moved."""
+        self.is_empty = False
+        for group in filter(None, (pod.partition("/")[0], service)):
+            self._moved.setdefault(group, deque()).append(self.clock())
+
+    def _moved_within_hour(self) -> dict[str, int]:
+        for group, instants in tuple(self._moved.items()):
+            while instants and instants[0] <= self.clock() - HOUR_S:
+                instants.popleft()
+            if not instants:
+                del self._moved[group]
+        return {group: len(instants) for group, instants in self._moved.items()}
+
     def applied(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot in which pods whose stop was refused lately stay, and units that stopped many stop no more."""
         refused = self._refused.present(self.clock())
         rows = {row: pod for pod in refused if (row := snapshot.pods.names.row(pod)) is not None}
-        exhausted = tuple(self._exhausted(snapshot))
+        exhausted, moved = tuple(self._exhausted(snapshot)), self._moved_within_hour()
         if not rows and not exhausted:
-            return snapshot
+            return replace(snapshot, moved=moved) if moved else snapshot
         pods = snapshot.pods
         settled = np.zeros(len(pods), dtype=np.bool_) if pods.settled is None else pods.settled.copy()
         settled[list(rows)] = True
@@ -105,6 +121,7 @@ class StopMemory:
             pods=replace(pods, settled=settled) if rows else pods,
             refused_stops={pod: refused[pod] for pod in rows.values()},
             out_of_stops=exhausted,
+            moved=moved,
         )
 
     def _exhausted(self, snapshot: Snapshot) -> Iterable[str]:

@@ -4,13 +4,14 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
+import msgspec
 import structlog
 
 from cluster import actions as cluster_actions, changes, plans
 from cluster.errors import ActionError
 from cluster.occupancy import Occupancy
-from cluster.snapshot import Snapshot
-from controller.api.labels import EPOCH_ANNOTATION, EPOCH_MANAGER
+from cluster.snapshot import HeldSeat, Snapshot
+from controller.api.labels import EPOCH_ANNOTATION, EPOCH_MANAGER, HELD_SEATS_ANNOTATION
 from controller.api.notation import rfc3339
 from controller.kube.cluster_view import ClusterView
 from controller.kube.request import JSON_PATCH, MERGE_PATCH, KubeWriteError
@@ -123,33 +124,67 @@ class _ReleaseHandler(_BindHandler):
         _refuse(f"releasing {action.pod} to {action.node}", why)
 
 
-class _EvictHandler(Handler):
-    def check(self, seats: Occupancy, action: cluster_actions.Evict) -> None:
-        _check_stop(seats, action.pod, action.node)
+class _StopHandler(Handler):
+    """Evicts a pod; of one that moves, the new one of its owner gets the seat that was held for it before."""
 
-    def writes(self, context: WriteContext, action: cluster_actions.Evict, snapshot: Snapshot) -> list[Write]:  # noqa: ARG002
-        pod = context.view.pod(action.pod)
+    def check(self, seats: Occupancy, action: cluster_actions.Evict | cluster_actions.Move) -> None:
+        _check_stop(seats, action.pod, action.seat_changes[0].node_before or "")
+
+    def writes(
+        self,
+        context: WriteContext,
+        action: cluster_actions.Evict | cluster_actions.Move,
+        snapshot: Snapshot,  # noqa: ARG002
+    ) -> list[Write]:
+        doing, pod = f"{action.attempt.lower()} {action.pod}", context.view.pod(action.pod)
         if pod is None:
-            raise ActionError(f"evicting {action.pod}: the pod no longer exists")
+            raise ActionError(f"{doing}: the pod no longer exists")
+        if isinstance(action, cluster_actions.Move) and not pod.controller:
+            raise ActionError(f"{doing}: no owner would create it anew")
         return [] if pod.is_ending else [eviction(action.pod, pod.uid, context.term.epoch())]
 
-    def settle(self, context: WriteContext, action: cluster_actions.Evict, result: WriteResult) -> None:
+    def settle(
+        self, context: WriteContext, action: cluster_actions.Evict | cluster_actions.Move, result: WriteResult
+    ) -> None:
         if result.failed:
             context.note_refused([action.pod], result.failed)
         else:
             context.planning.assumed.drop([action.pod])
             if action.beneficiary:
                 context.planning.stops.note_stopped(action.beneficiary)
+            if isinstance(action, cluster_actions.Move):
+                pods = context.planning.snapshot(anew=False).pods
+                row = pods.names.row(action.pod)
+                context.planning.stops.note_moved(action.pod, "" if row is None else pods.owner[row])
 
 
-class _MoveHandler(Handler):
-    def check(self, seats: Occupancy, action: cluster_actions.Move) -> None:
-        _check_stop(seats, action.pod, action.from_node)
+class _HoldSeatsHandler(Handler):
+    """Writes the seats on the pod that they are held for."""
 
-    def writes(self, context: WriteContext, action: cluster_actions.Move, snapshot: Snapshot) -> list[Write]:  # noqa: ARG002
-        raise ActionError(
-            f"moving {action.pod}: Kubernetes cannot move pods; evict it, and its owner creates a new one"
-        )
+    def writes(self, context: WriteContext, action: cluster_actions.HoldSeats, snapshot: Snapshot) -> list[Write]:  # noqa: ARG002
+        held = action.held
+        pod = context.view.pod(held.holder)
+        if pod is None or pod.node or pod.is_ending:
+            raise ActionError(f"holding seats for {held.holder}: it does not wait any more")
+        seats = list[HeldSeat]()
+        for seat in held.seats:
+            seen = context.view.pod(seat.pod) if seat.is_moved else None
+            seats.append(replace(seat, owner=seen.controller) if seen else seat)
+            if seat.is_moved and not seats[-1].owner:
+                raise ActionError(f"holding seats for {held.holder}: no owner would create {seat.pod} anew")
+        text = msgspec.json.encode(replace(held, seats=tuple(seats))).decode()
+        annotations = {HELD_SEATS_ANNOTATION: text, EPOCH_ANNOTATION: str(context.term.epoch())}
+        namespace, _, name = held.holder.partition("/")
+        body = {"metadata": {"uid": pod.uid, "annotations": annotations}}
+        return [Write("PATCH", f"/api/v1/namespaces/{namespace}/pods/{name}", body, MERGE_PATCH)]
+
+    def check(self, seats: Occupancy, action: cluster_actions.HoldSeats) -> None:
+        if any(seats.snapshot.nodes.names.row(seat.node) is None for seat in action.held.seats):
+            raise ActionError(f"holding seats for {action.held.holder}: one of their nodes is gone")
+
+    def begin(self, context: WriteContext, seats: Occupancy, action: cluster_actions.HoldSeats) -> None:  # noqa: ARG002
+        if pod := context.view.pod(action.held.holder):
+            context.planning.reservations.hold(pod.uid)
 
 
 class _ReleaseClaimHandler(Handler):
@@ -262,8 +297,9 @@ class _TaintHandler(Handler):
 
 HANDLERS: Mapping[type[cluster_actions.Action], Handler] = {
     cluster_actions.Bind: _BindHandler(),
-    cluster_actions.Evict: _EvictHandler(),
-    cluster_actions.Move: _MoveHandler(),
+    cluster_actions.Evict: _StopHandler(),
+    cluster_actions.HoldSeats: _HoldSeatsHandler(),
+    cluster_actions.Move: _StopHandler(),
     cluster_actions.Release: _ReleaseHandler(),
     cluster_actions.ReleaseClaim: _ReleaseClaimHandler(),
     cluster_actions.RestartGang: _RestartGangHandler(),
@@ -341,7 +377,7 @@ class Reporter(Term, Protocol):
 class KubernetesWorld:
     """Cluster behind an API server.
 
-    Refuses a Move, because Kubernetes cannot move pods. A pod is evicted instead, and its owner's new pod is placed.
+    Kubernetes cannot move pods: one that moves is evicted, and its owner's new pod gets the seat that is held for it.
     """
 
     def __init__(

@@ -60,8 +60,9 @@ def described(text: str) -> tuple[Metric, ...]:
 
 FLEET = described("""
 gauge tonnage_gpus{gpu_type, state}
-    Devices by state. Allocated: held by pods. Stranded: idle, but unusable for typical pods (expected value). Free:
-    idle and usable. Closed: idle on unschedulable nodes (cordoned, not ready). The sum is all devices.
+    Devices by state. Allocated: held by pods. Stranded: idle, but unusable for typical pods, as another resource of
+    their node is short (expected value). Unwanted: idle, of a type that no pod may use. Free: idle and usable. Closed:
+    idle on nodes where no pod may start (cordoned, not ready, tainted). The sum is all devices.
 gauge tonnage_fleet_cost_dollars_per_hour{gpu_type, state}
     Cost of the devices by state, US dollars per hour at the price of their GPUType.
 gauge tonnage_nodes{state}
@@ -247,6 +248,8 @@ gauge tonnage_health_waiting{reason}
     Open FaultIncidents by what keeps them from acting: the reason of their condition Waiting; Nothing: they act.
 gauge tonnage_health_heard_share
     Share of the nodes under recorded jobs whose agents are heard; below a policy's heardShare nothing is begun.
+gauge tonnage_health_checkpoint_lost_share{which}
+    Part of their time that jobs whose checkpoints were seen lose by them and by work done again: as it is, as advised.
 gauge tonnage_health_verdicts{verdict}
     Verdicts on jobs since this leader began, by syndrome or cause.
 gauge tonnage_health_refused{cause}

@@ -11,6 +11,23 @@ _BARE = re.compile(r"gpus?|(tonnage\.dev/)?gpu-(milli|fraction|memory)")
 """Names of GPUs without a domain, as serving frameworks write them, and of shares of one, as annotations and as
 resources."""
 
+_DEVICE = re.compile(
+    r"nvidia\.com/(gpu(\.shared)?|mig-.+)|amd\.com/(gpu|[sdqc]px_nps\d)|gpu\.intel\.com/(i915|xe)|habana\.ai/gaudi|"
+    r"google\.com/tpu|aws\.amazon\.com/neuron|huawei\.com/Ascend\d.*|cambricon\.com/(mlu|mlu\d+)|qualcomm\.com/qaic|"
+    r"hygon\.com/dcu|metax-tech\.com/gpu|mthreads\.com/gpu|iluvatar\.ai/gpu|enflame\.com/gcu|kunlunxin\.com/xpu|"
+    r"(furiosa|rebellions)\.ai/.+|tenstorrent\.com/.+"
+)
+"""Extended resources of which each unit is an accelerator or a part of one. Further ones are those of GPUTypes."""
+PRODUCT_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "gpu.intel.com/product")
+"""Labels that vendors' discovery sets to the name of a product."""
+COUNT_LABELS = ("nvidia.com/gpu.count", "gpu.intel.com/gpu.count")
+"""Labels with the number of physical devices of a node, whose capacity may count shares of them."""
+
+
+def is_device(resource: str) -> bool:
+    """Whether each unit of an extended resource is an accelerator, or a slice or replica of one."""
+    return _DEVICE.fullmatch(resource) is not None
+
 
 def is_accelerator(resource: str) -> bool:
     """Whether a resource is a device of a node: any name with a domain that is not Kubernetes' own, or a GPU's."""

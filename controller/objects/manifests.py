@@ -1,9 +1,10 @@
 """Manifests: files as validated objects, or all their errors at once."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, TextIO
+from typing import Any
 
 from cluster.errors import UNREADABLE, ConfigError, Mistake, meant
 from cluster.plans import Reason
@@ -28,9 +29,9 @@ from controller.api.model_profile import ModelProfile
 from controller.api.model_service import ModelService
 from controller.objects import claim_templates, pod_templates
 from controller.objects.accelerators import accelerators_in
-from controller.objects.documents import Document, at, read_documents
+from controller.objects.documents import Document, Readable, at, read_documents
 from controller.objects.priorities import with_priorities
-from controller.objects.read import Note, PlainObject, Read, checked
+from controller.objects.read import Findings, Note, PlainObject, Read, checked
 
 BESIDE_PODS: Mapping[tuple[str, str], bool] = {
     ("v1", "Namespace"): False,
@@ -116,7 +117,7 @@ class Manifests:
         return (each for each in self.all if each.kind.is_own)
 
 
-def read_manifests(paths: Iterable[str], stdin: TextIO | None = None, kinds: Sequence[Kind] = KINDS) -> Manifests:
+def read_manifests(paths: Iterable[str], stdin: Readable | None = None, kinds: Sequence[Kind] = KINDS) -> Manifests:
     """Objects of these files and folders; `-` reads `stdin`.
 
     Where there are nodes, Deployments, StatefulSets, Jobs, and other projects' kinds of such pods stand for the pods
@@ -131,6 +132,7 @@ def read_manifests(paths: Iterable[str], stdin: TextIO | None = None, kinds: Seq
     owners: list[GroupObject] = []
     plain: list[PlainObject] = []
     unread: list[LeftOut] = []
+    odd: list[_Odd] = []
     contents = [document.content for document in documents if isinstance(document.content, Mapping)]
     makes_pods = any((each.get("apiVersion"), each.get("kind")) == ("v1", "Node") for each in contents)
     for document in documents:
@@ -138,6 +140,8 @@ def read_manifests(paths: Iterable[str], stdin: TextIO | None = None, kinds: Seq
         for each in _objects(document, kinds, makes_pods=makes_pods):
             if isinstance(each, Read):
                 read.append(each)
+            elif isinstance(each, Mistake) and document.is_from_cluster:
+                odd.append(_Odd(document, each))
             elif isinstance(each, Mistake):
                 mistakes.append(each)
             elif isinstance(each, PlainObject):
@@ -149,12 +153,14 @@ def read_manifests(paths: Iterable[str], stdin: TextIO | None = None, kinds: Seq
     first: dict[str, Read[Any]] = {}
     for object_ in read:
         before = first.setdefault(object_.subject, object_)
-        if before is not object_:
+        if before is not object_ and object_.is_from_cluster and before.is_from_cluster:
+            first[object_.subject] = object_  # listed twice: as it was last
+        elif before is not object_:
             problem = f"occurs a second time, first in {before.document.place() if before.document else 'the cluster'}"
             mistakes.append(object_.mistake(("metadata", "name"), problem, "keep one of them"))
     if not documents and not mistakes:
         mistakes.append(Mistake("manifests", "there is nothing to read", "name files or folders that hold objects"))
-    read = with_priorities(read, [each for each in plain if each.kind == "PriorityClass"], mistakes)
+    read = with_priorities(first.values(), [each for each in plain if each.kind == "PriorityClass"], mistakes)
     if mistakes:
         raise ConfigError(tuple(mistakes))
     written = {(each.kind, each.name) for each in plain if not each.is_made}
@@ -164,6 +170,8 @@ def read_manifests(paths: Iterable[str], stdin: TextIO | None = None, kinds: Seq
     for what, count in sorted(ignored.items()):
         words = f"{count} object{'s' if count > 1 else ''} of this kind {_IGNORED_WORDS[what.code]}"
         notes.append(Note(what.kind, Reason(what.code, words, {"objects": count})))
+    notes += _noted(odd)
+    unread += [each.left_out for each in odd if each.waits]
     planned_from = {kind: reads for kind, reads in by_kind.items() if reads and kind.is_planned_from}
     return Manifests(planned_from, tuple(notes), tuple(owners), tuple(plain), tuple(unread))
 
@@ -202,22 +210,65 @@ _IGNORED_WORDS = {
 """Words about ignored objects, after "3 objects of this kind", by code."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Odd:
+    """Object of a cluster that cannot be read, as another release of its kind may write it: it costs itself alone."""
+
+    document: Document
+    mistake: Mistake
+
+    @property
+    def kind(self) -> str:
+        return str(at(self.document.content, "kind"))
+
+    @property
+    def name(self) -> str:
+        metadata = at(self.document.content, "metadata")
+        return "/".join(str(at(metadata, part)) for part in ("namespace", "name") if at(metadata, part))
+
+    @property
+    def waits(self) -> bool:
+        return self.kind == core_v1.POD.name and not at(self.document.content, "spec", "nodeName")
+
+    @property
+    def left_out(self) -> LeftOut:
+        return LeftOut(self.name, "NotUnderstood", f"not placed, since it {self.mistake.problem}")
+
+
+def _noted(odd: Iterable[_Odd]) -> Iterator[Note]:
+    names: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for each in odd:
+        names[each.kind, each.mistake.problem].append(each.name)
+    findings = Findings()
+    for (kind, problem), concerned in names.items():
+        findings.note_many(kind, "LeftOut", concerned, f"left out: {problem}")
+    yield from findings.notes
+
+
 def _group_objects(content: object) -> Iterator[GroupObject]:
     """The object if it is one, or that which a controller makes of it."""
-    if not isinstance(content, Mapping):
+    if not isinstance(content, Mapping) or content.get("apiVersion") == "v1":
         return
     plain = validation.without_nulls(dict(content))
-    derived = pod_templates.derived_from(plain)
-    version, name = (derived.api_version, derived.kind) if derived else (content.get("apiVersion"), content.get("kind"))
-    kind = foreign_kinds.foreign_kind_of(version, name) if isinstance(version, str) and isinstance(name, str) else None
     metadata = plain.get("metadata")
-    if kind is None or not isinstance(metadata, Mapping):
+    if not isinstance(metadata, Mapping):
         return
-    spec = at(plain, *(derived.spec if derived else ("spec",)))
-    status = {} if derived else plain.get("status")
-    full = f"{metadata.get('namespace', 'default')}/{metadata.get('name')}"
-    maps = (each if isinstance(each, Mapping) else {} for each in (spec, status))
-    yield GroupObject(kind.called, full, *maps)
+    namespace = metadata.get("namespace", "default")
+    try:
+        # On a cluster they are there themselves.
+        derived = () if metadata.get("uid") else pod_templates.derived_from(plain)
+    except ValueError:  # which is said of its pods
+        return
+    for each in derived:
+        of_it = foreign_kinds.foreign_kind_of(each.api_version, each.kind)
+        spec = at(plain, *each.spec) if each.made is None else each.made
+        if of_it is not None:
+            yield GroupObject(of_it.called, f"{namespace}/{each.name}", spec if isinstance(spec, Mapping) else {}, {})
+    version, name = content.get("apiVersion"), content.get("kind")
+    kind = foreign_kinds.foreign_kind_of(version, name) if isinstance(version, str) and isinstance(name, str) else None
+    if kind is not None and not derived:
+        maps = (part if isinstance(part := plain.get(of), Mapping) else {} for of in ("spec", "status"))
+        yield GroupObject(kind.called, f"{namespace}/{metadata.get('name')}", *maps)
 
 
 Found = Read[Any] | PlainObject | LeftOut | Ignored | Mistake
@@ -244,7 +295,7 @@ def _objects(document: Document, kinds: Sequence[Kind], *, makes_pods: bool) -> 
         yield from _validated(document, kind)
         if kind is core_v1.POD and not document.is_from_cluster:
             yield from _made_claims(document)
-    elif pod_templates.has_templates(version, name):
+    elif pod_templates.has_templates(content):
         yield from _made_pods(document, makes_pods=makes_pods)
     elif foreign_kinds.foreign_kind_of(version, name) is None:
         yield _misnamed(version, name, document, kinds) or _not_planned(content, "KindNotRead")
@@ -344,9 +395,15 @@ def _misnamed(version: str, name: str, document: Document, kinds: Sequence[Kind]
 
 
 def _validated(document: Document, kind: Kind) -> Iterator[Read[Any] | Mistake]:
-    content = validation.pruned(document.content, kind.model)
-    subject, struct = f"{kind.name}/{_name_in(content, kind)}", _STRUCTS.get(kind.model)
-    if struct and document.is_from_cluster:  # the API server has validated it, maybe one of a later release
+    struct = _STRUCTS.get(kind.model)
+    is_live = document.is_from_cluster  # the API server has validated it, maybe one of a later release
+    if struct and is_live:
+        with suppress(*UNREADABLE):  # else it has nulls, or is odd
+            yield Read(structs.object_from(document.content, struct), kind, document)
+            return
+    content = (validation.known_part if is_live else validation.pruned)(document.content, kind.model)
+    subject = f"{kind.name}/{_name_in(content, kind)}"
+    if struct and is_live:
         try:
             yield Read(structs.object_from(content, struct), kind, document)
         except UNREADABLE as error:
@@ -354,7 +411,7 @@ def _validated(document: Document, kind: Kind) -> Iterator[Read[Any] | Mistake]:
         return
     made, mistakes = checked(content, kind, lambda path: document.place(subject, path))
     yield from mistakes
-    if made is None:
+    if made is None or (mistakes and is_live):
         return
     read: Read[Any] = Read(structs.object_from(content, struct) if struct else made, kind, document)
     if not kind.is_namespaced and "namespace" in made.metadata.model_fields_set:

@@ -142,6 +142,14 @@ class Findings:
     def mistake(self, mistake: Mistake) -> None:
         self.mistakes.append(mistake)
 
+    def refuse(self, found: "Read[Any] | PlainObject", mistake: Mistake) -> None:
+        """Add an error of a manifest; an object that a cluster has so is left out, with a note."""
+        if found.document is None or found.document.is_from_cluster:
+            kind = found.kind if isinstance(found, PlainObject) else found.kind.name
+            self.note(f"{kind}/{found.name}", "LeftOut", f"is left out: {mistake.problem}")
+        else:
+            self.mistakes.append(mistake)
+
     def note(self, about: str, code: str, words: str, figures: Mapping[str, float] | None = None) -> None:
         self._notes.append(Note(about, Reason(code, words, figures or {})))
 

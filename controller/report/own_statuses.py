@@ -39,6 +39,8 @@ class GangFacts:
     placed: int = 0
     """Number of members with a node."""
     running: int = 0
+    roles: tuple[str, str, str] = ("", "", "")
+    """What its groups lack, in words, beside the members that exist, that are placed, and that run."""
     held_back: Reason | None = None
     """Reason why the last plan placed no member."""
     half_started_since_s: float | None = None
@@ -58,11 +60,17 @@ def facts_of_gangs(snapshot: Snapshot, plan: Plan, is_running: IsRunning) -> dic
     starts = np.searchsorted(pods.gang[members], np.arange(len(snapshot.gangs) + 1))
     for number, gang in enumerate(snapshot.gangs):
         mine = members[starts[number] : starts[number + 1]]
+        names = [pods.names[int(row)] for row in mine]
+        placed = pods.node[mine] != PENDING
+        running = [name for name in names if is_running(name)]
+        of_state = (names, [name for name, is_placed in zip(names, placed, strict=True) if is_placed], running)
+        exist, have_node, run = (gang.missing(each) if gang.groups else "" for each in of_state)
         found[gang.name] = GangFacts(
             needed=gang.asked_members or gang.min_members,
             members=len(mine),
-            placed=int(np.count_nonzero(pods.node[mine] != PENDING)),
-            running=sum(is_running(pods.names[int(row)]) for row in mine),
+            placed=int(np.count_nonzero(placed)),
+            running=len(running),
+            roles=(exist, have_node, run),
             held_back=held_back.get(gang.name),
             half_started_since_s=snapshot.half_started_since_s.get(gang.name),
         )
@@ -77,7 +85,7 @@ def gang_status_after(before: Status, name: str, facts: GangFacts, *, generation
     was = GangStatus.read(before)
     # It runs from when all that it needs had a node until none has one.
     whole_since = was.whole_since if facts.placed else None
-    if facts.placed >= facts.needed and whole_since is None:
+    if facts.placed >= facts.needed and not facts.roles[1] and whole_since is None:
         whole_since = at_s
     return GangStatus(
         observed_generation=generation,
@@ -94,19 +102,21 @@ def gang_status_after(before: Status, name: str, facts: GangFacts, *, generation
 
 def _gang_claims(facts: GangFacts) -> Iterator[api_conditions.Claim]:
     needed, placed, running = facts.needed, facts.placed, facts.running
-    if placed >= needed:
+    absent, unplaced, idle = (f"; missing: {words}" if words else "" for words in facts.roles)
+    if placed >= needed and not unplaced:
         yield api_conditions.PLANNED, "True", Reason("Placed", f"{placed} members are placed, {needed} are required")
-    elif facts.members < needed:
-        yield api_conditions.PLANNED, "False", Reason("MembersMissing", f"{facts.members} of {needed} members exist")
+    elif facts.members < needed or absent:
+        words = f"{facts.members} of {needed} members exist{absent}"
+        yield api_conditions.PLANNED, "False", Reason("MembersMissing", words)
     else:
-        why = facts.held_back or Reason("NotPlaced", f"{placed} of {needed} members are placed")
+        why = facts.held_back or Reason("NotPlaced", f"{placed} of {needed} members are placed{unplaced}")
         yield api_conditions.PLANNED, "False", why
-    if running >= needed:
+    if running >= needed and not idle:
         yield api_conditions.READY, "True", Reason("EnoughRun", f"{running} members run, {needed} are required")
     else:
-        yield api_conditions.READY, "False", Reason("TooFewRun", f"{running} of {needed} members run")
-    if 0 < running < needed:
-        words = f"{running} members run and wait for {needed - running} more"
+        yield api_conditions.READY, "False", Reason("TooFewRun", f"{running} of {needed} members run{idle}")
+    if running > 0 and (running < needed or idle):
+        words = f"{running} members run and wait for {facts.roles[2] or f'{needed - running} more'}"
         yield api_conditions.DEGRADED, "True", Reason("WaitsForMembers", words)
     else:
         yield api_conditions.DEGRADED, "False", Reason("AsAsked", "no degradation is known")

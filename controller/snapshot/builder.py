@@ -13,7 +13,16 @@ import numpy as np
 from cluster import demand, disruption, errors
 from cluster.nodes import NodeTable
 from cluster.snapshot import PENDING, PodTable, Snapshot
-from cluster.workloads import SPOT_LABELS, Gang, LeftOut, ModelService as Service, PodShape, is_spot, on_capacity
+from cluster.workloads import (
+    MAX_DEVICES_PER_NODE,
+    SPOT_LABELS,
+    Gang,
+    LeftOut,
+    ModelService as Service,
+    PodShape,
+    is_spot,
+    on_capacity,
+)
 from controller.api import (
     core_v1,
     foreign_kinds,
@@ -29,8 +38,10 @@ from controller.api.gang import Gang as GangObject
 from controller.api.kind import Kind
 from controller.objects.read import Findings, Read, put
 from controller.snapshot.disruption import Budgets, budgets_of, covered_by
+from controller.snapshot.group_kinds import GANG, GroupOwner, group_of
+from controller.snapshot.held import with_held_seats
 from controller.snapshot.nodes import NodeRow, TypeIndex, matches_node_names, node_row, node_table, types_from
-from controller.snapshot.pod_groups import GroupRef, Groups, KnownGroups, group_of, life_of, still_needed
+from controller.snapshot.pod_groups import Groups, life_of
 from controller.snapshot.pod_table import NO_NAMESPACES, Dangling, PodColumns, PodView
 from controller.snapshot.pods import PodRow, pod_row, with_needs
 from controller.snapshot.scalers import Facts, with_scalers
@@ -96,6 +107,8 @@ class SnapshotBuilder:
         self._volumes_version = 0
         self._limited: tuple[object, NodeTable] | None = None
         """What the table of nodes with the limits of volumes was made of, and that."""
+        self._holders: dict[str, str] = {}
+        """Pods that hold seats, with what their annotations say."""
         self._namespaces: Mapping[str, Mapping[str, str]] = NO_NAMESPACES
         self._nodes: dict[str, Read[structs.Node]] = {}
         self._node_rows: dict[str, NodeRow] = {}
@@ -110,19 +123,24 @@ class SnapshotBuilder:
 
     def _read_pod(self, name: str, read: Read[structs.Pod] | None) -> None:
         life = "gone" if read is None else life_of(read.object)
-        self.groups.put_done(name, _done_member(read.object) if read is not None and life == "done" else None)
+        self.groups.put_done(name, group_of(read.object) if read is not None and life == "done" else None)
         self._with_volumes.pop(name, None)
+        self._holders.pop(name, None)
         if read is None or life in ("done", "gone"):
             self._pods.remove(name)
             self.groups.put_pod(name, None)
             return
         pod, row = read.object, pod_row(read, self._types)
+        if pod.metadata.annotations.held_seats is not None:
+            self._holders[name] = pod.metadata.annotations.held_seats
         if life == "ending":  # it holds what it has until it is gone, and no member may start beside it for one
             row = replace(row, gang="", group=None)
         is_ours = self._is_ours(pod)
         # It is a member of its group where that is a gang that Tonnage places, or did.
-        is_member = self._groups_others and (pod.was_placed if pod.spec.node_name else is_ours)
-        self.groups.put_pod(name, row.group if self._groups_others else None, is_ours=is_member)
+        is_of_gang = row.group is not None and row.group.word == GANG
+        is_read = is_of_gang or self._groups_others
+        is_member = is_of_gang or (is_read and (pod.was_placed if pod.spec.node_name else is_ours))
+        self.groups.put_pod(name, row.group if is_read else None, is_ours=is_member)
         if row.group is not None and not is_member:
             row = replace(row, gang="", group=None)
         if row.volumes:
@@ -180,6 +198,9 @@ class SnapshotBuilder:
     def put_own(self, kind: Kind, name: str, read: Read[Any] | None) -> None:
         put(self._own[kind], name, read)
         self._own_kinds = None
+        if kind is gang.KIND:
+            spec = None if read is None else read.object.spec.model_dump(mode="json", by_alias=True, exclude_none=True)
+            self.groups.put_owner(GANG, name, None if spec is None else GroupOwner(spec, {}))
 
     def build(self, at_s: float, observed_at_s: Mapping[str, float] | None = None) -> BuiltSnapshot:
         """Snapshot of the current objects. Only those that changed since the last call are converted."""
@@ -191,7 +212,7 @@ class SnapshotBuilder:
         if self._node_table is None or self._node_table[0] != name_is_matched:
             self._node_table = (name_is_matched, node_table(self._node_rows, name_is_matched=name_is_matched))
         nodes = self._with_limits(self._node_table[1])
-        gangs = (*(read.name for read in own.gangs), *(gang.name for gang in groups.gangs))
+        gangs = tuple(gang.name for gang in groups.gangs)
         view = self._pods.view(nodes, gangs, own.service_names, groups.gang_of, self._namespaces)
         if self._budgets and self._known_budgets[0] is not view:
             self._known_budgets = view, budgets_of(self._budgets, self._pods)
@@ -200,7 +221,7 @@ class SnapshotBuilder:
             gpu_types=own.types.types,
             nodes=nodes,
             pods=view.table,
-            gangs=gangs_from(own.gangs, view.table, groups),
+            gangs=gangs_from(groups.gangs, view.table, {read.name: read.object for read in own.gangs}),
             services=with_instances_counted(own.services, view.table) if own.services else (),
             profiles=own.profiles,
             observed_at_s=observed_at_s or {},
@@ -216,6 +237,8 @@ class SnapshotBuilder:
                     words = f"{kind} {name}, which says how many pods start together, cannot be read: a bug of Tonnage"
                 left_out.append(LeftOut(each.read.name, code, words))
         snapshot = replace(with_instances_off_spot(snapshot), left_out=tuple(left_out))
+        if self._holders:
+            snapshot = with_held_seats(snapshot, self._holders, self._pods.reads)
         for of_kind, add_fact in self._facts:
             snapshot = add_fact(snapshot, self.own(of_kind)) if self._own[of_kind] else snapshot
         of_nodes = (mistake for name in sorted(self._node_rows) for mistake in self._node_rows[name].mistakes)
@@ -263,6 +286,9 @@ class SnapshotBuilder:
         unknown = [name for name, row in sorted(self._node_rows.items()) if row.is_of_unknown_type]
         words = "GPUs that match no GPUType: they have no price, and pods that name a type are not placed there"
         findings.note_many("Node", "GpuTypeUnknown", unknown, words)
+        many = [name for name, row in sorted(self._node_rows.items()) if row.left_over and row.gpu_type >= 0]
+        words = f"offer more devices than can be told apart: {MAX_DEVICES_PER_NODE} of each are planned"
+        findings.note_many("Node", "DevicesNotCounted", many, words)
         for note in self._current_own_kinds().findings.notes:
             findings.note(note.about, note.reason.code, note.reason.words, note.reason.figures)
         self._pods.note(snapshot.pods, findings)
@@ -274,46 +300,30 @@ class SnapshotBuilder:
             findings.note_many("Pod", "GroupNotRead", pods, words)
 
 
-def _done_member(pod: structs.Pod) -> GroupRef | None:
-    """The Gang or other group that a pod which is done was a member of; such a member does not have to start anew."""
-    if pod.metadata.gang is not None:
-        return GroupRef(gang.KIND.name, f"{pod.metadata.namespace}/{pod.metadata.gang}")
-    return group_of(pod)
-
-
-def gangs_from(
-    read: Iterable[Read[GangObject]],
-    pods: PodTable,
-    groups: KnownGroups,
-) -> tuple[Gang, ...]:
-    """Gangs of these objects, then those of other projects, with the highest priority of their members, or their own
-    where that is lower.
+def gangs_from(gangs: Iterable[Gang], pods: PodTable, written: Mapping[str, GangObject]) -> tuple[Gang, ...]:
+    """These gangs with the highest priority of their members, or their own where that is lower, as a loss left them.
 
     Whoever may create a Gang may not use every PriorityClass, so a gang raises no pod above its own class.
     """
-    reads, others = tuple(read), groups.gangs
-    count = len(reads) + len(others)
-    highest = np.full(count, np.iinfo(np.int64).min)
+    known = tuple(gangs)
+    highest = np.full(len(known), np.iinfo(np.int64).min)
     member = np.flatnonzero(pods.gang >= 0)
     np.maximum.at(highest, pods.gang[member], pods.priority[member])
-    has_members = np.isin(np.arange(count), pods.gang[member])
-    top = [int(each) if there else 0 for each, there in zip(highest, has_members, strict=True)]
-    running = np.bincount(pods.gang[member[pods.node[member] != PENDING]], minlength=count).tolist()
-    members = np.bincount(pods.gang[member], minlength=count).tolist()
-    own = []
-    for row, each in enumerate(reads):
-        spec, done = each.object.spec, sum(groups.done.get((gang.KIND.name, each.name), {}).values())
-        made = Gang(
-            name=each.name,
-            min_members=max(1, still_needed(spec.min_members, done, members[row])),
-            within=spec.topology.within,
-            prefer_within=spec.topology.prefer_within,
-            priority=top[row] if spec.priority is None else min(spec.priority, top[row]),
-            done=done,
-        )
-        own.append(after_loss(made, each.object, members[row], running[row]))
-    own += [replace(each, priority=priority) for each, priority in zip(others, top[len(reads) :], strict=True)]
-    return tuple(own)
+    members = np.bincount(pods.gang[member], minlength=len(known)).tolist()
+    runs = member[pods.node[member] != PENDING]
+    running = np.bincount(pods.gang[runs], minlength=len(known)).tolist()
+    found = []
+    for row, each in enumerate(known):
+        top, own = int(highest[row]) if members[row] else 0, written.get(each.name)
+        if own is not None and own.spec.priority is not None:
+            top = min(own.spec.priority, top)
+        made = replace(each, priority=top)
+        if own is not None and own.status.whole_since is not None and running[row]:
+            names = [pods.names[each] for each in runs[pods.gang[runs] == row].tolist()] if made.groups else ()
+            lacks = made.lacks(names) if names else made.min_members - running[row]
+            made = after_loss(made, own, members[row], running[row]) if lacks > 0 else made
+        found.append(made)
+    return tuple(found)
 
 
 def after_loss(gang: Gang, written: GangObject, members: int, running: int) -> Gang:
@@ -322,10 +332,10 @@ def after_loss(gang: Gang, written: GangObject, members: int, running: int) -> G
     One that continues needs no more than it has. One that restarts is not completed, so that it is stopped whole.
     """
     asked, policy = gang.min_members, written.spec.on_member_loss
-    if written.status.whole_since is None or not 0 < running < asked or policy == "Refill":
+    if policy == "Refill":
         return gang
     if policy == "Continue":
-        return replace(gang, min_members=running, asked_members=asked)
+        return replace(gang, min_members=running, asked_members=asked, groups=(), least_groups=None)
     return replace(gang, min_members=max(asked, members + 1), asked_members=asked, must_restart=True)
 
 

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import msgspec
@@ -15,12 +15,13 @@ from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import LeftOut
 from controller.api import model_service, storage, structs
 from controller.api.core_v1 import NODE, POD
+from controller.api.foreign_kinds import gang_object
 from controller.api.labels import GANG_LABEL, SERVICE_LABEL
 from controller.api.rule import Path
 from controller.api.structs import object_from
 from controller.objects.manifests import Manifests
 from controller.objects.read import Findings, Note, Read
-from controller.snapshot import pod_groups, pod_table, scalers
+from controller.snapshot import group_kinds, pod_table, scalers
 from controller.snapshot.builder import FACTS, BuiltSnapshot, SnapshotBuilder
 from controller.snapshot.pods import NOT_UNDERSTOOD
 from controller.snapshot.quotas import CountedDevices, ResourceQuota, admitted, quota_from, with_shares
@@ -85,7 +86,7 @@ def builder_from(manifests: Manifests, facts: scalers.Facts, findings: Findings)
     for own in manifests.own:
         builder.put_own(own.kind, own.name, own)
     for owner in manifests.owners:
-        builder.groups.put_owner(owner.word, owner.name, pod_groups.GroupOwner(owner.spec, owner.status))
+        builder.groups.put_owner(owner.word, owner.name, group_kinds.GroupOwner(owner.spec, owner.status))
     for node in manifests.nodes:
         builder.put_node(node.name, node)
     for pod in manifests.pods:
@@ -103,7 +104,8 @@ def builder_from(manifests: Manifests, facts: scalers.Facts, findings: Findings)
             try:
                 put(each.name, object_from(each.content, struct))
             except msgspec.ValidationError as error:
-                findings.mistake(Mistake(each.document.place(f"{kind}/{each.name}"), f"cannot be read: {error}"))
+                place = each.document.place(f"{kind}/{each.name}")
+                findings.refuse(each, Mistake(place, f"cannot be read: {error}"))
     return builder
 
 
@@ -112,11 +114,11 @@ def _left_out(manifests: Manifests, built: BuiltSnapshot, findings: Findings, *,
 
     Where a cluster has them so, they are noted, and otherwise mistakes of their author.
     """
-    seen = {read.subject: read for read in manifests.all if is_seen(read)}
+    seen = _Seen(manifests)
     same: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for mistake in built.mistakes:
         parts = mistake.place.split(", ")
-        read = next((seen[part] for part in parts if part in seen), None)
+        read = next((seen.read[part] for part in parts if part in seen.read), None)
         if read is None:
             findings.mistake(mistake)
             continue
@@ -130,7 +132,7 @@ def _left_out(manifests: Manifests, built: BuiltSnapshot, findings: Findings, *,
     gone: defaultdict[str, list[str]] = defaultdict(list)
     said = {each.pod for each in built.snapshot.left_out}
     for each, mistake in _dangling(manifests, built):
-        if not is_dump and each.read.subject not in seen:
+        if not is_dump and each.read.subject not in seen.read:
             findings.mistake(mistake)
             continue
         gone[each.kind].append(each.read.name)
@@ -143,12 +145,24 @@ def _left_out(manifests: Manifests, built: BuiltSnapshot, findings: Findings, *,
         findings.note_many("Pod", "LeftOut", names, words)
 
 
+@dataclass
+class _Seen:
+    """Objects that a cluster has as they are, by subject; looked up only where something is wrong."""
+
+    manifests: Manifests
+
+    @cached_property
+    def read(self) -> dict[str, Read[Any]]:
+        return {read.subject: read for read in self.manifests.all if is_seen(read)}
+
+
 def _quotas(manifests: Manifests, findings: Findings) -> Iterator[NamespaceQuota]:
     for each in manifests.beside("ResourceQuota"):
         try:
             quota = quota_from(object_from(each.content, ResourceQuota))
         except UNREADABLE as error:
-            findings.mistake(Mistake(each.document.place(f"ResourceQuota/{each.name}"), f"cannot be read: {error}"))
+            place = each.document.place(f"ResourceQuota/{each.name}")
+            findings.refuse(each, Mistake(place, f"cannot be read: {error}"))
             continue
         if quota.unread:
             words = f"has scopes that are not understood ({', '.join(quota.unread)}): it bounds nothing"
@@ -185,7 +199,8 @@ def _dangling(manifests: Manifests, built: BuiltSnapshot) -> Iterator[tuple[pod_
         return meant(name, (each.removeprefix(prefix) for each in known[kind] if each.startswith(prefix)))
 
     for each in built.dangling:
-        namespace, _, name = each.name.rpartition("/")
+        full = gang_object(each.name)[1] if each.kind == "Gang" else each.name
+        namespace, _, name = full.rpartition("/")
         problem = f"there is no {each.kind} {name!r}" + (f" in {namespace}" if namespace else "")
         yield each, each.read.mistake(paths[each.kind], problem, remedy(each.kind, namespace, name))
 
@@ -194,9 +209,11 @@ def note_snapshot(snapshot: Snapshot, findings: Findings) -> None:
     """Add notes for the reader of a plan that follow from the snapshot as a whole."""
     pods, nodes, free = snapshot.pods, snapshot.nodes, snapshot.free()
     for number, gang in enumerate(snapshot.gangs):
-        there = int((pods.gang == number).sum())
-        if there < gang.min_members:
-            words = f"{there} of its {gang.min_members} members exist: none can start before the others exist"
+        names = [pods.names[row] for row in np.flatnonzero(pods.gang == number).tolist()]
+        there = len(names)
+        if missing := gang.missing(names):
+            of_roles = f" (missing: {missing})" if gang.groups else ""
+            words = f"{there} of its {gang.min_members} members exist{of_roles}: none can start before the others exist"
             figures: dict[str, float] = {"members": there, "min_members": gang.min_members}
             findings.note(f"Gang/{gang.name}", "GangIncomplete", words, figures)
     short = {"cpu_milli": free.cpu_milli, "memory_bytes": free.memory_bytes}

@@ -1,7 +1,8 @@
 """GPU types and nodes as columns, and what the spec of a pod demands of nodes: labels, fields and tolerations."""
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Literal, get_args
 
@@ -10,16 +11,18 @@ import numpy as np
 from cluster.arrays import Names, column
 from cluster.errors import Mistake
 from cluster.nodes import HOSTNAME_LABEL, NODE_NAME_FIELD, NodeTable, NodeTaint
-from cluster.workloads import MAX_GPUS_PER_NODE, OWN_NODE, PODS, GpuType, Operator, Requirement, Terms, Toleration
+from cluster.workloads import MAX_DEVICES_PER_NODE, OWN_NODE, PODS, GpuType, Operator, Requirement, Terms, Toleration
 from controller.api import notation
-from controller.api.gpu_type import GPUType
+from controller.api.gpu_type import GPUType, GPUTypeSpec
 from controller.api.structs import Node, NodeConstraints
+from controller.objects.accelerators import is_device
 from controller.objects.read import Findings, Read
 from controller.snapshot.node_terms import NOWHERE, requirement
 
 GPU_RESOURCES = ("amd.com/gpu", "nvidia.com/gpu")
-COLUMNS = frozenset({"cpu", "memory", *GPU_RESOURCES})
-"""Resources with a meaning and a column of their own; all others are numbers."""
+"""Devices of a fleet without GPUTypes, too."""
+COLUMNS = frozenset({"cpu", "memory"})
+"""Resources with a column of their own; so have devices. All others are numbers."""
 ANY_NUMBER = 1 << 40
 """Pods of a node whose number is in no file."""
 
@@ -33,15 +36,26 @@ Problem = tuple[str, str]
 """(problem, remedy) of a constraint that cannot be heeded as it is written."""
 
 
+INSTANCE_TYPE = "instance-type"
+"""Ending of labels that name a machine, which say less of its devices than any other."""
+
+
 @dataclass(frozen=True, slots=True)
 class TypeIndex:
     """GPU types, with the labels and resources by which nodes and pods refer to them."""
 
     types: tuple[GpuType, ...]
+    """Those of the objects, then one for each group of slices: nodes that offer several of the group."""
     resource: tuple[str, ...]
-    """Extended resource that offers each type, in order of `types`."""
-    by_label: Mapping[tuple[str, str], int]
-    """Index of the type by (label key, value)."""
+    """Extended resource that offers each type, in order of `types`; "" of a group."""
+    by_label: Mapping[tuple[str, str], tuple[int, ...]]
+    """Indices of the types by (label key, value)."""
+    selectors: tuple[Mapping[str, str], ...] = ()
+    """Labels that nodes of each type must have besides."""
+    group: Mapping[int, int] = field(default_factory=dict)
+    """Type → the group of types that one node may offer together, each as a resource of its own."""
+    counted: frozenset[str] = frozenset()
+    """Resources of such types: how many of each a node has left is counted beside its devices."""
 
     def named(self, name: str) -> int | None:
         return next((n for n, known in enumerate(self.types) if known.name == name), None)
@@ -50,36 +64,97 @@ class TypeIndex:
     def names(self) -> tuple[str, ...]:
         return tuple(gpu_type.name for gpu_type in self.types)
 
+    def is_device(self, resource: str) -> bool:
+        return resource in GPU_RESOURCES or resource in self.resource or is_device(resource)
+
+    def is_counted(self, resource: str) -> bool:
+        """Whether the number of each node's devices of this resource decides, because their type does not."""
+        return resource in self.counted or (resource not in GPU_RESOURCES and resource not in self.resource)
+
+    def offered_as(self, resource: str) -> set[int]:
+        """Types that pods which request this resource may get, with the groups of which it is a part."""
+        found = {n for n, name in enumerate(self.resource) if name == resource}
+        return found | {self.group[n] for n in found if n in self.group}
+
+    def of_node(self, labels: Mapping[str, str], resource: str) -> list[int]:
+        """Types that a node's devices of this resource can be; of several, those that its labels say most about."""
+        found: dict[tuple[bool, int], set[int]] = {}
+        for label in labels.items():
+            for n in self.by_label.get(label, ()):
+                selector = self.selectors[n] if self.selectors else {}
+                if self.resource[n] == resource and selector.items() <= labels.items():
+                    found.setdefault((label[0].endswith(INSTANCE_TYPE), -len(selector)), set()).add(n)
+        return sorted(found[min(found)]) if found else []
+
 
 def types_from(read: Sequence[Read[GPUType]], findings: Findings) -> TypeIndex:
     """Index of the types of these objects, without those that cannot be read."""
-    by_label: dict[tuple[str, str], int] = {}
+    by_label: dict[tuple[str, str], list[int]] = {}
     made: list[GpuType] = []
-    valid: list[Read[GPUType]] = []
+    specs: list[GPUTypeSpec] = []
     for each in read:
         spec = each.object.spec
         try:
             gpu_type = GpuType(
                 name=each.object.metadata.name,
                 memory_bytes=notation.whole(spec.memory),
-                price_per_hour=spec.price_per_hour.on_demand,
+                price_per_hour=spec.price_per_hour.usual,
                 spot_price_per_hour=spec.price_per_hour.spot,
                 inventory=spec.inventory,
+                committed_price_per_hour=spec.price_per_hour.committed,
+                share=spec.share,
+                per_pod=spec.devices_per_pod,
             )
         except Exception as error:  # noqa: BLE001 - one type must not stop the others
             findings.mistake(each.unreadable(error))
             continue
+        n = len(made)
         made.append(gpu_type)
-        valid.append(each)
-    for n, each in enumerate(valid):
-        label = each.object.spec.node_label
-        for m, value in enumerate(label.values):
-            owner = by_label.setdefault((label.key, value), n)
-            if owner != n:
-                path = ("spec", "nodeLabel", "values", m)
-                problem = f"{label.key}={value} already means {valid[owner].name}"
-                findings.mistake(each.mistake(path, problem, "a label value means one type"))
-    return TypeIndex(tuple(made), tuple(each.object.spec.resource_name for each in valid), by_label)
+        specs.append(spec)
+        for place, label in ((("nodeLabel",), spec.node_label), *(
+            (("otherLabels", m), other) for m, other in enumerate(spec.other_labels)
+        )):  # fmt: skip
+            for m, value in enumerate(label.values):
+                same = by_label.setdefault((label.key, value), [])
+                alike = (spec.resource_name, spec.node_selector)
+                owner = next((k for k in same if (specs[k].resource_name, specs[k].node_selector) == alike), None)
+                if owner is not None:
+                    problem = f"{label.key}={value} already means {made[owner].name}"
+                    path = ("spec", *place, "values", m)
+                    findings.mistake(each.mistake(path, problem, "a label value means one type of each resource"))
+                else:
+                    same.append(n)
+    index = TypeIndex(
+        tuple(made),
+        tuple(spec.resource_name for spec in specs),
+        {label: tuple(same) for label, same in by_label.items()},
+        tuple(spec.node_selector for spec in specs),
+    )
+    return _with_groups(index)
+
+
+def _with_groups(index: TypeIndex) -> TypeIndex:
+    """The index with a group for all types whose devices one node may offer side by side, as MIG's strategy `mixed`."""
+    members = {n: {n} for n in range(len(index.types))}
+    for same in index.by_label.values():
+        if len({index.resource[n] for n in same}) > 1:
+            joined = set[int]().union(*(members[n] for n in same))
+            members |= dict.fromkeys(joined, joined)
+    types, group = list(index.types), dict[int, int]()
+    for n, joined in members.items():
+        if len(joined) > 1 and n not in group:
+            named = index.types[max(joined, key=lambda m: (index.types[m].share, -m))]
+            device = min(index.types[m].price_per_hour / index.types[m].share for m in joined)
+            group |= dict.fromkeys(joined, len(types))
+            types.append(GpuType(f"{named.name}{GROUPED}", named.memory_bytes, device, inventory=0))
+    counted = frozenset(index.resource[n] for n in group)
+    resource = (*index.resource, *[""] * (len(types) - len(index.types)))
+    selectors = (*index.selectors, *[dict[str, str]()] * (len(types) - len(index.types)))
+    return replace(index, types=tuple(types), resource=resource, selectors=selectors, group=group, counted=counted)
+
+
+GROUPED = "+slices"
+"""Ending of the name of a group of types, which no object's name has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +173,10 @@ class NodeRow:
     """Whether a cordon alone makes it unschedulable."""
     others: Mapping[str, int] = field(default_factory=dict)
     """Allocatable amounts of every other resource, by name."""
+    device_price: float = math.nan
+    """Dollars per device and hour, where the type's price does not say it."""
+    left_over: int = 0
+    """Devices that are not planned, because no more of a node can be told apart."""
     mistakes: tuple[Mistake, ...] = ()
 
     @property
@@ -108,18 +187,20 @@ class NodeRow:
 def node_row(read: Read[Node], types: TypeIndex) -> NodeRow:
     """Columns of a node. A cordoned, not-ready or inconsistent node is kept as unschedulable."""
     node, findings = read.object, Findings()
-    cpu_milli, memory_bytes, gpus, gpu_type = 0, 0, 0, -1
+    cpu_milli, memory_bytes, devices = 0, 0, _Devices()
     others: dict[str, int] = {}
     try:
         if not node.status.allocatable and not node.status.capacity:
-            remedy = "write the allocatable cpu, memory and nvidia.com/gpu"
+            remedy = "write the allocatable cpu, memory and devices, such as nvidia.com/gpu"
             findings.mistake(read.mistake(("status", "allocatable"), "is missing", remedy))
         written = {**node.status.capacity, **node.status.allocatable}
         have = {name: notation.quantity(amount) for name, amount in written.items()}
-        devices = _devices(read, have, types, findings)
+        offered = {n: count for n in have if types.is_device(n) and (count := notation.whole(have[n]))}
+        found = _devices(read, offered, types, findings)
         cpu, memory = notation.milli(have.get("cpu", Decimal(0))), notation.whole(have.get("memory", Decimal(0)))
-        others = {name: notation.whole(amount) for name, amount in have.items() if name not in COLUMNS}
-        cpu_milli, memory_bytes, (gpus, gpu_type) = cpu, memory, devices
+        plain = {n for n in have if n not in COLUMNS and (not types.is_device(n) or types.is_counted(n))}
+        others = {name: notation.whole(have[name]) for name in sorted(plain)}
+        cpu_milli, memory_bytes, devices = cpu, memory, found
     except ValueError as error:
         findings.mistake(read.mistake(("status", "allocatable"), str(error)))
     except Exception as error:  # noqa: BLE001 - one node must not stop the others
@@ -127,8 +208,10 @@ def node_row(read: Read[Node], types: TypeIndex) -> NodeRow:
     return NodeRow(
         cpu_milli=cpu_milli,
         memory_bytes=memory_bytes,
-        gpus=gpus,
-        gpu_type=gpu_type,
+        gpus=devices.count,
+        gpu_type=devices.gpu_type,
+        device_price=devices.price,
+        left_over=devices.left_over,
         schedulable=node.is_ready and not node.spec.unschedulable and not findings.mistakes,
         cordoned=node.is_ready and node.spec.unschedulable and not findings.mistakes,
         others=others,
@@ -138,31 +221,56 @@ def node_row(read: Read[Node], types: TypeIndex) -> NodeRow:
     )
 
 
-def _devices(read: Read[Node], have: Mapping[str, Decimal], types: TypeIndex, findings: Findings) -> tuple[int, int]:
-    """(number of devices, index of their type) of a node; -1 when it has none or their type is unknown."""
-    node = read.object
-    offered = {name: count for name in GPU_RESOURCES if (count := notation.whole(have.get(name, Decimal(0))))}
+@dataclass(frozen=True, slots=True)
+class _Devices:
+    """Devices of a node as one column."""
+
+    count: int = 0
+    gpu_type: int = -1
+    """-1 where it has none, or their type is unknown."""
+    price: float = math.nan
+    left_over: int = 0
+    """Devices beyond those that can be told apart."""
+
+
+def _devices(read: Read[Node], offered: Mapping[str, int], types: TypeIndex, findings: Findings) -> _Devices:
+    """Devices of a node that offers these numbers of them, by resource."""
     if not offered:
-        return 0, -1
-    found = sorted({n for label in node.metadata.labels.items() if (n := types.by_label.get(label)) is not None})
-    if len(found) > 1:
-        both = " and ".join(types.names[n] for n in found)
-        findings.mistake(read.mistake(("metadata", "labels"), f"mean two GPU types, {both}", "a node has one type"))
-    if len(offered) > 1:
+        return _Devices()
+    here, labels = ("status", "allocatable"), read.object.metadata.labels
+    known: dict[str, int] = {}
+    for resource in offered:
+        if found := types.of_node(labels, resource):
+            known[resource] = found[0]
+        if len(found) > 1:
+            both = " and ".join(types.names[n] for n in found)
+            findings.mistake(read.mistake(("metadata", "labels"), f"mean two GPU types, {both}", "a node has one type"))
+    groups = {types.group.get(n, n) if len(known) > 1 else n for n in known.values()}
+    # Devices of several resources are one column where each is counted beside it.
+    strange = [r for r in offered if r in GPU_RESOURCES and r not in known]
+    if len(groups) > 1 or (len(offered) > 1 and strange):
         both = " and ".join(offered)
-        findings.mistake(read.mistake(("status", "allocatable"), f"offers {both}", "a node has GPUs of one kind"))
-    resource, count = next(iter(offered.items()))
-    if count > MAX_GPUS_PER_NODE:
-        remedy = f"count devices, {MAX_GPUS_PER_NODE} at most; share one through the annotation tonnage.dev/gpu-milli"
-        findings.mistake(read.mistake(("status", "allocatable", resource), f"is {count}", remedy))
-        count = MAX_GPUS_PER_NODE
-    if not found:
-        return count, -1
-    if types.resource[found[0]] != resource:
-        problem = f"offers {resource}, but {types.names[found[0]]} is offered as {types.resource[found[0]]}"
-        remedy = "correct spec.resourceName of the GPUType, or the node's label"
-        findings.mistake(read.mistake(("status", "allocatable"), problem, remedy))
-    return count, found[0]
+        findings.mistake(read.mistake(here, f"offers {both}", "a node has GPUs of one kind"))
+    counted = {resource: offered[resource] for resource in known or offered}
+    resource, count = next(iter(counted)), sum(counted.values())
+    price, all_of_them = math.nan, count
+    if not known:
+        meant = sorted({n for label in labels.items() for n in types.by_label.get(label, ())})
+        if meant and types.of_node(labels, types.resource[meant[0]]) and not types.is_counted(resource):
+            problem = f"offers {resource}, but {types.names[meant[0]]} is offered as {types.resource[meant[0]]}"
+            remedy = "correct spec.resourceName of the GPUType, or the node's label"
+            findings.mistake(read.mistake(here, problem, remedy))
+    elif len(known) > 1:
+        group = types.types[next(iter(groups))]
+        physical = math.ceil(sum(types.types[n].share * offered[r] for r, n in known.items()) - 1e-6)
+        price = physical * group.price_per_hour / count
+    if count > MAX_DEVICES_PER_NODE:
+        if not known:
+            remedy = f"write a GPUType for them (tonnage gputypes --from-cluster); {MAX_DEVICES_PER_NODE} are planned"
+            findings.mistake(read.mistake((*here, resource), f"is {count}", remedy))
+        per_device = types.types[next(iter(groups))].price_per_hour if math.isnan(price) and known else price
+        price, count = per_device * count / MAX_DEVICES_PER_NODE, MAX_DEVICES_PER_NODE
+    return _Devices(count, next(iter(groups)) if known else -1, price, all_of_them - count)
 
 
 def node_table(rows: Mapping[str, NodeRow], *, name_is_matched: bool) -> NodeTable:
@@ -172,6 +280,7 @@ def node_table(rows: Mapping[str, NodeRow], *, name_is_matched: bool) -> NodeTab
     """
     names = sorted(rows)
     each = [rows[name] for name in names]
+    prices = column((row.device_price for row in each), np.float64)
     return NodeTable(
         names=Names(names),
         cpu_milli=column((row.cpu_milli for row in each), np.int64),
@@ -189,6 +298,7 @@ def node_table(rows: Mapping[str, NodeRow], *, name_is_matched: bool) -> NodeTab
             for name in sorted({name for row in each for name in row.others})
         },
         cordoned=column((row.cordoned for row in each), np.bool_) if any(row.cordoned for row in each) else None,
+        device_price=None if np.isnan(prices).all() else prices,
     )
 
 

@@ -91,11 +91,11 @@ def _named_devices(read: Read[Pod], shape: PodShape, gpus_of_node: int) -> tuple
 
 Key = TypeVar("Key", bound=Hashable)
 
-CELLS = 16
+CELLS = 17
 """Number of rows of the matrix of cells."""
 SHAPE, NODE, GANG, OWNER, PRIORITY, DEVICES, MOVABLE, FAULTY, FOREIGN, BY_NAME, NEVER_PREEMPTS = range(11)
 MARKS, WITHHELD = range(11, 13)
-STRANGER, SETTLED, STARTED = range(13, CELLS)
+STRANGER, SETTLED, STARTED, SAVED = range(13, CELLS)
 """Rows of the matrix of cells, which has one column per pod."""
 
 SPARE = 1_000
@@ -323,6 +323,7 @@ class PodColumns:
                     row.is_stranger,
                     row.is_settled,
                     row.started_s,
+                    row.saved_s,
                 )
                 for name, row in ((name, self._rows[name]) for name in alive)
             ]
@@ -395,6 +396,7 @@ class PodColumns:
             settled=_sparse(cells[SETTLED]),
             ending=_sparse(is_ending),
             started_s=column(cells[STARTED], np.int64) if cells[STARTED].any() else None,
+            saved_s=column(cells[SAVED], np.int64) if cells[SAVED].any() else None,
         )
 
     def _with_crowds(self, cells: IntArray, namespaces: NamespaceLabels) -> tuple[IntArray, list[tuple[Crowd, ...]]]:

@@ -1,6 +1,7 @@
 """One pod as a row of the snapshot: its effective requests and shape, node, gang and service, by name."""
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import product
@@ -13,9 +14,9 @@ from controller.api import labels as api_labels, notation
 from controller.api.structs import Amount, Container, Pod, PodSpec, Volume
 from controller.objects.read import Findings, Read
 from controller.snapshot import nodes
+from controller.snapshot.group_kinds import GroupRef, group_of
 from controller.snapshot.node_terms import joined
 from controller.snapshot.nodes import matches_node_names
-from controller.snapshot.pod_groups import GroupRef, group_of
 from controller.snapshot.pod_rules import Marks, NotUnderstoodError, beside_of
 from controller.snapshot.volumes import VolumeNeeds
 
@@ -64,7 +65,7 @@ class PodRow:
     node: str
     """Node to which it is bound; empty while it is pending."""
     gang: str = ""
-    """Gang, `namespace/name`, or "" for none. Of a group of another project: the name that refers to it."""
+    """Name that refers to its gang, or "" for none."""
     owner: str = ""
     """Service of which it is an instance, `namespace/name`, or ""."""
     priority: int = 0
@@ -76,13 +77,15 @@ class PodRow:
     """Whether it runs by another scheduler's decision."""
     started_s: int = 0
     """Instant at which it started on its node, whole seconds since the epoch; 0: not known, or it waits."""
+    saved_s: int = 0
+    """Instant of its last checkpoint, likewise."""
     is_settled: bool = False
     """Whether it runs, and is not to be stopped: it asks for that, or its replacement would come back to its node."""
     remarks: tuple[tuple[str, str], ...] = ()
     """Notes as (code in REMARKS, text for the placeholder in its words)."""
     mistakes: tuple[Mistake, ...] = ()
     group: GroupRef | None = None
-    """Group of another project, for a pod that does not say in its label of which gang it is."""
+    """Gang or group of another project that it names."""
     marks: Marks = ("", (), "")
     volumes: tuple[Volume, ...] = ()
     """Volumes that may decide where it runs."""
@@ -118,7 +121,7 @@ def _row(read: Read[Pod], types: nodes.TypeIndex) -> PodRow:
         beside = beside_of(read.object, terms)
         if read.document is not None and spec.resource_claims:
             raise NotUnderstoodError("spec.resourceClaims", "is read on a cluster only; files name no devices")
-        if _asks_kai(read.object):
+        if _asks_kai(read.object) and _share_by_kai(read) is None:
             problem = f"asks for a share of a GPU as KAI writes it; {api_labels.GPU_MILLI_ANNOTATION} is read"
             raise NotUnderstoodError("metadata.annotations", problem)
     except NotUnderstoodError as error:
@@ -127,7 +130,7 @@ def _row(read: Read[Pod], types: nodes.TypeIndex) -> PodRow:
         shape = replace(shape, beside=beside)
     namespace = meta.namespace
     owner = "" if meta.service is None else f"{namespace}/{meta.service}"
-    group = group_of(read.object) if meta.gang is None else None
+    group = group_of(read.object)
     if group is not None and len(group.name) > LONGEST_NAME:  # an annotation may hold a name that no object has
         problem = f"name a group with {len(group.name)} characters: {group.name[:LONGEST_SHOWN]!r}"
         findings.mistake(read.mistake(("metadata", "annotations"), problem, "write the name of an object"))
@@ -139,19 +142,26 @@ def _row(read: Read[Pod], types: nodes.TypeIndex) -> PodRow:
         )
     # Admission writes the priority of a class into the pod.
     priority = SYSTEM_PRIORITY.get(spec.priority_class_name, 0) if spec.priority is None else spec.priority
+    # An instance may be moved because its service replaces it; what nobody creates anew would be lost.
+    movable = bool(owner) if annotations.movable is None else annotations.movable == "true"
+    movable = movable and (read.document is not None or bool(read.object.controller))
+    settled = bool(spec.node_name) and is_settled(read.object, shape)
+    if movable and spec.node_name and not settled:
+        shape = replace(shape, node_terms=workloads.without_pin(shape.node_terms))  # its replacement has no pin
+    saved_s = notation.instant_or_none(annotations.checkpoint_at)
     return PodRow(
         shape=shape,
         node=spec.node_name or _nominated(read.object),
-        gang=f"{namespace}/{meta.gang}" if meta.gang else group.text if group else "",
+        gang=group.text if group else "",
         owner=owner,
         priority=priority,
-        # An instance may be moved because its service replaces it.
-        movable=bool(owner) if annotations.movable is None else annotations.movable == "true",
+        movable=movable,
         matches_node_names=matches_node_names(shape.node_terms),
         never_preempts=spec.preemption_policy == "Never",
         is_stranger=bool(spec.node_name or _nominated(read.object)) and not read.object.was_placed,
         started_s=int(notation.instant_or_none(read.object.status.start_time) or 0) if spec.node_name else 0,
-        is_settled=bool(spec.node_name) and is_settled(read.object, shape),
+        saved_s=int(saved_s or 0) if spec.node_name else 0,
+        is_settled=settled,
         remarks=_remarks(read, shape),
         mistakes=tuple(findings.mistakes),
         group=group,
@@ -196,6 +206,19 @@ def _asks_kai(pod: Pod) -> bool:
     return pod.metadata.annotations.kai_fraction is not None or pod.metadata.annotations.kai_memory is not None
 
 
+def _share_by_kai(read: Read[Pod]) -> str | None:
+    """Thousandths of a GPU that a pod in files asks for by KAI's fraction; None where it does not, or not readably.
+
+    On a cluster a pod of KAI's own holds the device for all that share it.
+    """
+    meta = read.object.metadata
+    if read.document is None or meta.uid or meta.annotations.kai_memory is not None or read.object.spec.node_name:
+        return None
+    written = meta.annotations.kai_fraction or ""
+    matched = re.fullmatch(r"0?\.(\d{1,3})0*", written)
+    return str(int(matched[1].ljust(3, "0"))) if matched and int(matched[1]) else None
+
+
 def _nominated(pod: Pod) -> str:
     """Node that kube-scheduler frees for a pod of its own, which has that node's resources from then on; or ""."""
     spec, is_chosen_here = pod.spec, pod.metadata.annotations.node is not None
@@ -213,7 +236,7 @@ def _remarks(read: Read[Pod], shape: workloads.PodShape) -> tuple[tuple[str, str
     """Notes on a pod; for a pending one also that it has wishes which no plan weighs."""
     remarks = []
     spec = read.object.spec
-    if _asks_kai(read.object):
+    if _asks_kai(read.object) and _share_by_kai(read) is None:
         remarks.append(("ShareNotHeeded", ""))
     if read.object.metadata.service is not None and len(shape.gpu_types) != 1:
         remarks.append(("InstanceTypeUnknown", ""))
@@ -293,7 +316,7 @@ def shape_from(read: Read[Pod], ask: Amounts, types: nodes.TypeIndex, findings: 
         for problem, remedy in () if node else problems:
             findings.mistake(read.mistake(("spec", field), problem, remedy))
 
-    gpus, gpu_milli, resource = _gpus(read, ask, findings)
+    gpus, gpu_milli, resources = _gpus(read, ask, types, findings)
     terms, problems = nodes.terms_of(spec)
     complain("affinity", problems)
     if spec.os is not None and spec.os.name in OTHER_SYSTEM:
@@ -301,7 +324,9 @@ def shape_from(read: Read[Pod], ask: Amounts, types: nodes.TypeIndex, findings: 
         terms = tuple((*term, other) for term in terms or ((),))
     if place := node or _released_to(read):
         terms = nodes.pinned_where_it_runs(terms, place)
-    allowed = _allowed_types(read, resource, types, findings)
+    allowed = _allowed_types(read, resources, types, findings)
+    if gpus:
+        allowed = _served(read, allowed, (gpus, gpu_milli), types, findings)
     if gpus and len(terms) == 1:
         terms, allowed = _lift_types(terms[0], allowed, types)
     tolerations, problems = nodes.tolerations_of(spec)
@@ -317,7 +342,7 @@ def shape_from(read: Read[Pod], ask: Amounts, types: nodes.TypeIndex, findings: 
         others=tuple(
             (name, min(notation.whole(amount), MOST_OF_OTHERS))
             for name, amount in sorted(ask.items())
-            if amount > 0 and name not in nodes.COLUMNS
+            if amount > 0 and name not in nodes.COLUMNS and (not types.is_device(name) or types.is_counted(name))
         ),
     )
 
@@ -329,45 +354,47 @@ def _released_to(read: Read[Pod]) -> str:
     return (read.object.metadata.annotations.node or "") if is_tied else ""
 
 
-def _gpus(read: Read[Pod], ask: Amounts, findings: Findings) -> tuple[int, int, str]:
-    """(number of devices, thousandths of each, extended resource of whole devices) that a pod requests."""
+def _gpus(read: Read[Pod], ask: Amounts, types: nodes.TypeIndex, findings: Findings) -> tuple[int, int, list[str]]:
+    """(number of devices, thousandths of each, extended resources of whole devices) that a pod requests."""
     spec = read.object.spec
     for field, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
         for number, container in enumerate(containers):
             for part, amounts in (("limits", container.resources.limits), ("requests", container.resources.requests)):
-                for name in nodes.GPU_RESOURCES:
+                for name in filter(types.is_device, amounts):
                     # The API server refuses fractions of extended resources.
-                    if name in amounts and (amount := notation.quantity(amounts[name])) % 1:
+                    if (amount := notation.quantity(amounts[name])) % 1:
                         path = ("spec", field, number, "resources", part, name)
                         one = api_labels.GPU_MILLI_ANNOTATION
                         remedy = f"whole devices only; for a fraction of one: the annotation {one}"
                         findings.mistake(read.mistake(path, f"is {amount}", remedy))
-    whole = {name: count for name in nodes.GPU_RESOURCES if (count := notation.whole(ask.get(name, Decimal(0))))}
+    whole = {name: count for name in sorted(filter(types.is_device, ask)) if (count := notation.whole(ask[name]))}
     whole = {name: min(count, MOST_DEVICES) for name, count in whole.items()}
-    share = read.object.metadata.annotations.gpu_milli
+    share = read.object.metadata.annotations.gpu_milli or _share_by_kai(read)
     here = ("metadata", "annotations", api_labels.GPU_MILLI_ANNOTATION)
-    if len(whole) > 1:
+    if len(whole) > 1 and not all(map(types.is_counted, whole)):
         problem = f"requests {' and '.join(whole)}"
         findings.mistake(read.mistake(("spec", "containers"), problem, "one pod uses GPUs of one vendor"))
+        whole = dict([max(whole.items(), key=lambda each: each[1])])
     if share is None:
-        resource, count = next(iter(whole.items()), ("", 0))
-        return count, workloads.WHOLE_GPU_MILLI if count else 0, resource
+        count = sum(whole.values())
+        return count, workloads.WHOLE_GPU_MILLI if count else 0, list(whole)
     if whole:
         problem = f"requests a fraction while the containers request {' and '.join(whole)}"
         findings.mistake(read.mistake(here, problem, "request whole devices or a fraction of one"))
         # A running pod holds what its containers request, whatever an annotation says.
-        resource, count = max(whole.items(), key=lambda each: each[1])
-        return count, workloads.WHOLE_GPU_MILLI, resource
+        return sum(whole.values()), workloads.WHOLE_GPU_MILLI, list(whole)
     # The length is checked first: int() fails on thousands of digits, and an annotation may hold any text.
     if not (share.isascii() and share.isdigit() and len(share) < 10 and 1 <= int(share) <= workloads.WHOLE_GPU_MILLI):
         remedy = f"write thousandths of one GPU, 1 to {workloads.WHOLE_GPU_MILLI}"
         findings.mistake(read.mistake(here, f"is {share[:LONGEST_SHOWN]!r}", remedy))
-        return 1, workloads.WHOLE_GPU_MILLI, ""
-    return 1, int(share), ""
+        return 1, workloads.WHOLE_GPU_MILLI, []
+    return 1, int(share), []
 
 
-def _allowed_types(read: Read[Pod], resource: str, types: nodes.TypeIndex, findings: Findings) -> set[int] | None:
-    """Indices of the types that the pod may use by its annotation and the resource that it requests; None: any."""
+def _allowed_types(
+    read: Read[Pod], resources: Sequence[str], types: nodes.TypeIndex, findings: Findings
+) -> set[int] | None:
+    """Indices of the types that the pod may use by its annotation and the resources that it requests; None: any."""
     allowed: set[int] | None = None
     written = read.object.metadata.annotations.gpu_types
     if written is not None:
@@ -381,16 +408,44 @@ def _allowed_types(read: Read[Pod], resource: str, types: nodes.TypeIndex, findi
             problem = f"there is no GPUType {name[:LONGEST_SHOWN]!r}"
             findings.mistake(read.mistake(here, problem, meant(name[:LONGEST_SHOWN], types.names)))
         allowed = {number for name in names if (number := types.named(name)) is not None}
-    if not resource or not types.types:
+        if read.object.metadata.service is None:  # an instance is of one type
+            allowed |= {types.group[n] for n in allowed if n in types.group}
+    of_types = [resource for resource in resources if resource in types.resource or not types.is_counted(resource)]
+    if not of_types or not types.types:
         return allowed
     # Whole devices are requested by their vendor's resource, which excludes types of other vendors.
-    offered = {n for n, name in enumerate(types.resource) if name == resource}
+    offered = set[int].intersection(*map(types.offered_as, of_types))
     if allowed is None and len(offered) == len(types.types):
         return None
     found = offered if allowed is None else allowed & offered
     if not found:
-        problem = f"request {resource}, but no GPUType that the pod may run on is offered as that"
+        words = " and ".join(of_types)
+        problem = f"request {words}, but no GPUType that the pod may run on is offered as that"
         findings.mistake(read.mistake(("spec", "containers"), problem, "see spec.resourceName of the GPUTypes"))
+    return found
+
+
+def _served(
+    read: Read[Pod], allowed: set[int] | None, asked: tuple[int, int], types: nodes.TypeIndex, findings: Findings
+) -> set[int] | None:
+    """Those of the types of which a pod may ask for so many devices, or for a fraction of one; None: any.
+
+    asked: number of devices, thousandths of each.
+    """
+    gpus, milli = asked
+    each = range(len(types.types)) if allowed is None else allowed
+    found = {
+        n
+        for n in each
+        if (not types.types[n].per_pod or gpus in types.types[n].per_pod)
+        and (milli == workloads.WHOLE_GPU_MILLI or (types.types[n].share == 1 and types.resource[n]))
+    }
+    if len(found) == len(each):
+        return allowed
+    if not found and not read.object.spec.node_name:
+        problem = f"request {gpus if milli == workloads.WHOLE_GPU_MILLI else f'{milli} thousandths'} of devices"
+        remedy = "see spec.devicesPerPod and spec.share of the GPUTypes that they may run on"
+        findings.mistake(read.mistake(("spec", "containers"), problem, remedy))
     return found
 
 
@@ -405,12 +460,14 @@ def _lift_types(
     """
     kept = []
     for requirement in term:
-        wanted = {types.by_label.get((requirement.key, value)) for value in requirement.values}
-        labels = {label for label, n in types.by_label.items() if n in wanted}
+        wanted = [types.by_label.get((requirement.key, value), ()) for value in requirement.values]
+        chosen = set[int]().union(*wanted)
+        labels = {label for label, those in types.by_label.items() if not chosen.isdisjoint(those)}
         asked = set(product((requirement.key,), requirement.values))
-        chosen = {n for n in wanted if n is not None}
+        chosen |= {types.group[n] for n in chosen if n in types.group}
         narrowed = chosen if allowed is None else allowed & chosen
-        if requirement.operator == "In" and None not in wanted and labels == asked and narrowed:
+        is_of_type = requirement.operator == "In" and not requirement.key.endswith(nodes.INSTANCE_TYPE)
+        if is_of_type and all(wanted) and labels == asked and narrowed:
             allowed = narrowed
         else:
             kept.append(requirement)

@@ -56,6 +56,11 @@ def _profiles_of(
         problem = f"its instances are called {taken[0]}, and so is a GPUType"
         findings.mistake(each.mistake(("spec", "gpusPerInstance"), problem, "rename that GPUType"))
         return []
+    per_pod = types.types[types.named(spec.gpu_type) or 0].per_pod
+    if per_pod and spec.gpus_per_instance not in per_pod:
+        problem = f"is {spec.gpus_per_instance}, and a pod requests {' or '.join(map(str, per_pod))} of {spec.gpu_type}"
+        findings.mistake(each.mistake(("spec", "gpusPerInstance"), problem, "see spec.devicesPerPod of the GPUType"))
+        return []
     made = []
     for n, table in enumerate(spec.throughput):
         other = first.setdefault((spec.model, spec.gpu_type, spec.gpus_per_instance, table.slo.tpot), each)

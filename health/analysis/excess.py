@@ -67,6 +67,11 @@ def standing(excess: FloatArray, noise: FloatArray, tier: Tier, baseline_steps: 
     return Standing(tier, middle, out)
 
 
+BEHIND = 1.25
+"""Computing time over that of its peers from which a rank's own past is no measure. Chosen: logs and the like take
+less."""
+FEW_PEERS = 4
+"""Ranks of the same work below which they are no measure."""
 PACE = 0.4
 """Quantile over ranks that is taken as the job's pace: up to 60 % of the ranks may be slow without moving it."""
 FEW_SPANS = 5
@@ -88,18 +93,22 @@ class Baseline:
     transfer_noise: FloatArray
     classes: IntArray
     """Shape (spans,), spans of one class have one pace."""
+    behind: BoolArray
+    """Shape (ranks,): ranks that computed longer than their peers from the first; `compute_s` is what those take."""
 
 
-def baseline_of(sums: StepSums, layout: Layout, first: int, last: int) -> Baseline | None:
-    """Baseline from steps first..last; None while their length is unknown."""
+def baseline_of(sums: StepSums, layout: Layout, first: int, last: int, *, peers: bool = True) -> Baseline | None:
+    """Baseline from steps first..last; None while their length is unknown. peers: as for `baseline_from`."""
     length_s = sums.length_s(first, last)
     if length_s <= 0:
         return None
-    return baseline_from(sums.compute_s(first, last), sums.transfer_s(first, last), length_s, layout)
+    return baseline_from(sums.compute_s(first, last), sums.transfer_s(first, last), length_s, layout, peers=peers)
 
 
-def baseline_from(compute_s: FloatArray, transfer_s: FloatArray, length_s: float, layout: Layout) -> Baseline:
-    """Baseline from tables of shape (steps, ranks) and (steps, spans)."""
+def baseline_from(
+    compute_s: FloatArray, transfer_s: FloatArray, length_s: float, layout: Layout, *, peers: bool = True
+) -> Baseline:
+    """Baseline from tables of shape (steps, ranks) and (steps, spans). peers: whether ranks are held to theirs."""
     quiet = Baseline(
         steps=len(compute_s),
         length_s=length_s,
@@ -108,6 +117,7 @@ def baseline_from(compute_s: FloatArray, transfer_s: FloatArray, length_s: float
         compute_noise=np.zeros(layout.ranks),
         transfer_noise=np.zeros(len(layout.span_path)),
         classes=layout.path_role[layout.span_path] * 2 + layout.crosses[layout.span_path],
+        behind=np.zeros(layout.ranks, np.bool_),
     )
     excess = transfer_excess(transfer_s, quiet)
     noise = np.zeros(excess.shape[1])
@@ -115,11 +125,25 @@ def baseline_from(compute_s: FloatArray, transfer_s: FloatArray, length_s: float
     for number in np.unique(quiet.classes[used]):
         alike = used & (quiet.classes == number)
         noise[alike] = noise_of(excess[:, alike])
+    peers_s = _of_peers(quiet.compute_s, layout)
+    behind = (quiet.compute_s > BEHIND * peers_s) & peers
     return replace(
         quiet,
         compute_noise=noise_of(compute_excess(compute_s, quiet, np.ones(layout.ranks))),
         transfer_noise=noise,
+        compute_s=np.where(behind, peers_s, quiet.compute_s),
+        behind=behind,
     )
+
+
+def _of_peers(compute_s: FloatArray, layout: Layout) -> FloatArray:
+    """Shape (ranks,): what the peers of each rank take, up to 60 % of which may be slow; infinite where it has few."""
+    made = np.full(layout.ranks, np.inf)
+    for number in range(int(layout.peers.max(initial=-1)) + 1):
+        alike = layout.peers == number
+        if alike.sum() >= FEW_PEERS:
+            made[alike] = np.quantile(compute_s[alike], PACE)
+    return made
 
 
 def compute_pace(compute_s: FloatArray, baseline: Baseline) -> FloatArray:

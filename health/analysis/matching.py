@@ -141,6 +141,10 @@ class StepSums:
         self._compute_s = np.zeros((KEPT, ranks))
         self._span = span
         self._transfer_s = np.zeros((KEPT, int(span.max(initial=-1)) + 1))
+        self._taken = np.zeros((KEPT, ranks), np.float32)
+        """Bytes that each rank exchanged in operations whose sizes differ between members."""
+        self._exchanges = np.zeros(self._transfer_s.shape[1], np.bool_)
+        """Spans of such operations."""
         self._begun_s = np.full((KEPT,), np.inf)
         self._newest = -1
         self._first = -1
@@ -168,6 +172,12 @@ class StepSums:
             self._transfer_s, (matched.step[kept] % KEPT, self._span[matched.path[kept]]), matched.transfer_s[kept]
         )
 
+    def add_taken(self, rank: IntArray, step: IntArray, path: IntArray, size: IntArray) -> None:
+        """size: size class of operations whose sizes differ between members, as tokens of experts do."""
+        kept = step > self._newest - KEPT
+        np.add.at(self._taken, (step[kept] % KEPT, rank[kept]), np.exp2((size[kept] - 1) / 8))
+        self._exchanges[self._span[path]] = True
+
     def _advance(self, newest: int, oldest: int) -> None:
         if self._first < 0:
             self._first = oldest
@@ -176,15 +186,27 @@ class StepSums:
             return
         fresh = np.arange(max(self._newest + 1, newest - KEPT + 1), newest + 1) % KEPT
         self._compute_s[fresh], self._transfer_s[fresh], self._begun_s[fresh] = 0.0, 0.0, np.inf
+        self._taken[fresh] = 0.0
         self._newest = newest
 
+    def load(self, first: int, last: int) -> FloatArray:
+        """Shape (steps, ranks) of steps first..last: bytes over the median rank's of the step where they are more; else
+        1. Computing that grows no faster than these is the data's."""
+        taken = self._taken[self._slots(first, last)]
+        if not self._exchanges.any():
+            return np.ones_like(taken)
+        usual = [float(np.median(each[each > 0])) if each.any() else 1.0 for each in taken]
+        return np.asarray(np.maximum(taken / np.array(usual)[:, None], 1.0))
+
     def compute_s(self, first: int, last: int) -> FloatArray:
-        """Shape (steps, ranks) of steps first..last."""
-        return np.asarray(self._compute_s[self._slots(first, last)])
+        """Shape (steps, ranks) of steps first..last, as with the median rank's bytes."""
+        return np.asarray(self._compute_s[self._slots(first, last)] / self.load(first, last))
 
     def transfer_s(self, first: int, last: int) -> FloatArray:
-        """Shape (steps, spans) of steps first..last."""
-        return np.asarray(self._transfer_s[self._slots(first, last)])
+        """Shape (steps, spans) of steps first..last, likewise: who takes most keeps the others waiting."""
+        made = np.array(self._transfer_s[self._slots(first, last)])
+        made[:, self._exchanges] /= self.load(first, last).max(axis=1, keepdims=True)
+        return made
 
     def length_s(self, first: int, last: int) -> float:
         """Median length of steps first..last."""

@@ -44,6 +44,17 @@ class Layout:
         return len(self.node)
 
     @cached_property
+    def peers(self) -> IntArray:
+        """Shape (ranks,): number shared by ranks that are to do the same work: of one stage, in groups of the same
+        roles and sizes; -1 where a pipeline's stages are not told."""
+        if not self.stage.any() and np.isin(self.role, (Role.PIPELINE, Role.OTHER)).any():
+            return np.full(self.ranks, -1, np.int64)
+        code = np.append(self.role * (self.ranks + 1) + [len(each) for each in self.groups], -1)
+        joined = np.sort(code[self.group_of], axis=1)  # ranks number their groups as they meet them
+        _, number = np.unique(np.column_stack([self.stage, joined]), axis=0, return_inverse=True)
+        return np.asarray(number.ravel(), np.int64)
+
+    @cached_property
     def pair_codes(self) -> IntArray:
         """Shape (pairs,), rising: sender * ranks + receiver of each pair that may send."""
         codes, room = [np.zeros(0, np.int64)], MOST_PAIRS * self.ranks

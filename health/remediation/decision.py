@@ -39,8 +39,6 @@ def _node_do(incident: Incident, *, tainted: bool, ours: bool, current: bool) ->
     is_out = incident.phase in (IncidentPhase.ACTING, IncidentPhase.QUARANTINED)
     if is_out and (not tainted or (ours and not current)):
         return NodeDo.TAINT
-    if incident.phase is IncidentPhase.QUARANTINED:
-        return NodeDo.TEST
     return NodeDo.PROBATION if incident.phase is IncidentPhase.PROBATION else None
 
 
@@ -85,11 +83,16 @@ def _on_job(incident: Incident, job: JobFacts, around: Around) -> JobIntent | No
     moved = replace(made, reason=why, avoid=incident.nodes, pods=pods)
     if incident.at_checkpoint and not incident.stops:
         # From then on, waiting for a checkpoint that does not come has cost what restarting would have.
-        patience_s = job.at_risk_s(incident.acted_s) / max(incident.slow_share, 1e-3)
-        return replace(moved, do=JobDo.MOVE_AT_CHECKPOINT, until_s=incident.acted_s + patience_s)
+        until_s = incident.acted_s + job.at_risk_s(incident.acted_s) / max(incident.slow_share, 1e-3)
+        if job.checkpoint_at_s > incident.acted_s:
+            until_s = job.checkpoint_at_s + SAVED_S
+        if around.situation.now_s < until_s:
+            return replace(moved, do=JobDo.MOVE_AT_CHECKPOINT, until_s=until_s)
     return replace(moved, do=JobDo.EVICT_NOW)
 
 
+SAVED_S = 5.0
+"""Time without a sign of a checkpoint after which it is over, and the job may be stopped."""
 ROUNDS = 8
 """Most passes over all incidents: what a later one decides can change an earlier one's answer, and a decision stands
 only when a further pass changes nothing. Two passes are the rule."""
@@ -143,12 +146,18 @@ def decide(
             break
     tainted = {node.taint.incident for node in situation.nodes.values() if node.taint is not None}
     kept = tuple(
-        each
+        _without_ended_runs(each, situation) if each.domain else each
         for _, each in sorted(after.items())
         if each.is_open or each.id in tainted or situation.now_s - each.closed_s <= policy.forget_s
     )
     jobs = job_intents(kept, _around(kept, situation, policy))
     return HealthDecision(kept, tuple(node_intents(kept, situation)), tuple(jobs))
+
+
+def _without_ended_runs(incident: Incident, situation: Situation) -> Incident:
+    """A domain's incident outlives its runs: with hundreds of restarts its record would grow without bound."""
+    live = {job.name: job.incarnation for job in lifecycle.live_jobs(incident, situation)}
+    return replace(incident, runs=tuple(each for each in incident.runs if live.get(each.job) == each.incarnation))
 
 
 def _with_lost(incidents: Mapping[str, Incident], situation: Situation) -> dict[str, Incident]:

@@ -123,8 +123,6 @@ class NodeDo(StrEnum):
 
     TAINT = "taint"
     """NoSchedule, with the incident's id and generation; pods stay."""
-    TEST = "test"
-    """Run the node's own test; a pass is reported as `NodeFacts.tested_s`."""
     PROBATION = "probation"
     """Replace the taint by one that work of low value tolerates."""
     UNTAINT = "untaint"
@@ -136,7 +134,7 @@ class JobDo(StrEnum):
 
     TOLERATE = "tolerate"
     MOVE_AT_CHECKPOINT = "move at next checkpoint"
-    """Ask for a checkpoint or wait for the next; restart the gang after it without the nodes in `avoid`."""
+    """Wait for the next checkpoint; then the gang is restarted without the nodes in `avoid`."""
     EVICT_NOW = "evict now"
     """Restart the whole gang now without the nodes in `avoid`."""
     RESTART_IN_PLACE = "restart in place"

@@ -89,7 +89,7 @@ ROWS: tuple[tuple[Severity, str, str], ...] = (
     (Severity.WATCH, "SoftLockup HungTask", _KERNEL),
     (Severity.WATCH, "NicErrors", _HOST),
     (Severity.NOW, "LinkDown", "sysfs: a port that was in use is down"),
-    (Severity.NONE, "Gone Stopped Throttled", "of a job's process, and no fault of the node"),
+    (Severity.NONE, "Gone Stopped Throttled RankLost RankBehind", "of a job's process, and no fault of the node"),
 )  # fmt: skip
 """Severity, codes and source. A code ends with the line's own word where that decides; without a row for the number,
 `XidFatal` and the like stand for all of them."""

@@ -1,6 +1,6 @@
 """Slow ranks: the rank or node that computes longer than before, and imbalances that look alike."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -25,15 +25,26 @@ MATES = 3
 _SEVERAL = 3
 """Most ranks that are blamed one by one; more of them in no common place have a common cause elsewhere."""
 
+_PRODUCT = "a matrix product on these ranks and on as many others"
+
 
 def slow_ranks(
-    compute_s: FloatArray, baseline: Baseline, speed_share: FloatArray, layout: Layout, tiers: tuple[Tier, ...]
+    compute_s: FloatArray,
+    baseline: Baseline,
+    speed_share: FloatArray,
+    layout: Layout,
+    tiers: tuple[Tier, ...],
+    named: Collection[int] = (),
 ) -> tuple[IntArray, Standing | None]:
-    """Ranks that stand out in the shortest window that sees any, and that window."""
+    """Ranks that stand out in the shortest window that sees any, and that window.
+
+    named: ranks that were found before: what stands out beside them is a fault of its own.
+    """
     for tier in tiers:
         if len(compute_s) < tier.steps:
             continue
         excess = compute_excess(compute_s[-tier.steps :], baseline, speed_share)
+        excess[:, list(named)] = 0.0
         found = standing(excess, baseline.compute_noise, tier, baseline.steps)
         if not found.out.any():
             continue
@@ -62,11 +73,22 @@ def _beyond_replica(excess: FloatArray, ranks: IntArray, layout: Layout) -> Floa
 
 
 def blamed(
-    ranks: IntArray, found: Standing, layout: Layout, at_s: float, since_s: float, *, causes: bool
+    ranks: IntArray,
+    found: Standing,
+    layout: Layout,
+    at_s: float,
+    since_s: float,
+    *,
+    causes: bool,
+    behind: BoolArray | None = None,
 ) -> Iterator[JobVerdict]:
-    """Verdicts on slow ranks; with `causes`, ranks of one replica or stage are an imbalance and no fault."""
+    """Verdicts on slow ranks; with `causes`, ranks of one replica or stage are an imbalance and no fault.
+
+    behind: ranks that were slow from the first step, as the baseline knows them.
+    """
     share = float(found.excess[ranks].max())
-    shown = f"computes {share:.0%} of a step longer than before and than the job's pace, over {found.tier.steps} steps"
+    than = "before" if behind is None or not behind[ranks].any() else "its peers from the first step on"
+    shown = f"computes {share:.0%} of a step longer than {than} and than the job's pace, over {found.tier.steps} steps"
 
     def verdict(part: Part, on: IntArray, note: str, cause: Cause | None = None, probe: str = "") -> JobVerdict:
         syndrome = Syndrome.NONE if cause else Syndrome.OTHER_SLOW
@@ -85,12 +107,13 @@ def blamed(
             )
         else:
             yield verdict(Part.NODE, np.flatnonzero(layout.node == nodes[0]), "all ranks of the node alike")
+    elif behind is not None and behind[ranks].all() and _has_duties(ranks, layout):
+        yield verdict(Part.NOTHING, ranks, "first ranks, of the job or of nodes, may have more to do", probe=_PRODUCT)
     elif len(ranks) <= _SEVERAL:
         for rank in ranks[found.out[ranks]]:
             yield verdict(Part.RANK, np.array([rank]), "alone in its stage")
     else:
-        probe = "a matrix product on these ranks and on as many others"
-        yield verdict(Part.NOTHING, ranks, "several ranks of no common node, replica or stage", probe=probe)
+        yield verdict(Part.NOTHING, ranks, "several ranks of no common node, replica or stage", probe=_PRODUCT)
 
 
 def _imbalance(ranks: IntArray, layout: Layout) -> tuple[Cause, str] | None:
@@ -108,6 +131,12 @@ def _imbalance(ranks: IntArray, layout: Layout) -> tuple[Cause, str] | None:
 def _is_a_replica(ranks: IntArray, layout: Layout) -> bool:
     replicas = np.unique(layout.replica[ranks])
     return len(replicas) == 1 and bool(layout.replica.max() > 0) and _covers(ranks, layout.replica == replicas[0])
+
+
+def _has_duties(ranks: IntArray, layout: Layout) -> bool:
+    """Whether a program may well give these ranks more to do: the first of the job, or of several nodes."""
+    firsts = np.unique(layout.node, return_index=True)[1]
+    return ranks.tolist() == [0] or (1 < len(firsts) < layout.ranks and len(ranks) > 1 and set(ranks) <= set(firsts))
 
 
 def _covers(ranks: IntArray, whole: BoolArray) -> bool:

@@ -287,7 +287,7 @@ def own_gpus(node: str, uuids: Callable[[], Collection[str]]) -> Callable[[DcgmS
 
 
 def page_of(url: str, node: str, address: str) -> str:
-    """The exporter's page, with this node's name and IP address in it. Raises ConfigError where none is known."""
+    """The page or service, with this node's name and IP address in it. Raises ConfigError where none is known."""
     if "{address}" in url and not address:
-        raise ConfigError(Mistake("health.dcgm_url", "the node's address is not known", "set NODE_ADDRESS"))
+        raise ConfigError(Mistake(f"health: {url}", "the node's address is not known", "set NODE_ADDRESS"))
     return url.replace("{node}", node).replace("{address}", f"[{address}]" if ":" in address else address)

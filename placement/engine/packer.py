@@ -119,11 +119,14 @@ class Packer:
         self._eligible = lru_cache(maxsize=512)(self.filter.eligible)
         self.neighbours = Neighbours.of(snapshot, self.filter) if snapshot.pods.has_rules else None
 
-    def choose(self, shape: PodShape, among: BoolArray | None = None) -> Choice | None:
+    def choose(self, shape: PodShape, among: BoolArray | int | None = None) -> Choice | None:
         """Cheapest choice for a pod of this shape now; None when it fits nowhere. Changes nothing.
 
-        among: shape (nodes,), nodes it may use besides the shape's own constraints (one rack, all but the full ones).
+        among: shape (nodes,), nodes it may use besides the shape's own constraints (one rack, all but the full ones);
+        or a single node.
         """
+        if isinstance(among, int):
+            return self._on(shape, among)
         cost, devices = self.costs(shape)
         if among is not None:
             cost = np.where(among, cost, np.inf)
@@ -134,6 +137,19 @@ class Packer:
             ties = np.flatnonzero(cost == cost[node])
             node = int(ties[self.rank[ties].argmin()])
         return Choice(node, int(devices[node]), float(cost[node]))
+
+    def _on(self, shape: PodShape, node: int) -> Choice | None:
+        """The choice on one node, without a look at the others where nothing but the node decides."""
+        if self.power is not None or self.neighbours is not None:
+            cost, devices = self.costs(shape)
+            return Choice(node, int(devices[node]), float(cost[node])) if cost[node] < np.inf else None
+        key, filters = self._keys(shape)
+        if not (self._eligible(filters)[node] and self.ledger.free.fits(shape, np.array([node]))[0]):
+            return None
+        rated = self.policy.rate(key, self.ledger, np.array([node]))
+        surcharge, kind = self.policy.surcharge(shape, self.ledger), int(self.ledger.gpu_type[node])
+        more = 0.0 if surcharge is None or kind < 0 else float(surcharge[kind])
+        return Choice(node, int(rated.devices[0]), float(rated.cost[0]) + more)
 
     def place(self, shape: PodShape, choice: Choice) -> None:
         """Charges a pod to the result of `choose`."""

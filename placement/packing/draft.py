@@ -8,6 +8,7 @@ import numpy as np
 from cluster import arrays, capacity, disruption, workloads
 from cluster.snapshot import PENDING, Snapshot, device_numbers
 from placement.engine.packer import Choice, Packer
+from placement.move_price import MovePrice
 
 BANDS = 8
 """Largest number of bands. Chosen: clusters have a handful of priority classes; more of them share bands, and only the
@@ -29,19 +30,19 @@ class Reclaimable:
         rows = np.flatnonzero((draft.node != PENDING) & (draft.resistance < below))
         levels = np.unique(np.append(draft.resistance[rows], below - 1))
         edges = np.linspace(0, len(levels), min(BANDS, len(levels)) + 1)[1:]
-        self._ceilings: arrays.IntArray = levels[np.ceil(edges).astype(np.int64) - 1]
-        band, nodes = np.searchsorted(self._ceilings, draft.resistance[rows]), len(draft.snapshot.nodes)
+        self.ceilings: arrays.IntArray = levels[np.ceil(edges).astype(np.int64) - 1]
+        band, nodes = np.searchsorted(self.ceilings, draft.resistance[rows]), len(draft.snapshot.nodes)
         reclaimed = [rows[band <= number] for number in range(self.bands)]
         self._free = [draft.free_without(pods) for pods in reclaimed]
         self._count = np.array([np.bincount(draft.node[pods], minlength=nodes) for pods in reclaimed])
 
     @property
     def bands(self) -> int:
-        return len(self._ceilings)
+        return len(self.ceilings)
 
     def charge(self, shape: workloads.PodShape, priority: int, node: int, devices: int, sign: int) -> None:
         """Counts a pod at a node (sign 1), or no longer (-1)."""
-        band = int(np.searchsorted(self._ceilings, priority))
+        band = int(np.searchsorted(self.ceilings, priority))
         for lower in self._free[:band]:
             lower.charge(shape, node, device_numbers(devices), sign)
         self._count[band:, node] += sign
@@ -66,6 +67,8 @@ class Reclaimable:
         return [np.maximum(0, asked - each) for each in left]
 
 
+Within = arrays.BoolArray | int | None
+"""Nodes that a pod may use, beside its own constraints: those of a mask of shape (nodes,), a single one, or all."""
 Kind = tuple[int, str, bool]
 """Shape and owner of a pod, and whether it may preempt. Where one pod of a kind does not fit, no other of it does."""
 PLACES_PER_POD = 600
@@ -92,6 +95,11 @@ class PackingDraft:
         """Priority above which a pod may be stopped for another: its own, NEVER, or ENDING. Shape (pods,)."""
         self.choices: dict[int, Choice] = {}
         """Choice for each pod that this draft placed, as the reason of its placement."""
+        self.held_for = set[int]()
+        """Pods that were put on a seat that was held for them."""
+        self.move_price = MovePrice()
+        self.moved = set[int]()
+        """Pods that leave their place for others, and have another."""
         self.work = 0
         """Work so far, in examined places: nodes that the packer had to rate for a pod because they had changed since
         the last pod of its shape, as if its cache had been empty before this plan. So the count is the same whatever
@@ -128,10 +136,16 @@ class PackingDraft:
         never = self.snapshot.pods.never_preempts
         return never is None or not never[row]
 
-    def started_s(self, row: int) -> int:
-        """Instant at which a pod started, whole seconds since the epoch; 0 where it is not known."""
-        started_s = self.snapshot.pods.started_s
-        return 0 if started_s is None else int(started_s[row])
+    def loses_since_s(self, row: int) -> int:
+        """Instant from which a stop loses a pod's work: its last checkpoint, or its start; 0 where neither is known."""
+        known = (self.snapshot.pods.started_s, self.snapshot.pods.saved_s)
+        return max((int(each[row]) for each in known if each is not None), default=0)
+
+    def unsaved_s(self, row: int) -> float | None:
+        """Seconds of work that a stop loses; None where the pod does not say when it saves its work."""
+        saved_s = self.snapshot.pods.saved_s
+        is_known = saved_s is not None and saved_s[row] > 0
+        return max(0.0, self.snapshot.at_s - self.loses_since_s(row)) if is_known else None
 
     def ends(self, row: int) -> bool:
         """Whether a pod is being deleted: what it holds is awaited, and it is not placed anew."""
@@ -177,8 +191,8 @@ class PackingDraft:
         free.charge_all(pods.shapes, pods.shape[rows], self.node[rows], self.devices[rows], -1)
         return free
 
-    def seat(self, row: int, within: arrays.BoolArray | None = None) -> bool:
-        """Places a pending pod on the best node and devices (among the nodes of `within`). False when none fits."""
+    def seat(self, row: int, within: Within = None) -> bool:
+        """Places a pending pod on the best node and devices. False when none fits."""
         shape, nodes = self.shape_number(row), len(self._changed_at)
         before = self._examined_at.get(shape)
         self.work += PLACES_PER_POD + (nodes if before is None else min(nodes, self._changes - before))
@@ -199,6 +213,16 @@ class PackingDraft:
 
     def unseat(self, row: int) -> None:
         self._set(row, PENDING, 0)
+
+    def put(self, row: int, choice: Choice) -> None:
+        """Places a pod on the seat that is held for it. The caller has checked that it fits."""
+        self.held_for.add(row)
+        self._set(row, choice.node, choice.devices)
+
+    def move(self, row: int, choice: Choice) -> None:
+        """Places a pod that ran elsewhere, for others that get its place."""
+        self.moved.add(row)
+        self._set(row, choice.node, choice.devices)
 
     def reseat(self, row: int) -> None:
         """Places a pod where it runs in the snapshot. The caller has checked that it fits there now."""
@@ -295,13 +319,13 @@ def gang_priorities(snapshot: Snapshot) -> arrays.IntArray:
 
 
 def lacking(draft: PackingDraft, gang: int, running: Iterable[int] | None = None) -> int:
-    """Members of a gang that must still start beside those that run, so that it is whole, of each role.
+    """Members of a gang that must still start beside those that run, so that it is whole, and each group of it.
 
     running: their rows; default: as the draft places them.
     """
     rows = members_running(draft, gang) if running is None else list(running)
     wanted = draft.snapshot.gangs[gang]
-    if not wanted.roles:
+    if not wanted.groups:
         return wanted.min_members - len(rows)
     return wanted.lacks([draft.snapshot.pods.names[row] for row in rows])
 

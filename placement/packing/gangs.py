@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import pulp
@@ -10,12 +11,15 @@ import pulp
 from cluster import arrays, capacity, snapshot, workloads
 from placement.budget import Budget
 from placement.mix.pulp_solver import solve
-from placement.packing.draft import Kind, PackingDraft, lacking, members_running
+from placement.packing.draft import Kind, PackingDraft, Within, lacking, members_running
+from placement.packing.gang_nodes import MOST_COMPARED, GangNodes
+from placement.packing.gang_victims import GangClearing, least_clearing
+from placement.packing.group_levels import TreeSeating, has_levels
 from placement.packing.units import Unit
 from placement.stock import Footprint, footprint_of
 
-Place = Callable[[int, arrays.BoolArray | None], bool]
-"""Places one pod, among the nodes of the mask. Returns whether it did."""
+Place = Callable[[int, Within], bool]
+"""Places one pod, among the nodes of the mask, or in what is free on one node. Returns whether it did."""
 
 PLACES_PER_COUNT = 500
 """Price of counting the pods of one shape that all nodes hold, in examined places."""
@@ -35,21 +39,46 @@ def seat_gang(draft: PackingDraft, unit: Unit, seat: Seat) -> bool:
 
     Topology domains that cannot hold that many, by a count that is never too low, are not tried.
     """
-    wanted, rooms = draft.snapshot.gangs[unit.gang], Rooms(draft, unit.rows, seat.below)
+    wanted = draft.snapshot.gangs[unit.gang]
+    if has_levels(wanted.groups):
+
+        def ranked(part: Unit, domain: arrays.IntArray) -> list[int]:
+            return _ranked(draft, part, seat, Rooms(draft, part.rows, seat.below), domain)
+
+        def seat_in(part: Unit, allowed: arrays.BoolArray) -> None:
+            _left_near(draft, part, seat, Rooms(draft, part.rows, seat.below), allowed, None)
+
+        def fewest(part: Unit, allowed: arrays.BoolArray) -> list[arrays.BoolArray]:
+            rooms = Rooms(draft, part.rows, seat.below)
+            best = GangNodes(draft, part.gang, part.rows, rooms.copies).best(np.flatnonzero(allowed))
+            return [] if best.unseated else [np.isin(np.arange(len(allowed)), list(best.on))]
+
+        return TreeSeating(draft, unit, ranked, seat_in, fewest).seat()
+    rooms = Rooms(draft, unit.rows, seat.below)
     if wanted.within is None:
         everywhere = np.zeros(len(draft.snapshot.nodes), dtype=np.int64)
-        return bool(rooms.may_hold(everywhere, unit.need).any()) and _seat_near(draft, unit, seat, None)
+        return bool(rooms.may_hold(everywhere, unit.need).any()) and _seat_near(draft, unit, seat, rooms, None)
     domain = draft.domain(wanted.within)
-    room, can = rooms.free(domain), rooms.may_hold(domain, unit.need)
     if running := members_running(draft, unit.gang):  # a gang that runs in part must stay in the domain where it runs
         here = sorted({int(domain[draft.node[row]]) for row in running} - {-1})[:1]
+        can = rooms.may_hold(domain, unit.need)
         values = [value for value in here if can[value]]
     else:
-        # In free resources the tightest that suffices first, by preemption the roomiest, where least must be stopped.
-        able = np.flatnonzero(can)
-        free = room[able]
-        values = able[np.lexsort((able, np.where(free < unit.need, -free, free), free < unit.need))].tolist()
-    return any(_seat_near(draft, unit, seat, domain == value) for value in values)
+        values = _ranked(draft, unit, seat, rooms, domain)
+    return any(_seat_near(draft, unit, seat, rooms, domain == value) for value in values)
+
+
+def _ranked(draft: PackingDraft, unit: Unit, seat: Seat, rooms: "Rooms", domain: arrays.IntArray) -> list[int]:
+    """Domains that may hold what a gang, or a group of one, needs, the best first."""
+    can = rooms.may_hold(domain, unit.need)
+    if seat.below is None:
+        return GangNodes(draft, unit.gang, unit.rows, rooms.copies).domains(domain, can)
+    # Where least must be stopped, as far as that is known, else the roomiest.
+    able = np.flatnonzero(can)
+    values: list[int] = able[np.lexsort((able, -rooms.free(domain)[able]))].tolist()
+    found = {each: _clearing(draft, unit, seat, np.flatnonzero(domain == each)) for each in values[:MOST_COMPARED]}
+    known = {value: clearing.price for value, clearing in found.items() if clearing is not None}
+    return [*sorted(known, key=known.__getitem__), *(each for each in values if each not in known)]
 
 
 class Rooms:
@@ -63,8 +92,8 @@ class Rooms:
         free = draft.packer.ledger.free
         self._reach = free if below is None else draft.reclaimable(below).free()
         self._open = {shape: draft.packer.eligible(shape) for shape in self._kinds}
-        self._copies = {shape: free.copies(shape) * self._open[shape] for shape in self._kinds}
-        self._most = self._copies
+        self.copies = {shape: free.copies(shape) * self._open[shape] for shape in self._kinds}
+        self._most = self.copies
         if below is not None:
             self._most = {shape: self._reach.copies(shape) * self._open[shape] for shape in self._kinds}
 
@@ -73,7 +102,7 @@ class Rooms:
 
         domain: shape (nodes,), the domain of each node; -1 for none.
         """
-        most: arrays.IntArray = np.max([domain_sums(copies, domain) for copies in self._copies.values()], axis=0)
+        most: arrays.IntArray = np.max([domain_sums(copies, domain) for copies in self.copies.values()], axis=0)
         return most
 
     def most(self, domain: arrays.IntArray) -> arrays.IntArray:
@@ -117,18 +146,35 @@ def domain_sums(copies: arrays.IntArray, domain: arrays.IntArray) -> arrays.IntA
     return np.bincount(domain[inside], copies[inside], count).astype(np.int64)
 
 
-def _seat_near(draft: PackingDraft, unit: Unit, seat: Seat, allowed: arrays.BoolArray | None) -> bool:
-    """Places a gang inside `allowed`, in as few domains of its preferred label as can be found.
+def _seat_near(draft: PackingDraft, unit: Unit, seat: Seat, rooms: Rooms, allowed: arrays.BoolArray | None) -> bool:
+    """Places a gang inside `allowed`, in as few domains of its preferred label as can be found."""
+    mark, prefer = draft.mark, draft.snapshot.gangs[unit.gang].prefer_within
+    left = _left_near(draft, unit, seat, rooms, allowed, prefer)
+    # A member above the minimum must be placed itself: its gang lacks none without it.
+    if len(left) < len(unit.rows) and lacking(draft, unit.gang) <= 0:
+        return True
+    draft.roll_back(mark)
+    return False
+
+
+def _left_near(
+    draft: PackingDraft, unit: Unit, seat: Seat, rooms: Rooms, allowed: arrays.BoolArray | None, prefer: str | None
+) -> list[int]:
+    """Places those of these pods of a gang that fit, inside `allowed`, and returns the others.
 
     Domains are filled one after the other: the tightest that holds all remaining pods, else the roomiest. For equal
     pods, the roomiest-first order needs the fewest possible domains.
     """
-    mark, prefer = draft.mark, draft.snapshot.gangs[unit.gang].prefer_within
-    left = list(unit.rows)
+    nodes = GangNodes(draft, unit.gang, unit.rows, rooms.copies)
+    everywhere = np.ones(len(draft.snapshot.nodes), dtype=bool) if allowed is None else allowed
+    among = np.flatnonzero(everywhere)
     if prefer is not None:
         domain = draft.domain(prefer)
-        everywhere = np.ones(len(domain), dtype=bool) if allowed is None else allowed
         inside = np.where(everywhere, domain, -1)
+        among = nodes.in_fewest(inside)
+    left = _left_by_stops(draft, unit, seat, np.flatnonzero(everywhere))
+    left = _left_by_choice(unit, seat, nodes, among) if left is None else left
+    if left and prefer is not None:
         shapes: set[workloads.PodShape] = set()
         while left:
             if shapes != (shapes := {draft.shape(row) for row in left}):
@@ -143,12 +189,39 @@ def _seat_near(draft: PackingDraft, unit: Unit, seat: Seat, allowed: arrays.Bool
             inside = np.where(inside == best, -1, inside)
             room[best] = most[best] = 0
         allowed = everywhere & (domain < 0)
-    left = _left_of(draft, left, seat, allowed)
-    # A member above the minimum must be placed itself: its gang lacks none without it.
-    if len(left) < len(unit.rows) and lacking(draft, unit.gang) <= 0:
-        return True
+    return _left_of(draft, left, seat, allowed)
+
+
+def _left_by_stops(draft: PackingDraft, unit: Unit, seat: Seat, among: arrays.IntArray) -> list[int] | None:
+    """Places as many equal pods as the gang needs by the fewest stops, and returns the others; None: nothing is placed,
+    since no such choice was found.
+    """
+    mark, found = draft.mark, _clearing(draft, unit, seat, among)
+    if found is None:
+        return None
+    for victim in found.victims:
+        draft.unseat(victim)
+    waiting = iter(unit.rows)
+    if all(seat.place(next(waiting), node) for node, many in found.members for _ in range(many)):
+        return list(waiting)
     draft.roll_back(mark)
-    return False
+    return None
+
+
+def _clearing(draft: PackingDraft, unit: Unit, seat: Seat, among: arrays.IntArray) -> GangClearing | None:
+    row = unit.rows[0]
+    if seat.below is None or len({draft.kind(each) for each in unit.rows}) > 1 or not draft.may_preempt(row):
+        return None
+    return least_clearing(draft, draft.shape(row), unit.need, seat.below, among)
+
+
+def _left_by_choice(unit: Unit, seat: Seat, nodes: GangNodes, among: arrays.IntArray) -> list[int]:
+    """Places the gang's pods on the nodes chosen for all of them, as far as the choice holds; returns the others."""
+    waiting, seated = [iter(rows) for rows in nodes.rows.values()], set[int]()
+    for node, members in nodes.best(among).on.items():
+        for kind, many in members.items():
+            seated.update(row for row in islice(waiting[kind], many) if seat.place(row, node))
+    return [row for row in unit.rows if row not in seated]
 
 
 def _left_of(draft: PackingDraft, rows: Sequence[int], seat: Seat, allowed: arrays.BoolArray | None) -> list[int]:

@@ -3,13 +3,15 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import chain
 
 import numpy as np
 
 from cluster import actions, arrays, plans, workloads
 from cluster.capacity import GPU, NodeRoom
-from cluster.snapshot import PENDING, device_numbers
+from cluster.held_seats import DEADLINE_S, seat_of
+from cluster.snapshot import PENDING, HeldSeats, device_numbers
 from placement.engine.explanation import Scope, copies_now, obstacles, shortage
 from placement.packing.draft import PackingDraft, lacking, members_running
 from placement.packing.preemption import stopped_together
@@ -27,6 +29,7 @@ def phases_of(draft: PackingDraft) -> tuple[tuple[plans.Phase, ...], tuple[plans
     """
     leave, start = draft.changed()
     pods, gone = draft.snapshot.pods, set(leave)
+    start = [row for row in start if row not in draft.moved]
     units = [Unit(int(draft.priority[row]), (row,), 1) for row in start if pods.gang[row] < 0]
     members: dict[int, list[int]] = {}
     for row in start:
@@ -39,12 +42,13 @@ def phases_of(draft: PackingDraft) -> tuple[tuple[plans.Phase, ...], tuple[plans
     if room:
         units.sort(key=lambda unit: order_of_service(draft, unit))
     making_room, gangs, singles = list[plans.Phase](), list[tuple[int, plans.Phase]](), list[int]()
-    waiting = list[plans.Unplaced]()
+    waiting, holds = list[plans.Unplaced](), list[plans.Step]()
     for unit in units:
         if room and (awaited := room.awaited_by(unit)):
             stops = tuple(_evict(draft, row, unit.label(draft.snapshot)) for row in sorted(awaited.stops))
+            holds += _hold(draft, unit, unit.rows, awaited.stops)
             making_room.append(plans.Phase(f"make room for {unit.label(draft.snapshot)}", stops, whole=True))
-            waiting.append(plans.Unplaced(unit.label(draft.snapshot), awaited.reason(draft)))
+            waiting.append(plans.Unplaced(unit.label(draft.snapshot), awaited.reason(draft, unit)))
             continue
         free, *bought = room.parts_of(unit) if room else [_Part(unit.rows)]
         if bought and free.rows:
@@ -54,10 +58,14 @@ def phases_of(draft: PackingDraft) -> tuple[tuple[plans.Phase, ...], tuple[plans
         else:
             singles += free.rows
         making_room += [_start(draft, unit, part) for part in bought]
-    goers = [row for row in leave if room and not (row in room.stopped or draft.ends(row))]
+        for part in bought:
+            holds += _hold(draft, unit, part.rows, part.stops)
+    goers = [row for row in leave if room and not (row in room.stopped or draft.ends(row) or row in draft.moved)]
     left = tuple(_evict(draft, row, "its gang") for row in goers)
     binds = tuple(_bind(draft, row) for row in sorted(singles))
     starts = [phase for _, phase in sorted(gangs, key=lambda each: each[0])]
+    # First, and not with what they are for: a later plan goes on where this one stops as many pods as it may.
+    making_room.insert(0, plans.Phase("hold seats", tuple(holds)))
     phases = (*making_room, plans.Phase("make room", left), *starts, plans.Phase("start pods", binds))
     return tuple(phase for phase in phases if phase.steps), tuple(waiting)
 
@@ -71,10 +79,14 @@ class _Awaited:
         self.ending = set[int]()
         self.nodes = set[int]()
 
-    def reason(self, draft: PackingDraft) -> plans.Reason:
+    def reason(self, draft: PackingDraft, unit: Unit) -> plans.Reason:
+        pods = {draft.snapshot.pods.names[row] for row in unit.rows}
+        held = (each for each in draft.snapshot.held if any(seat.taker in pods for seat in each.seats))
+        until_s = next((each.until_s for each in held if draft.held_for.issuperset(unit.rows)), 0.0)
         names = [draft.snapshot.nodes.names[node] for node in sorted(self.nodes)]
         where = names[0] if len(names) == 1 else f"{len(names)} nodes"
         words = f"starts on {where} once {max(1, len(self.ending))} pods that are ending there are gone"
+        words += f"; its seats are held until {datetime.fromtimestamp(until_s, UTC):%H:%M:%S} UTC" if until_s else ""
         return plans.Reason("AwaitsEnding", words, {"ending": float(len(self.ending)), "nodes": float(len(names))})
 
 
@@ -160,7 +172,7 @@ class _Room:
     def _lacks(self, unit: Unit, part: _Part) -> bool:
         """Whether the pods of this part are too few for the unit to start."""
         draft = self._draft
-        if unit.gang < 0 or not draft.snapshot.gangs[unit.gang].roles:
+        if unit.gang < 0 or not draft.snapshot.gangs[unit.gang].groups:
             return len(part.rows) < unit.need
         runs = (row for row in draft.members(unit.gang) if draft.snapshot.pods.node[row] != PENDING)
         stay = [row for row in runs if row not in self._group]
@@ -196,10 +208,45 @@ def _start(draft: PackingDraft, unit: Unit, part: _Part) -> plans.Phase:
     return plans.Phase(name, evictions + tuple(_bind(draft, row) for row in sorted(part.rows)), whole=True)
 
 
+def _hold(draft: PackingDraft, unit: Unit, rows: Sequence[int], stops: Sequence[int]) -> tuple[plans.Step, ...]:
+    """Step that keeps the seats of a unit and of the pods that move for it; none where they are kept already.
+
+    A single pod that preempts needs none: it starts once its victims are gone, before all of lower priority.
+    """
+    snapshot, moved = draft.snapshot, [row for row in stops if row in draft.moved]
+    waits = [row for row in rows if snapshot.pods.node[row] == PENDING]
+    if not (waits and stops) or (unit.gang < 0 and not moved) or draft.held_for.issuperset((*waits, *moved)):
+        return ()
+    names, nodes = snapshot.pods.names, snapshot.nodes.names
+    seats = [
+        seat_of(
+            names[row],
+            draft.shape(row),
+            nodes[int(draft.node[row])],
+            device_numbers(int(draft.devices[row])),
+            is_moved=row in draft.moved,
+        )
+        for row in (*waits, *moved)
+    ]
+    # Those of an earlier decision for the same unit, whose replacements have not come.
+    before = (each for held in snapshot.held if held.holder == names[waits[0]] for each in held.seats if each.is_moved)
+    seats += [each for each in before if names.row(each.pod) is None]
+    action = actions.HoldSeats(HeldSeats(names[waits[0]], snapshot.at_s, snapshot.at_s + DEADLINE_S, tuple(seats)))
+    words = f"its {len(seats)} seats are free at different times; nobody else gets one for {DEADLINE_S:g} s"
+    return (plans.Step(action, plans.Reason("SeatsHeld", words)),)
+
+
 def _evict(draft: PackingDraft, row: int, beneficiary: str) -> plans.Step:
     snapshot = draft.snapshot
+    names, here = snapshot.pods.names, snapshot.nodes.names[int(snapshot.pods.node[row])]
     of_unit = beneficiary if "/" in beneficiary else ""
-    action = actions.Evict(snapshot.pods.names[row], snapshot.nodes.names[int(snapshot.pods.node[row])], of_unit)
+    if row in draft.moved:
+        there, devices = snapshot.nodes.names[int(draft.node[row])], device_numbers(int(draft.devices[row]))
+        usd = draft.move_price.of(draft.shape(row), draft.unsaved_s(row))
+        move = actions.Move(names[row], here, there, devices, of_unit)
+        words = f"makes room for {beneficiary}, which fits nowhere else; the move costs ${usd:.2f}"
+        return plans.Step(move, plans.Reason("MakesRoom", words, {"price_usd": usd}))
+    action = actions.Evict(names[row], here, of_unit)
     words = f"makes room for {beneficiary}, which has higher priority"
     return plans.Step(action, plans.Reason(actions.PREEMPTED, words, {"priority": int(draft.priority[row])}))
 
@@ -209,6 +256,8 @@ def _bind(draft: PackingDraft, row: int) -> plans.Step:
     node = snapshot.nodes.names[int(draft.node[row])]
     action = actions.Bind(snapshot.pods.names[row], node, device_numbers(int(draft.devices[row])))
     policy = draft.packer.policy.name
+    if row in draft.held_for:
+        return plans.Step(action, plans.Reason("HeldSeat", "the seat was held for it while others left it"))
     if row not in draft.choices:
         return plans.Step(
             action, plans.Reason("SameSeat", "restarts in the same place, because its gang restarts as a whole")
@@ -258,6 +307,8 @@ class Reasons:
             of_node = draft.domain(label)
             runs = {int(of_node[draft.node[row]]) for row in members_running(draft, unit.gang)} - {-1}
             domain = min(runs, default=-1)
+        if unit.gang >= 0 and (absent := self._absent(unit)):
+            return absent
         ask = _Ask(tuple(Counter(map(draft.shape_number, unit.rows)).items()), need, label, domain)
         if ask not in self._known:
             if len(self._known) >= MOST_EXPLAINED:
@@ -270,6 +321,15 @@ class Reasons:
                 )
                 self._known[ask] = shortage(draft.packer, self._shape(ask.count[0][0]), scope)
         return self._known[ask]
+
+    def _absent(self, unit: Unit) -> plans.Reason | None:
+        """Reason of a gang some of whose members do not exist, or are of other roles than it needs."""
+        draft, gang = self._draft, self._draft.snapshot.gangs[unit.gang]
+        names = [draft.snapshot.pods.names[row] for row in draft.members(unit.gang) if not draft.ends(row)]
+        if not (missing := gang.missing(names)):
+            return None
+        words = f"{len(names)} members exist, {gang.min_members} must start together; it waits for {missing} more"
+        return plans.Reason("MembersMissing", words, {"members": len(names), "min_members": gang.min_members})
 
     def _held_back(self, ask: _Ask) -> plans.Reason:
         """Reason of a gang of which too few members fit: what is short where most of them fit."""

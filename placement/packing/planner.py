@@ -5,16 +5,18 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from cluster.arrays import BoolArray
 from cluster.plans import CutShort, Phase, Plan, Reason, Unplaced
 from cluster.snapshot import PENDING, Snapshot
 from placement.budget import Budget
 from placement.engine.packer import Packer
-from placement.packing.draft import PLACES_PER_POD, PackingDraft, members_running
+from placement.move_price import MovePrice
+from placement.packing.draft import PLACES_PER_POD, PackingDraft, Within, members_running
 from placement.packing.gangs import Seat, seat_gang, seat_instances_together
+from placement.packing.held import take_held_seats
 from placement.packing.phases import Reasons, phases_of
 from placement.packing.preemption import PLACES_PER_SEARCH, seat_by_preemption, spare_victims
 from placement.packing.releases import left_to_kube_scheduler
+from placement.packing.room import make_room
 from placement.packing.spared import SparedPods
 from placement.packing.units import FairQueue, Unit, UnitQueue, as_of_now, pending_units, units_of
 
@@ -48,15 +50,19 @@ def pack(
     *,
     preempt: bool = True,
     tried: frozenset[str] = frozenset(),
+    moves: MovePrice | None = None,
 ) -> Plan:
     """Plan that places every pending unit that fits, by priority, and reports the rest with what was short where.
 
     A unit is a pod or a whole gang. A unit that does not fit is skipped and holds nothing, so it blocks no other.
     Preempted pods are served again in their own turn. Units beyond the budget wait, with that as their reason; without
-    a budget every unit is served. tried: what the last plan tried in vain, as `tried_in_vain` returns it.
+    a budget every unit is served. tried: what the last plan tried in vain, as `tried_in_vain` returns it. moves: price
+    at which others are moved for those that fit nowhere; None: none is.
     """
     budget = Budget(math.inf) if budget is None else budget
     draft = PackingDraft(snapshot, packer, tried)
+    if snapshot.held:
+        take_held_seats(draft)
     left = pending_units(draft)
     service, turn, had_turn = UnitService(draft, budget, preempt=preempt), ServedUnits(1), frozenset[int]()
     unserved = frozenset[int]()
@@ -67,6 +73,9 @@ def pack(
         unserved = turn.unserved - had_turn
         had_turn |= rows_of(left)
         left = pending_units(draft)
+    if moves is not None and left and not turn.ended:
+        make_room(draft, left, moves)
+        left = pending_units(draft) if draft.moved else left
     phases, waiting = phases_of(draft)
     unplaced = list(waiting)
     released = left_to_kube_scheduler(draft, left) if preempt and left else {}
@@ -228,17 +237,19 @@ class Attempt:
         self._charge()
         return is_seated
 
-    def _in_free_resources(self, row: int, within: BoolArray | None) -> bool:
+    def _in_free_resources(self, row: int, within: Within) -> bool:
         self._charge()
         if not self._budget.allows_more():
             self.was_cut = True
         return not self.was_cut and self._draft.seat(row, within)
 
-    def _by_preemption(self, row: int, within: BoolArray | None) -> bool:
+    def _by_preemption(self, row: int, within: Within) -> bool:
         priority = int(self._draft.priority[row])
+        if isinstance(within, int):
+            return False
         return self._draft.may_preempt(row) and seat_by_preemption(self._draft, row, priority, within)
 
-    def _in_either(self, row: int, within: BoolArray | None) -> bool:
+    def _in_either(self, row: int, within: Within) -> bool:
         return self._in_free_resources(row, within) or (not self.was_cut and self._by_preemption(row, within))
 
     def _charge(self) -> None:

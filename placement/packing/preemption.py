@@ -26,16 +26,16 @@ MOST_STEPS, MOST_STEPS_BY_RULES = 400, 40
 """Sets that are tried on a node, at most; fewer for a pod with rules between pods, which are looked up on all nodes."""
 
 
-Price = tuple[int, int, int, tuple[tuple[int, int, int], ...], int, int]
+Price = tuple[int, int, int, int, tuple[tuple[int, int, int], ...], int, int]
 """What a preemption loses; the least is chosen. In order: the highest priority of a stopped pod, thousandths of GPUs
-stopped, pods stopped, the same at each priority from the highest down (so that among equals the less important are
-stopped), how long the oldest of the highest priority has run (as its start's negative), and the row of the node. What a
-budget forbids, or would be stopped for nothing, is no choice at all.
+stopped, pods stopped, those of them that no gang can spare, the same at each priority from the highest down (so that
+among equals the less important are stopped), how long the oldest of the highest priority has run (as its start's
+negative), and the row of the node. What a budget forbids, or would be stopped for nothing, is no choice at all.
 
 kube-scheduler's order, but that it takes a violated budget as a last resort, and adds up priorities instead of GPUs.
 Source: kube-scheduler, default preemption, `pickOneNodeForPreemption`.
 """
-NOTHING: Price = (ENDING, 0, 0, (), 0, 0)
+NOTHING: Price = (ENDING, 0, 0, 0, (), 0, 0)
 """Price where only pods leave that end by themselves."""
 
 
@@ -117,7 +117,7 @@ def stopped_with(draft: PackingDraft, victims: Sequence[int]) -> set[int]:
 def _price(draft: PackingDraft, victims: Sequence[int], node: int) -> Price | None:
     """Price of stopping these pods; None where one of them, or of their gangs, may not be stopped."""
     gone = [each for each in stopped_with(draft, victims) if not draft.ends(each)]
-    if any(draft.resistance[each] == NEVER for each in gone) or draft.budgets.forbidding(gone) is not None:
+    if not may_all_leave(draft, gone):
         return None
     lost: dict[int, tuple[int, int]] = {}
     for each in gone:
@@ -125,10 +125,25 @@ def _price(draft: PackingDraft, victims: Sequence[int], node: int) -> Price | No
         lost[level] = (gpu_milli + draft.shape(each).total_gpu_milli, count + 1)
     losses = tuple((level, *lost[level]) for level in sorted(lost, reverse=True))
     if not losses:
-        return (*NOTHING[:5], node)
+        return (*NOTHING[:6], node)
     highest = losses[0][0]
-    first_s = min(draft.started_s(each) for each in gone if draft.priority[each] == highest)
-    return highest, sum(milli for milli, _ in lost.values()), len(gone), losses, -first_s, node
+    first_s = min(draft.loses_since_s(each) for each in gone if draft.priority[each] == highest)
+    missed = len(gone) - sum(_is_spared(draft, gone, gang) for gang in draft.snapshot.pods.gang[gone].tolist())
+    return highest, sum(milli for milli, _ in lost.values()), len(gone), missed, losses, -first_s, node
+
+
+def _is_spared(draft: PackingDraft, gone: Sequence[int], gang: int) -> bool:
+    """Whether a gang runs on without these of its members."""
+    if gang < 0:
+        return False
+    left = set(members_running(draft, gang)).difference(gone)
+    return bool(left) and lacking(draft, gang, left) <= 0
+
+
+def may_all_leave(draft: PackingDraft, gone: Sequence[int]) -> bool:
+    """Whether all of these pods may be stopped."""
+    gone = [each for each in gone if not draft.ends(each)]
+    return all(draft.resistance[each] != NEVER for each in gone) and draft.budgets.forbidding(gone) is None
 
 
 def fewest_victims(draft: PackingDraft, shape: workloads.PodShape, node: int, priority: int) -> tuple[int, ...]:
@@ -141,7 +156,7 @@ def fewest_victims(draft: PackingDraft, shape: workloads.PodShape, node: int, pr
     without = NodeWithout(draft, shape, node)
     there = [row for row in draft.pods_on(node) if draft.resistance[row] < priority]
     # Those that end cost nothing, so they come last, when pods are spared; among equals the oldest is spared first.
-    there.sort(key=lambda r: (-draft.resistance[r], -draft.shape(r).total_gpu_milli, draft.started_s(r), r))
+    there.sort(key=lambda r: (-draft.resistance[r], -draft.shape(r).total_gpu_milli, draft.loses_since_s(r), r))
     ending = [row for row in there if draft.ends(row)]
     best: tuple[Price, Sequence[int]] | None = None
 
@@ -163,7 +178,8 @@ def fewest_victims(draft: PackingDraft, shape: workloads.PodShape, node: int, pr
     # one of its own priority.
     level = max(int(draft.resistance[row]) for row in needed)
     live = [row for row in there if not draft.ends(row) and (best is None or draft.resistance[row] <= level)]
-    live.sort(key=lambda r: (draft.resistance[r], -draft.shape(r).total_gpu_milli, -draft.started_s(r), r))
+    live.sort(key=lambda r: (draft.resistance[r], -draft.shape(r).total_gpu_milli, -draft.loses_since_s(r), r))
+    may_spare = any(_is_spared(draft, (row,), int(draft.snapshot.pods.gang[row])) for row in live)
     most = Counter[str]()
     for row in live:
         most |= Counter(everything_asked(draft.shape(row)))
@@ -181,7 +197,7 @@ def fewest_victims(draft: PackingDraft, shape: workloads.PodShape, node: int, pr
     steps = MOST_STEPS if shape.beside == workloads.ALONE else MOST_STEPS_BY_RULES
     while queue and steps > 0:
         loss, chosen = heappop(queue)
-        if best is not None and loss >= best[0][:3]:
+        if best is not None and (loss > best[0][:3] or (loss == best[0][:3] and not may_spare)):
             break
         tried = set[object]()
         for position in range(chosen[-1] + 1 if chosen else 0, len(live)):

@@ -9,7 +9,6 @@ from itertools import count
 import numpy as np
 
 from cluster.snapshot import PENDING, Snapshot
-from cluster.workloads import Gang
 from placement.budget import Budget
 from placement.packing.draft import ENDING, PackingDraft, lacking, members_running
 
@@ -124,7 +123,6 @@ def namespace_of(draft: PackingDraft, unit: Unit) -> str:
 
 def gang_units(draft: PackingDraft, gang: int) -> list[Unit]:
     """Pending part of a gang: one unit while the gang is below its minimum, pod by pod once it runs."""
-    wanted = draft.snapshot.gangs[gang]
     rows = [row for row in draft.members(gang) if draft.node[row] == PENDING and not draft.ends(row)]
     if not rows:
         return []
@@ -133,20 +131,17 @@ def gang_units(draft: PackingDraft, gang: int) -> list[Unit]:
     need = lacking(draft, gang)
     if need <= 0:
         return [Unit(priority, (row,), 1, gang) for row in rows]
-    return [Unit(priority, tuple(_needed_first(draft, wanted, rows)), need, gang)]
+    return [Unit(priority, tuple(_needed_first(draft, gang, rows)), need, gang)]
 
 
-def _needed_first(draft: PackingDraft, gang: Gang, rows: list[int]) -> list[int]:
-    """The pending members in the same order, but those that its roles need before those that could be spared."""
-    if not gang.roles:
+def _needed_first(draft: PackingDraft, gang: int, rows: list[int]) -> list[int]:
+    """The pending members in the same order, but those that its groups need before those that could be spared."""
+    wanted, names = draft.snapshot.gangs[gang], draft.snapshot.pods.names
+    if not wanted.groups:
         return rows
-    names, members = draft.snapshot.pods.names, [(role.least, frozenset(role.members)) for role in gang.roles]
-    runs = {names[row] for row in members_running(draft, draft.snapshot.gangs.index(gang))}
-    needed: set[int] = set()
-    for least, of_role in members:
-        waiting = [row for row in rows if names[row] in of_role]
-        needed.update(waiting[: max(0, least - len(of_role & runs))])
-    return sorted(rows, key=lambda row: row not in needed)
+    row_of = {names[row]: row for row in rows}
+    running = [names[row] for row in members_running(draft, gang)]
+    return [row_of[name] for name in wanted.needed_first(tuple(row_of), running)]
 
 
 ROUNDS = 8

@@ -154,9 +154,13 @@ FULL: Mapping[str, Object] = {
         "GPUType",
         {
             "nodeLabel": {"key": "nvidia.com/gpu.product", "values": ["A100"]},
+            "otherLabels": [{"key": "node.kubernetes.io/instance-type", "values": ["p4de.24xlarge"]}],
+            "nodeSelector": {"nvidia.com/gpu.replicas": "4"},
             "resourceName": "nvidia.com/gpu",
+            "share": 0.25,
+            "devicesPerPod": [1],
             "memory": "80Gi",
-            "pricePerHour": {"onDemand": 4, "spot": 1.5},
+            "pricePerHour": {"onDemand": 4, "spot": 1.5, "committed": 2},
             "inventory": 8,
         },
         {},
@@ -216,6 +220,19 @@ FULL: Mapping[str, Object] = {
         "Gang",
         {
             "minMembers": 2,
+            "maxMembers": 4,
+            "groups": [
+                {
+                    "name": "a",
+                    "minMembers": 1,
+                    "maxMembers": 2,
+                    "minGroups": 0,
+                    "parent": "actors",
+                    "topology": {"within": "zone", "preferWithin": "example.com/rack"},
+                },
+                {"name": "actors"},
+            ],
+            "minGroups": 1,
             "topology": {"within": "zone", "preferWithin": "example.com/rack"},
             "priority": 1,
             "onMemberLoss": "Restart",
@@ -311,7 +328,21 @@ FULL: Mapping[str, Object] = {
             "detectors": [{"name": "npd", "condition": "GPUProblem", "taint": "example.com/gpu"}],
             "findings": [{"code": "Xid63", "severity": "AfterJob"}],
         },
-        {"nodes": 10, "quarantined": 1, "incidents": 1},
+        {
+            "nodes": 10,
+            "quarantined": 1,
+            "incidents": 1,
+            "checkpoints": [
+                {
+                    "job": "ns/g",
+                    "save": "10s",
+                    "interval": "30m",
+                    "advised": "10m",
+                    "lostShare": 0.1,
+                    "advisedLostShare": 0.05,
+                }
+            ],
+        },
     ),
     "FaultIncident": _object(
         "FaultIncident",
@@ -338,7 +369,9 @@ FULL: Mapping[str, Object] = {
 }
 """One object of each kind with every field in it, every list with one entry."""
 
+OWNED = {"owned": {"capital": 30_000, "years": 4, "watts": 1200, "dollarsPerKwh": 0.1}}
 OTHERS: Mapping[str, tuple[Object, ...]] = {
+    "GPUType": (_object("GPUType", {"nodeLabel": {"values": ["A100"]}, "memory": "80Gi", "pricePerHour": OWNED}, {}),),
     "ScalingPolicy": (
         _policy(source={"role": "queue", "customMetric": {"name": "queue_length", "selector": {"model": "m"}}}),
         _policy(source={"role": "inputTokens", "push": {}, "maxAge": "30s"}),
@@ -561,6 +594,13 @@ def _rule_cases() -> Iterator[Case]:
         "Gang", "spec.topology preferWithin is the same",
         having(gang, "spec.topology.preferWithin", ...), having(gang, "spec.topology.preferWithin", "zone"), "leave it",
     )  # fmt: skip
+    for words, bad in (("without any", {"spot": 1}), ("of two kinds", {"onDemand": 1, **OWNED})):
+        good, wrong = (having(gpu_type, "spec.pricePerHour", each) for each in (OWNED, bad))
+        yield Case("GPUType", f"spec.pricePerHour should have either, {words}", good, wrong, "should have either")
+    yield Case(
+        "Gang", "spec.groups names a parent which is no group without",
+        gang, having(gang, "spec.groups", [{"name": "a", "parent": "b"}]), "name one",
+    )  # fmt: skip
     for kind, path, other, left in (
         ("GPUType", "spec.resourceName", "amd.com/gpu", "spec.inventory"),
         ("ModelProfile", "spec.model", "other", "spec.gpusPerInstance"),
@@ -626,6 +666,9 @@ def _rule_cases() -> Iterator[Case]:
         "spec.jobs.restart",
         "spec.jobs.restartInPlace",
         "spec.jobs.checkpointInterval",
+        "status.checkpoints[].save",
+        "status.checkpoints[].interval",
+        "status.checkpoints[].advised",
     ):
         health = FULL["HealthPolicy"]
         yield Case(

@@ -42,6 +42,7 @@ class Pod:
     strangers: bool = False
     settled: bool = False
     started_s: int = 0
+    saved_s: int = 0
 
 
 def node(name: str, gpus: int = 0, gpu_type: str = "A100", **rest: object) -> Node:

@@ -15,7 +15,7 @@ from health.remediation.facts import (
     RemedyPolicy,
     Situation,
 )
-from health.remediation.incidents import Incident, Intent, JobDo, JobIntent, NodeDo, NodeIntent
+from health.remediation.incidents import Incident, IncidentPhase, Intent, JobDo, JobIntent, NodeDo, NodeIntent
 from health.verdicts.verdict import Part, Syndrome
 
 START_S = 1_000_000.0
@@ -27,7 +27,7 @@ def node(name: str, *, uid: str = "", domains: tuple[str, ...] = (), **facts: ob
 
 def job(name: str, nodes: Sequence[str], **facts: object) -> JobFacts:
     """A gang with one pod of eight GPUs on each node, started and checkpointed at START_S."""
-    pods = tuple(PodFacts(f"{name}-0-{index}", on, START_S) for index, on in enumerate(nodes))
+    pods = tuple(PodFacts(f"{name}-0-{index}", on, START_S, 8) for index, on in enumerate(nodes))
     made = JobFacts(
         name=name,
         incarnation=f"{name}-0",
@@ -95,6 +95,8 @@ class PretendFleet:
         self.incidents = decision.incidents
         for intent in self.due(decision):
             self.carry_out(intent)
+        for name in self.tested():
+            self.nodes[name] = replace(self.nodes[name], tested_s=self.now_s)
         return decision
 
     def due(self, decision: HealthDecision) -> tuple[Intent, ...]:
@@ -104,6 +106,10 @@ class PretendFleet:
     def carry_out(self, intent: Intent) -> None:
         if isinstance(intent, NodeIntent):
             self._on_node(intent)
+        elif intent.do is JobDo.MOVE_AT_CHECKPOINT:
+            job = self.jobs[intent.job]
+            if self.now_s - job.checkpoint_at_s > 60.0:  # it writes its next one at once
+                self.jobs[intent.job] = replace(job, checkpoint_at_s=self.now_s + 0.001)
         elif intent.do is not JobDo.TOLERATE:
             self._on_job(intent)
 
@@ -116,8 +122,6 @@ class PretendFleet:
         assert there.taint is None or ours, f"{intent.do} on a node of {there.taint}"
         if intent.do is NodeDo.TAINT:
             there = replace(there, taint=OurTaint(intent.incident, intent.generation, self.now_s))
-        elif intent.do is NodeDo.TEST and intent.node.name not in self.broken:
-            there = replace(there, tested_s=self.now_s)
         elif intent.do is NodeDo.PROBATION and there.taint is not None:
             there = replace(there, taint=replace(there.taint, on_probation=True))
         elif intent.do is NodeDo.UNTAINT and there.taint is not None and there.taint.generation <= intent.generation:
@@ -151,7 +155,12 @@ class PretendFleet:
         wanted = intent.pods or len(on.pods)
         places = [*kept, *free][:wanted]
         assert len(places) >= on.min_available, f"{on.name} is left with {len(places)} of {on.min_available} pods"
-        return tuple(PodFacts(f"{incarnation}-{index}", name, self.now_s) for index, name in enumerate(places))
+        return tuple(PodFacts(f"{incarnation}-{index}", name, self.now_s, 8) for index, name in enumerate(places))
+
+    def tested(self) -> list[str]:
+        """Nodes in quarantine whose agents find nothing any more."""
+        out = [each for each in self.incidents if each.phase is IncidentPhase.QUARANTINED]
+        return [key.name for each in out for key in each.nodes if key.name not in self.broken]
 
     def node_dos(self, decision: HealthDecision) -> list[tuple[NodeDo, str]]:
         return [(each.do, each.node.name) for each in decision.nodes]

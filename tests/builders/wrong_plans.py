@@ -9,6 +9,7 @@ from cluster.actions import (
     Action,
     Bind,
     Evict,
+    HoldSeats,
     Move,
     Release,
     ReleaseClaim,
@@ -25,7 +26,7 @@ from cluster.demand import Demand, LengthGrid, Slo
 from cluster.disruption import DisruptionBudget
 from cluster.nodes import NodeTaint
 from cluster.plans import Phase, Plan, Reason, Step
-from cluster.snapshot import Snapshot
+from cluster.snapshot import HeldSeat, HeldSeats, Snapshot
 from cluster.workloads import WHOLE_GPU_MILLI, Gang, IdleClaim, ModelService
 from tests.builders.fleet import GIB, Node, Pod, node, pod, world
 from tests.builders.mix import of_types
@@ -282,6 +283,11 @@ def _used_claim() -> Content:
     return Content((node("here", 1),), (user, pod("waits")), (), (IdleClaim("used", ("waits", "user"), 0.0),))
 
 
+def _holds(holder: str, node: str, code: str, content: Content, until_s: float = 60.0) -> Callable[[Random], Wrong]:
+    seats = (HeldSeat(holder, node, (0,), 1000, 0, 0),)
+    return _alone(HoldSeats(HeldSeats(holder, 0.0, until_s, seats)), code, content)
+
+
 OUT = Content((node("out", 1, taints=(NodeTaint(UNHEALTHY_TAINT, "i.1"),)),))
 
 
@@ -379,6 +385,12 @@ BREAKERS: Mapping[type[Action], Mapping[str, Callable[[Random], Wrong]]] = {
             "NotThere",
             _half_gang(chance, runs=2),
         ),
+    },
+    HoldSeats: {
+        "holds seats for a pod that does not exist": _holds("ghost", "here", "NotFound", WAITS),
+        "holds seats for a pod that runs": _holds("wrong", "here", "AlreadyBound", RUNS),
+        "holds seats on a node that does not exist": _holds("wrong", "nowhere", "NotFound", WAITS),
+        "holds seats for ever": _holds("wrong", "here", "OutOfBounds", WAITS, until_s=1e12),
     },
     ReleaseClaim: {
         "releases a claim that does not exist": _alone(ReleaseClaim("ghost"), "NotFound"),

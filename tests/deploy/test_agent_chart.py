@@ -288,6 +288,18 @@ def test_a_dcgm_exporter_that_is_named_may_be_reached_and_the_nodes_address_is_t
     assert rule not in plain["NetworkPolicy", "tonnage-agent"]["spec"]["egress"]
 
 
+def test_nccls_ras_service_that_is_named_may_be_reached(tmp_path: Path) -> None:
+    objects = with_agent({"health": {"enabled": True, "ras": "{address}:28028"}})
+    plain = with_agent({"health": {"enabled": True}})
+    rule = {"ports": [{"port": 28028, "protocol": "TCP"}]}
+
+    assert read(objects, tmp_path).health.ras == "{address}:28028"
+    assert rule in objects["NetworkPolicy", "tonnage-agent"]["spec"]["egress"]
+    assert "NODE_ADDRESS" in {each["name"] for each in container(objects)["env"]}
+    assert read(plain, tmp_path).health.ras is None
+    assert rule not in plain["NetworkPolicy", "tonnage-agent"]["spec"]["egress"]
+
+
 def test_the_key_that_is_made_is_long_enough_and_mounted_for_root_alone() -> None:
     objects = with_agent()
     secret = objects["Secret", "tonnage-power-keys"]

@@ -12,7 +12,7 @@ from controller.deciders.decisions import Decisions
 from controller.deciders.pipeline import decide
 from controller.guard import Limits, guard
 from placement.budget import stopped
-from placement.moves import MovePrice
+from placement.move_price import MovePrice
 from tests.builders.arbitrary_fleets import fleets, with_importance_shuffled
 
 FREE = MovePrice(per_pod_usd=0.0, per_gpu_usd=0.0)

@@ -12,7 +12,7 @@ from controller.deciders.decisions import Decisions
 from controller.deciders.pipeline import decide
 from controller.guard import Limits, guard
 from placement.engine.packer import Packer
-from placement.moves import MovePrice
+from placement.move_price import MovePrice
 from placement.packing.planner import pack
 from placement.policies.published import BestFit
 from tests.builders.arbitrary_fleets import fleets, with_importance_shuffled

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from hypothesis import given, settings, strategies as st
 
 from health.remediation.decision import HealthDecision
-from health.remediation.facts import FaultEvidence, NodeKey, Origin, PodFacts, RemedyPolicy
+from health.remediation.facts import FaultEvidence, NodeKey, Origin, RemedyPolicy
 from health.remediation.incidents import Incident, IncidentPhase, JobDo
 from health.verdicts.verdict import Part, Syndrome
 from tests.builders.remedies import PretendFleet, evidence, job, node
@@ -40,7 +40,6 @@ def fleets(draw: st.DrawFn, *, policy: RemedyPolicy | None = None, hostile: bool
             name,
             on,
             min_available=least,
-            elastic_pods=tuple(range(least, len(on))),
             disruptions_allowed=draw(st.sampled_from((None, None, 0, 1, len(on)))) if hostile else None,
             checkpoints_on_demand=draw(st.booleans()),
         )
@@ -122,7 +121,9 @@ def replaced(world: PretendFleet, name: str) -> None:
     world.nodes[name] = fresh
     for on in list(world.jobs.values()):
         if any(pod.node == name for pod in on.pods):
-            pods = tuple(PodFacts(f"{pod.uid}+", pod.node, world.now_s) if pod.node == name else pod for pod in on.pods)
+            pods = tuple(
+                replace(pod, uid=f"{pod.uid}+", created_s=world.now_s) if pod.node == name else pod for pod in on.pods
+            )
             world.jobs[on.name] = replace(
                 on, pods=pods, incarnation=f"{on.incarnation}+", started_s=world.now_s, restarted_s=on.restarted_s
             )

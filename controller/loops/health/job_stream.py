@@ -5,7 +5,7 @@ speaks for it, nodes come from the API server, and a job whose records the analy
 """
 
 import struct
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -30,6 +30,10 @@ MOST_WAITING_BYTES = 4 * 1024 * 1024
 DIGESTED_BYTES = 8 * 1024 * 1024
 """Frames that are looked at together at most: a quarter of a second of 10,000 ranks at 100 operations a second."""
 PACE_STEPS = 64
+SAVED_S = 5.0
+"""Time without a sign of a checkpoint after which it is over."""
+LOOK_S = 0.25
+"""Least length of a checkpoint that can be told: the pause between heartbeats."""
 MOST_RANKS = 1 << 17
 """Ranks of a job whose frames are looked at together."""
 _HEAD = struct.Struct("<BBHIqqII")
@@ -79,13 +83,15 @@ class JobStream:
         self.seats: dict[int, RankSeat] = {}
         """Pod and node of each rank that has spoken."""
         self.refused = 0
-        """Frames that were not taken: of a rank that another pod holds, or beyond what a pod may have."""
+        """Frames that were not taken and not counted yet: of a rank of another pod, or beyond what a pod may have."""
         self.records = 0
         """Records that were looked at."""
         self.progressed_s = float("-inf")
         """When the newest finished operation arrived."""
         self.checkpoint_s = float("-inf")
         """When a checkpoint was last seen under way."""
+        self.saves: deque[tuple[float, float]] = deque(maxlen=16)
+        """When the last checkpoints were first and last seen under way."""
         self._run = -1
         self._introduced: dict[tuple[int, int, int], np.void] = {}
         self._introduced_s = float("-inf")
@@ -130,6 +136,17 @@ class JobStream:
             self._ranks = max(places, default=0)
         return self._ranks
 
+    @property
+    def save_s(self) -> float:
+        """How long a checkpoint holds the job up, as heartbeats show it; 0 where none was seen."""
+        return float(np.median([max(end_s - began_s, LOOK_S) for began_s, end_s in self.saves])) if self.saves else 0.0
+
+    @property
+    def save_every_s(self) -> float | None:
+        """Time from one checkpoint to the next; None before the second."""
+        begins_s = [began_s for began_s, _ in self.saves]
+        return float(np.median(np.diff(begins_s))) if len(begins_s) > 1 else None
+
     def take(self, pod: str, node: str, frames: bytes, now_s: float) -> None:
         """Frames of one pod, one after another; they are looked at together with those of others."""
         self._arrived.append((pod, node, frames))
@@ -168,6 +185,9 @@ class JobStream:
             first = done & (records.rank == min(self.seats))
             self.pace.add(records.rows["step"][first].tolist(), (records.rows["at_ns"][first] * 1e-9).tolist())
         if (records.rows["phase"] == Phase.CHECKPOINT).any():
+            is_new = now_s - self.checkpoint_s > SAVED_S or not self.saves
+            began_s = now_s if is_new else self.saves.pop()[0]
+            self.saves.append((began_s, now_s))
             self.checkpoint_s = now_s
         if self._analyser is not None:
             self._analyser.take(joined, now_s)

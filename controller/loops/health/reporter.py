@@ -15,7 +15,7 @@ from cluster.plans import Reason
 from controller.api import labels, notation, structs
 from controller.api.conditions import READY, Claim, conditions_after
 from controller.api.fault_incident import KIND as INCIDENT, AlternativeStatus, FaultIncidentStatus
-from controller.api.health_policy import KIND as POLICY, HealthPolicyStatus
+from controller.api.health_policy import KIND as POLICY, CheckpointStatus, HealthPolicyStatus
 from controller.api.kind import Kind
 from controller.deciders.remediation import HealthOutcome, HealthRules
 from controller.kube.cache import Cache
@@ -24,6 +24,7 @@ from controller.kube.sender import Applier, Write, WriteJob
 from controller.metrics.registry import Sample
 from controller.report.statuses import WrittenStatuses, accepted, each_alone, log_unwritten, status_job
 from health.probing import AnswerKind
+from health.remediation.advice import CheckpointAdvice, advice_on
 from health.remediation.facts import Situation
 from health.remediation.incidents import Incident, IncidentPhase, JobIntent
 from health.verdicts.verdict import Syndrome
@@ -264,7 +265,32 @@ def _policy_status(
             incident.is_open and any(key.name in nodes for key in incident.nodes)
             for incident in reported.outcome.incidents
         ),
+        checkpoints=tuple(_checkpoints(each) for each in _advice(reported, nodes))[:64],
     ).plain()
+
+
+def _advice(reported: Reported, nodes: frozenset[str] | None = None) -> list[CheckpointAdvice]:
+    """For jobs that begin on these nodes, or all; those that lose most by their interval first."""
+    situation = reported.situation
+    ours = (job for job in situation.jobs.values() if nodes is None or (job.pods and job.pods[0].node in nodes))
+    found = [advice for job in ours if (advice := advice_on(job, situation.now_s)) is not None]
+    return sorted(found, key=lambda each: (each.lost[1] - each.lost[0], each.job))
+
+
+def _checkpoints(found: CheckpointAdvice) -> CheckpointStatus:
+    """With two figures each: what changes less is no news."""
+    figures = (found.save_s, found.interval_s, found.advised_s, *found.lost)
+    save_s, interval_s, advised_s, lost, advised_lost = (float(f"{each:.2g}") for each in figures)
+    return CheckpointStatus.model_validate(
+        {
+            "job": found.job,
+            "save": notation.duration(save_s),
+            "interval": notation.duration(interval_s),
+            "advised": notation.duration(advised_s),
+            "lostShare": lost,
+            "advisedLostShare": advised_lost,
+        }
+    )
 
 
 FAULTS = tuple(str(syndrome) for syndrome in Syndrome if syndrome is not Syndrome.NONE)
@@ -303,3 +329,7 @@ def samples_of(
     yield Sample("tonnage_health_nodes_out", ("probation",), float(on_probation))
     yield Sample("tonnage_health_nodes_out", ("quarantine",), float(len(taints) - on_probation))
     yield Sample("tonnage_health_heard_share", (), reported.situation.heard_share)
+    lost = [each.lost for each in _advice(reported)]
+    for number, which in enumerate(("as it is", "as advised")):
+        shares = [each[number] for each in lost]
+        yield Sample("tonnage_health_checkpoint_lost_share", (which,), sum(shares) / max(len(shares), 1))

@@ -1,7 +1,8 @@
 """Situation: what remediation needs to know about jobs, nodes and limits, from objects and the stream."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
@@ -17,6 +18,7 @@ from controller.loops.health.members import allowed_disruptions
 from controller.loops.health.stream import HealthStream, OwnLimit
 from health.remediation import facts
 from health.remediation.incidents import Incident
+from placement.packing.draft import effective_priority, gang_priorities
 from power.control.admission import speed_at
 
 OWNERS = (
@@ -127,12 +129,27 @@ def situation_of(
         name: _node(node, spec_of.get(name, HealthPolicySpec()), stream, jobs_on.get(name, 0), gpus.get(name, 0), now_s)
         for name, node in nodes.items()
     }
-    min_members = {gang.name: gang.min_members for gang in snapshot.gangs}
+
+    def gpus_of(pod: str) -> int:
+        row = pods.names.row(pod)
+        return 0 if row is None else pods.shapes[int(pods.shape[row])].gpus
+
+    gangs = {gang.name: (number, gang.min_members) for number, gang in enumerate(snapshot.gangs)}
+    priorities, top = gang_priorities(snapshot), highest_on(snapshot)
+    lent = [
+        top[row]
+        for name, row in zip(names, range(len(snapshot.nodes)), strict=True)
+        if (node := known.get(name)) is not None and node.gpus and node.ready and node.taint is None and not node.owner
+    ]
     allowed = allowed_disruptions(snapshot, stream.members)
     jobs = {}
     for job, members in stream.members.jobs.items():
         spec = next((spec_of[each.node] for each in members if each.node in spec_of), HealthPolicySpec())
-        jobs[job] = _job(job, stream, min_members.get(job, 1), spec, allowed.get(job), restarted_s.get(job, ()))
+        number, least = gangs.get(job, (-1, 1))
+        found = _job(job, stream, gpus_of, least, spec, allowed.get(job), restarted_s.get(job, ()))
+        below = priorities[number] if number >= 0 else -math.inf
+        borrowable = sum(-math.inf < each < below for each in lent)
+        jobs[job] = replace(found, borrowable=borrowable)
     # Nodes with GPUs on which nothing runs and that speak for themselves.
     spares = tuple(
         name
@@ -140,6 +157,17 @@ def situation_of(
         if node.gpus and node.ready and node.taint is None and not node.owner and not jobs_on.get(name)
     )
     return facts.Situation(now_s, jobs, known, spares, stream.heard_share(now_s))
+
+
+def highest_on(snapshot: Snapshot) -> list[float]:
+    """Highest priority of the pods with GPUs on each node; inf where one may not be stopped, -inf where none runs."""
+    pods, highest = snapshot.pods, np.full(len(snapshot.nodes), -math.inf)
+    holds = np.array([shape.gpus > 0 for shape in pods.shapes], dtype=np.bool_)
+    rows = np.flatnonzero((pods.node != PENDING) & (holds[pods.shape] if len(holds) else False))
+    stays = np.where(pods.may_be_stopped[rows], effective_priority(snapshot)[rows].astype(np.float64), math.inf)
+    np.maximum.at(highest, pods.node[rows], stays)
+    found: list[float] = highest.tolist()
+    return found
 
 
 def _node(
@@ -169,12 +197,13 @@ def _node(
 def _job(
     job: str,
     stream: HealthStream,
+    gpus_of: Callable[[str], int],
     min_members: int,
     spec: HealthPolicySpec,
     allowed: int | None,
     restarted_s: tuple[float, ...],
 ) -> facts.JobFacts:
-    """allowed: pods of it that its budgets allow to be evicted; None without a budget."""
+    """gpus_of: of a pod by its name. allowed: pods that its budgets allow to be evicted; None without a budget."""
     members, seen = stream.members.jobs[job], stream.jobs.get(job)
     # A restart in place evicts as well, so that what blocks one blocks the other.
     is_blocked = allowed is not None and allowed < len(members)
@@ -182,12 +211,13 @@ def _job(
         name=job,
         incarnation=stream.members.incarnation(job),
         started_s=max(member.created_s for member in members),
-        pods=tuple(facts.PodFacts(member.uid, member.node, member.created_s) for member in members),
+        pods=tuple(facts.PodFacts(each.uid, each.node, each.created_s, gpus_of(each.name)) for each in members),
         min_available=min_members,
         restart_s=spec.jobs.restart,
         in_place_restart_s=math.inf if is_blocked else spec.jobs.restart_in_place,
         checkpoint_at_s=seen.checkpoint_s if seen is not None else -math.inf,
-        checkpoint_interval_s=spec.jobs.checkpoint_interval,
+        checkpoint_interval_s=(seen.save_every_s if seen is not None else None) or spec.jobs.checkpoint_interval,
+        checkpoint_save_s=seen.save_s if seen is not None else 0.0,
         restarted_s=restarted_s,
         progressed_s=seen.progressed_s if seen is not None else -math.inf,
         disruptions_allowed=allowed,

@@ -26,7 +26,7 @@ from health.records.layout import Layout
 from health.remediation.facts import FaultEvidence, NodeKey, Origin, node_fault
 from health.stream import Analyser, bytes_for
 from health.verdicts.findings import Severity, fact_kind_of, is_hardware, is_instant, is_plausible, severity_of
-from health.verdicts.verdict import SLOW, Fact, FactKind, JobVerdict
+from health.verdicts.verdict import SLOW, Fact, FactKind, JobVerdict, Part, Syndrome
 
 log = structlog.get_logger(__name__)
 SHARE = 0.5
@@ -40,6 +40,8 @@ PAUSE_S = 60.0
 """Time for which a job is left out whose records the analysis could not bear, or for which there was no memory."""
 WEIGHED_S = 1.0
 """Pause between two looks at the memory that all jobs take."""
+_OF_RANKS = {"RankLost": Syndrome.DEAD_PROCESS, "RankBehind": Syndrome.OTHER_HANG}
+"""Findings about ranks of a job whose records nobody sends."""
 HEARD_S = 10.0
 """Silence after which an agent counts as not heard; it reports every 5 s at least."""
 
@@ -169,6 +171,9 @@ class HealthStream:
                     self._probe(stream, verdict, found[-1], now_s)
                 if lost := stream.newly_lost():
                     self.refused["not analysed in time"] += lost
+                if stream.refused:
+                    self.refused["another pod's rank"] += stream.refused
+                    stream.refused = 0
                 for verdict in stream.ended(now_s):
                     evidence = self._evidence(stream, verdict, now_s)
                     found.append(replace(evidence, over=True, shown=("it is as fast as before",)))
@@ -254,12 +259,35 @@ class HealthStream:
             key = NodeKey(node, self.node_uids[node])
             for each in host.evidence:
                 severity, since_s = self._severity(node, each), host.at_s - each.age_s
+                if each.code in _OF_RANKS:
+                    found += self._of_ranks(key, each, since_s, host.at_s)
                 after_job = severity is Severity.AFTER_JOB
                 if severity is Severity.NOW or after_job:
                     # What waits for a job's end counts for as long as its agent tells of it.
                     at_s = since_s if not after_job and is_instant(each) else host.at_s
                     found.append(node_fault(key, Origin.NODE, 0.9, since_s, at_s, _words(each), after_job=after_job))
         return tuple(found)
+
+    def _of_ranks(self, key: NodeKey, found: reports.Evidence, since_s: float, at_s: float) -> Iterator[FaultEvidence]:
+        """What NCCL tells a node's agent about ranks there: a word of the one job that is on the node."""
+        mine = [each for each in self.members.by_uid.values() if each.node == key.name]
+        jobs = {each.job for each in mine}
+        stream = self.jobs.get(mine[0].job) if len(jobs) == 1 else None
+        is_recorded = stream is not None and stream.layout is not None  # a recorder knows more
+        if len(jobs) != 1 or is_recorded or since_s < max(each.created_s for each in mine):  # told of an earlier run
+            return
+        yield FaultEvidence(
+            job=mine[0].job,
+            incarnation=self.members.incarnation(mine[0].job),
+            syndrome=_OF_RANKS[found.code],
+            part=Part.RANK,
+            nodes=(key,),
+            pods=tuple(each.uid for each in mine),
+            since_s=since_s,
+            at_s=at_s,
+            confidence=0.8,
+            shown=(_words(found),),
+        )
 
     def _severity(self, node: str, found: reports.Evidence) -> Severity:
         return severity_of(found.code, self.severities.get(node))

@@ -7,12 +7,10 @@ import numpy as np
 
 from cluster import arrays, errors, power, workloads
 from controller.loops.power.domain_tree import Domains, PoweredNode, PowerTree, power_tree
+from controller.objects.accelerators import COUNT_LABELS, PRODUCT_LABELS
 from power.leases.messages import DeviceInventory, Inventory
 
-PRODUCT_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name")
-COUNT_LABEL = "nvidia.com/gpu.count"
-"""Label with the number of GPUs of a node, whose capacity may count shares of them (time slicing)."""
-NODE_LABELS = (*PRODUCT_LABELS, COUNT_LABEL)
+NODE_LABELS = (*PRODUCT_LABELS, *COUNT_LABELS)
 """Labels of a node that its part of the table depends on."""
 SHARED_PRODUCTS = ("MIG", "SHARED")
 """Words in a product's name where labels and capacity count parts of GPUs (MIG) or may do so."""
@@ -147,7 +145,7 @@ def _missing_w(
         gpus = reported  # labels and capacity count shares of GPUs
     else:
         # A kubelet writes both, so no more count than nodes have.
-        count = known.labels.get(COUNT_LABEL, "")
+        count = next(filter(None, (known.labels.get(each) for each in COUNT_LABELS)), "")
         gpus = min(int(count) if count.isdecimal() else known.gpus, workloads.MAX_GPUS_PER_NODE)
     missing = max(gpus, reported) - (len(usable[node].devices) if node in usable else 0)
     if missing <= 0:

@@ -28,6 +28,13 @@ yes
 {{- end -}}
 {{- end }}
 
+{{/* NCCL's RAS service that agents of this release ask; empty: none. */}}
+{{- define "tonnage.ras" -}}
+{{- if and .Values.agent.enabled .Values.agent.health.enabled -}}
+{{- .Values.agent.health.ras -}}
+{{- end -}}
+{{- end }}
+
 {{/* "yes" when the operator gives orders for sandboxes: to agents of this release, or to others by its settings. */}}
 {{- define "tonnage.isolates" -}}
 {{- if or (and .Values.agent.enabled .Values.agent.sandboxes.enabled) ((.Values.settings.isolation | default dict).enabled) -}}
@@ -137,6 +144,9 @@ nvidia.com/gpu.present: "true"
 {{- end }}
 {{- with $agent.health.dcgmUrl }}
 {{- $_ := set $health "dcgm_url" . }}
+{{- end }}
+{{- with $agent.health.ras }}
+{{- $_ := set $health "ras" . }}
 {{- end }}
 {{- with $agent.health.probes }}
 {{- if .enabled }}

@@ -1,7 +1,7 @@
 """Dumps of PyTorch's flight recorder: every kind of stop has its verdict, and no pickle calls anything.
 
-`tests/rigs/health/gloo_dumps.tar.gz` holds dumps that torch 2.15.0 wrote over gloo; those of NCCL are made here, in the
-form that torch/csrc/distributed/c10d/FlightRecorder.hpp writes since 2.4.
+`tests/rigs/health/gloo_dumps.tar.xz` holds dumps that three versions of torch wrote over gloo; those of NCCL are made
+here, in the form that torch/csrc/distributed/c10d/FlightRecorder.hpp writes since 2.4.
 """
 
 import json
@@ -21,6 +21,7 @@ from click.testing import CliRunner, Result
 from cli.inputs.recorded_job import compute_times, operations_of
 from cli.main import tonnage
 from cluster.errors import ConfigError
+from tests.builders import ras
 from tests.rigs.health import gloo_stops
 from tonnage.records import Op
 
@@ -91,7 +92,8 @@ def said(folder: Path) -> tuple[str | None, str, list[int]]:
     return found["cause"], found["part"], found["ranks"]
 
 
-REAL = Path(gloo_stops.__file__).with_name("gloo_dumps.tar.gz")
+REAL = Path(gloo_stops.__file__).with_name("gloo_dumps.tar.xz")
+VERSIONS = ("2.8.0", "2.11.0", "2.15.0")
 UNDECIDED = (None, "nothing", [])
 STOPS = {
     "absent": (None, "rank", [2]),
@@ -119,11 +121,14 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("form", ["", "p"])
 @pytest.mark.parametrize("kind", STOPS)
-def test_a_stop_of_real_torch_over_gloo_is_told_or_left_open(recorded: Path, kind: str, form: str) -> None:
+def test_a_stop_of_real_torch_over_gloo_is_told_or_left_open(
+    recorded: Path, kind: str, form: str, version: str
+) -> None:
     """form: JSON, or the pickles of the same processes."""
-    assert said(recorded / kind / form) == STOPS[kind]
+    assert said(recorded / version / kind / form) == STOPS[kind]
 
 
 def test_the_kinds_of_stop_that_are_recorded_are_those_that_are_made() -> None:
@@ -391,3 +396,22 @@ def test_where_nothing_is_recognised_every_file_is_named(tmp_path: Path, body: b
 
     assert result.exit_code == 2
     assert "rank_0.json" in result.stderr
+
+
+def test_a_stopped_job_is_named_from_answers_of_nccls_ras_alone(tmp_path: Path) -> None:
+    launched = ras.reduced(0, 1, 2, 3, 4, 6, 7)
+    for number in (1, 2):
+        made = ras.answer(ras.communicator("0xa", range(8), launched), at=f"2026-11-01 10:00:0{number}")
+        (tmp_path / f"{number}.json").write_text(json.dumps(made))
+
+    found = verdict_on(tmp_path)
+    assert (found["syndrome"], found["part"], found["ranks"]) == ("non-communication-hang", "rank", [5])
+    assert found["signals"] == "launches (NCCL RAS)"
+
+
+def test_a_job_that_nccls_ras_sees_move_has_nothing_that_stands_out(tmp_path: Path) -> None:
+    for number in (1, 2):
+        made = ras.answer(ras.communicator("0xa", range(8), ras.reduced(*range(8), more=number)), at=f"{number}")
+        (tmp_path / f"{number}.json").write_text(json.dumps(made))
+
+    assert replay(tmp_path).stdout == "[]\n"

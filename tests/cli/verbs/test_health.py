@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,22 @@ def test_a_folder_without_a_recording_is_refused_with_what_helps(tmp_path: Path)
     assert "*.frames" in result.stderr
 
 
+def test_what_checkpoints_cost_and_what_they_would_is_advised(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = {"save": "10s", "interval": "30m", "advised": "7m", "lostShare": 0.12, "advisedLostShare": 0.05}
+    policy = {"metadata": {"name": "all"}, "status": {"checkpoints": [{"job": "train/a", **costs}]}}
+    monkeypatch.setattr("cli.inputs.cluster.listed", lambda *_, **__: [policy])
+
+    shown = run("health", "advise")
+    assert shown.exit_code == 0, shown.output
+    assert shown.stdout.splitlines()[1].split() == ["train/a", "10s", "30m", "7m", "12.0%", "5.0%"]
+    assert json.loads(run("health", "advise", "-o", "json").stdout) == [
+        {"job": "train/a", **costs, "interval": "1800s", "advised": "420s"}
+    ]
+
+    monkeypatch.setattr("cli.inputs.cluster.listed", lambda *_, **__: [])
+    assert "recorder.phase" in run("health", "advise").output
+
+
 def test_the_slow_rank_is_the_bright_row_of_the_map(tmp_path: Path) -> None:
     drawn = recorded(tmp_path, DisturbanceKind.SLOW_RANK)
     assert drawn.truth is not None
@@ -90,6 +107,28 @@ def test_a_page_holds_the_picture_and_a_table_and_loads_nothing(tmp_path: Path, 
     assert "data:image/png;base64," in page
     assert "http" not in page.replace("data:", "")
     assert ("non-communication-hang" in page) == (verb == "timeline")
+    assert "width=device-width" in page
+    assert "color-scheme: light dark" in page
+
+
+@pytest.mark.parametrize(
+    ("verb", "kind"), [("timeline", DisturbanceKind.HANG_RANK), ("heatmap", DisturbanceKind.SLOW_RANK)]
+)
+def test_the_headline_of_a_page_is_who_it_is(tmp_path: Path, verb: str, kind: DisturbanceKind) -> None:
+    drawn = recorded(tmp_path, kind)
+    (rank,) = drawn.disturbance.ranks
+    run("health", verb, str(tmp_path), "--out", str(tmp_path / "page.html"))
+
+    (headline,) = re.findall("<h1>(.*)</h1>", (tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert f"ank {rank}" in headline
+    assert headline.startswith("Non-communication-hang: rank" if verb == "timeline" else "Rank")
+
+
+def test_the_page_of_a_job_without_a_fault_says_so(tmp_path: Path) -> None:
+    recorded(tmp_path, DisturbanceKind.NONE)
+    run("health", "timeline", str(tmp_path), "--out", str(tmp_path / "page.html"))
+
+    assert "<h1>Nothing stands out</h1>" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_operations_that_never_ended_are_in_the_timeline(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def case(seed: int, kind: DisturbanceKind | None = None, ranks: int | None = Non
     kinds = NO_FAULTS if seed % 2 else FAULTS
     kind = kind or kinds[(seed // 2) % len(kinds)]
     size = ranks or int(random.choice(SIZES))
-    job = _job(size, kind, random)
+    job = drawn_job(size, kind, random)
     which, share = _disturbance(job, kind, random)
     step_s = step_length_s(job, replace(which, kind=DisturbanceKind.NONE, every=0))
     after = SEEN_STEPS if kind not in STOPS else 4
@@ -106,7 +106,8 @@ def case(seed: int, kind: DisturbanceKind | None = None, ranks: int | None = Non
     return Case(seed, job, which, share, _truth(job, which, timeline), layout, transcript, facts, step_s)
 
 
-def _job(size: int, kind: DisturbanceKind, random: np.random.Generator) -> TrainingJob:
+def drawn_job(size: int, kind: DisturbanceKind, random: np.random.Generator) -> TrainingJob:
+    """A job of so many ranks that has what the disturbance concerns."""
     for _ in range(200):
         tensor = int(random.choice([1, 2, 4, 8]))
         pipeline = int(random.choice([1, 2, 4, 8]))

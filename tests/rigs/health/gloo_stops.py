@@ -1,6 +1,7 @@
 """Ranks of small jobs of real torch over gloo that stop in chosen ways, and dump what its flight recorder has.
 
-`python gloo_stops.py KIND RANK FOLDER` is one of four ranks; `gloo_dumps.tar.gz` holds what torch 2.15.0 wrote.
+`python gloo_stops.py KIND RANK FOLDER` is one of four ranks; `gloo_dumps.tar.xz` holds what
+torch 2.8.0, 2.11.0 and 2.15.0 wrote; paths in it were changed.
 """
 
 import os

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from health.remediation.decision import decide
+from health.remediation.decision import SAVED_S, decide
 from health.remediation.facts import (
     FaultEvidence,
     JobFacts,
@@ -21,7 +21,7 @@ from health.remediation.facts import (
     RemedyPolicy,
     Situation,
 )
-from health.remediation.incidents import Incident, IncidentPhase, JobDo, JobIntent, NodeDo, NodeIntent
+from health.remediation.incidents import Incident, IncidentPhase, JobDo, JobIntent, NodeDo
 from health.remediation.lifecycle import is_open_question
 from health.verdicts.verdict import Part, Syndrome
 from tests.rigs.health.training_run import DAY_S, SLOW, NodeFault, NodeFaultKind, Setup, TrainingRun, faults
@@ -260,7 +260,7 @@ class Remediated:
             self._new_pods(run)
 
     def _new_pods(self, run: TrainingRun) -> None:
-        self.pods = tuple(PodFacts(f"{self.number}-{node}", f"n{node}", run.now_s) for node in run.seats)
+        self.pods = tuple(PodFacts(f"{self.number}-{node}", f"n{node}", run.now_s, 8) for node in run.seats)
 
     def _verdict(self, run: TrainingRun, timeline: EventQueue, stop: NodeFault) -> None:
         """What the analyser says of a stop: right, wrong, or nothing until the probe has run."""
@@ -313,7 +313,7 @@ class Remediated:
             incarnation=str(self.number),
             started_s=self.started_s,
             pods=self.pods,
-            min_available=setup.nodes,
+            min_available=setup.least or setup.nodes,
             restart_s=setup.restart_s,
             in_place_restart_s=setup.in_place_s,
             checkpoint_at_s=run.checkpoint_at_s,
@@ -359,8 +359,6 @@ class Remediated:
                     self._count("quarantined" if run.is_unsound(int(there.key.name[1:])) else "quarantined by mistake")
                     there = replace(there, taint=OurTaint(intent.incident, intent.generation, run.now_s))
                     timeline.at(run.now_s + 1.0, lambda: self._decide(run, timeline))
-                elif intent.do is NodeDo.TEST:
-                    self._test(run, timeline, intent)
                 elif intent.do is NodeDo.PROBATION and there.taint is not None:
                     there = replace(there, taint=replace(there.taint, on_probation=True))
                     timeline.at(run.now_s + self.policy.probation_s + 1.0, lambda: self._decide(run, timeline))
@@ -368,6 +366,10 @@ class Remediated:
                 elif intent.do is NodeDo.UNTAINT:
                     there = replace(there, taint=None)
                 self.nodes[intent.node.name] = there
+            for each in decision.incidents:
+                if each.phase is IncidentPhase.QUARANTINED:
+                    for key in each.nodes:
+                        self._test(run, timeline, key.name, (each.id, each.generation))
             for restart in decision.jobs:
                 self._on_job(run, timeline, restart)
             if any(map(asks_a_person, decision.incidents)):
@@ -385,9 +387,8 @@ class Remediated:
         self.waking_s = run.now_s + AGAIN_S
         return True
 
-    def _test(self, run: TrainingRun, timeline: EventQueue, intent: NodeIntent) -> None:
+    def _test(self, run: TrainingRun, timeline: EventQueue, name: str, key: tuple[str, int]) -> None:
         """Passes when the node is sound again; sometimes before."""
-        name, key = intent.node.name, (intent.incident, intent.generation)
         if key in self.testing:
             return
         self.testing.add(key)
@@ -419,23 +420,19 @@ class Remediated:
             if self.moving != self.number:
                 self.moving = self.number
                 due_s = max(run.saved_at_s + run.setup.interval_s + run.setup.save_s, run.now_s)
-                timeline.at(due_s + 0.001, lambda: self._move(run, timeline, intent))
+                timeline.at(due_s + SAVED_S + 0.001, lambda: self._decide(run, timeline))
             return
         if intent.do is JobDo.RESTART_IN_PLACE:
             self._restart(run, timeline, list(run.seats), run.setup.in_place_s, "restarted in place")
             return
-        self._elsewhere(run, timeline, intent, "restarted elsewhere")
-
-    def _move(self, run: TrainingRun, timeline: EventQueue, intent: JobIntent) -> None:
-        is_wanted = any(each.id == intent.incident and each.is_open for each in self.incidents)
-        if is_wanted and intent.incarnation == str(self.number) and run.stopped is None and run.down_until_s is None:
-            self._elsewhere(run, timeline, intent, "moved at a checkpoint")
+        is_moved = self.moving == self.number and run.stopped is None
+        self._elsewhere(run, timeline, intent, "moved at a checkpoint" if is_moved else "restarted elsewhere")
 
     def _elsewhere(self, run: TrainingRun, timeline: EventQueue, intent: JobIntent, what: str) -> None:
         avoid = {int(key.name[1:]) for key in intent.avoid}
         kept = [node for node in run.seats if node not in avoid and self.nodes[f"n{node}"].taint is None]
         seats = (kept + [node for node in self._spares(run) if node not in avoid])[: run.setup.nodes]
-        if len(seats) == run.setup.nodes:
+        if len(seats) >= (run.setup.least or run.setup.nodes):
             self._restart(run, timeline, seats, run.setup.restart_s, what)
 
     def _restart(self, run: TrainingRun, timeline: EventQueue, seats: list[int], for_s: float, what: str) -> None:

@@ -30,7 +30,7 @@ class SimulatedJob:
             name: NodeFacts(NodeKey(name, name), own_speed_share=share.get(name, 1.0), limited_since_s=START_S - 60.0)
             for name in (*names, "spare")
         }
-        pods = tuple(PodFacts(f"pod-{name}", name, START_S - 3600.0) for name in names)
+        pods = tuple(PodFacts(f"pod-{name}", name, START_S - 3600.0, 8) for name in names)
         self._job = JobFacts(JOB, "0", START_S - 3600.0, pods, len(pods), 150.0, 75.0, START_S, CHECKPOINT_S)
 
     def decided(self, heard: list[FaultEvidence], now_s: float) -> HealthDecision:

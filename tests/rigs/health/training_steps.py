@@ -134,7 +134,7 @@ class Steps:
                 self.marked.append((step, int(PHASES[which.kind])))
         if job.stall_s and self._noise and self.random.random() < _STALLED_STEPS:
             self.now.flat[self.random.integers(job.ranks)] += job.stall_s * self.random.random()
-        factor = which.compute_factor(job, step, self.random).reshape(job.shape)
+        factor = self.compute_factor(step).reshape(job.shape)
         struck = int(self.random.integers(job.microbatches)) if step == which.step and which.kind in STOPS else -1
         for microbatch in range(job.microbatches):
             for stage in range(job.pipeline):
@@ -143,6 +143,10 @@ class Steps:
             for stage in reversed(range(job.pipeline)):
                 self._pass(step, stage, factor, forward=False, struck=False)
         self._gradients(step)
+
+    def compute_factor(self, step: int) -> FloatArray:
+        """Shape (ranks,): passes' time over the normal one in this step."""
+        return self.disturbance.compute_factor(self.job, step, self.random)
 
     def _pass(self, step: int, stage: int, factor: FloatArray, *, forward: bool, struck: bool) -> None:
         job = self.job

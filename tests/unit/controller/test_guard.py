@@ -16,6 +16,9 @@ from cluster.snapshot import Snapshot
 from cluster.workloads import Gang, IdleClaim, InstanceType, ModelService
 from controller import guard as guard_module
 from controller.guard import MOST_PODS, Limits, guard
+from placement.engine.packer import Packer
+from placement.packing.planner import pack
+from placement.policies.published import BestFit
 from tests.builders.fleet import Node, Pod, node, pod, world
 from tests.builders.mix import demand, of_types, service
 from tests.builders.power import Device, Domain, power_table
@@ -138,6 +141,37 @@ def test_a_struck_phase_gives_its_evictions_back() -> None:
     sound = plan(Evict("q", "a"), Move("p", "a", "b", (1,)))
 
     assert guard(seen, struck.joined(sound), Limits(max_evictions_floor=2)).actions == sound.actions
+
+
+def full_and_two_gangs(size: int) -> Snapshot:
+    """Pods of priority 0 on every device, and two gangs of priority 10 that ask for half of the devices each."""
+    runs = [pod(f"low-{n}", 1, on=f"n{n // 8}", devices=(n % 8,)) for n in range(2 * size)]
+    wants = [pod(f"{gang}-{n}", 1, gang=gang, priority=10) for gang in ("ns/a", "ns/b") for n in range(size)]
+    gangs = [Gang(name, size, priority=10) for name in ("ns/a", "ns/b")]
+    return world([node(f"n{n}", gpus=8) for n in range(2 * size // 8)], [*runs, *wants], gangs)
+
+
+def test_a_gang_above_the_limit_on_evictions_is_one_unit_and_the_next_one_waits_for_the_next_plan() -> None:
+    seen = full_and_two_gangs(64)
+    limits = Limits()  # 5 % of 128 pods are 6; 10 are always allowed
+
+    checked = guard(seen, pack(seen, Packer(seen, BestFit())), limits)
+    later = seen.after(checked.actions)
+    then = guard(later, pack(later, Packer(later, BestFit())), limits)
+
+    assert len([a for a in checked.actions if isinstance(a, Evict)]) == 64
+    (waits,) = [each for each in checked.unplaced if each.workload == "Gang/ns/b"]
+    assert waits.reason.code == "TooManyEvictions"
+    assert "stops 10 pods, the most that one plan may" in waits.reason.words
+    assert len([a for a in then.actions if isinstance(a, Evict)]) == 64
+
+
+def test_where_the_limit_on_evictions_is_none_no_gang_stops_any() -> None:
+    seen = full_and_two_gangs(8)
+
+    checked = guard(seen, pack(seen, Packer(seen, BestFit())), Limits(max_evictions_share=0.0, max_evictions_floor=0))
+
+    assert checked.actions == ()
 
 
 def test_a_gang_is_never_started_in_part_even_when_nobody_marked_the_phase() -> None:

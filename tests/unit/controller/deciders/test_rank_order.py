@@ -7,7 +7,7 @@ import pytest
 from cluster.actions import Bind
 from cluster.plans import Phase, Plan, Reason, Step
 from cluster.snapshot import Snapshot
-from cluster.workloads import Gang
+from cluster.workloads import Gang, MemberGroup
 from controller.deciders.decisions import Decisions
 from controller.deciders.edits import order_ranks
 from controller.deciders.pipeline import decide
@@ -52,6 +52,15 @@ def test_an_order_that_crosses_no_more_is_left_alone() -> None:
     given = plan(("n1", (1,)), ("n1", (0,)), ("n0", (0,)), ("n0", (1,)))
 
     assert order_ranks(gang(racks(2, 2)), given, Decisions()) is given
+
+
+def test_a_seat_goes_to_no_pod_of_another_group_which_has_its_own_level() -> None:
+    groups = tuple(MemberGroup(f"g{n}", 2, tuple(PODS[n::2]), within=LEAF) for n in range(2))
+    seen = world(racks(2, 2), [pod(name, gpus=1, gang="ns/g") for name in PODS], [Gang("ns/g", 4, groups=groups)])
+    given = plan(("n0", (1,)), ("n1", (0,)), ("n0", (0,)), ("n3", (0,)))
+    made = places(order_ranks(seen, given, Decisions()))
+
+    assert [made[name][0] for name in PODS] == ["n0", "n1", "n0", "n3"]
 
 
 def test_pods_that_differ_keep_their_seats() -> None:

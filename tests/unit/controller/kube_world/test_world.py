@@ -1,17 +1,20 @@
 """Kubernetes as a world: writes in flight count, terminating pods hold devices, objects of others stay untouched."""
 
+import json
 from dataclasses import replace
 
-from cluster.actions import Bind, Evict, Move, Scale
+from cluster.actions import Bind, Evict, HoldSeats, Move, Scale
 from cluster.errors import ActionError
 from cluster.plans import Phase, Plan, Reason, Step
-from cluster.snapshot import PENDING, Snapshot
+from cluster.snapshot import PENDING, HeldSeat, HeldSeats, Snapshot
 from cluster.workloads import InstanceType
 from controller.deciders.edits import without_pods_to_come
 from controller.kube.cluster_view import SeenDeployment, SeenPod, SeenService
 from controller.kube.sender import Stamp, Write
 from controller.kube_world.deployments import Instance, content_of, deployment_name
-from controller.placers import NoClaims
+from controller.kube_world.planning_view import PlanningView
+from controller.kube_world.reservations import Reservations
+from controller.placers import NoClaims, NodePool
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import of_types, profile, service
 from tests.clock import HandClock
@@ -128,10 +131,74 @@ def test_a_pod_that_ends_already_is_not_evicted_again() -> None:
     assert writer.sent == []
 
 
-def test_a_move_is_refused_because_kubernetes_cannot() -> None:
-    (answer,) = kubernetes(small(), FakeWriter()).apply([Move("ns/runs", "a", "a", (1,))])
+def with_owner(sightings: FakeClusterView, name: str) -> FakeClusterView:
+    seen = replace(sightings.pods[name], is_recreated=True, controller="ReplicaSet/ns/app-1")
+    sightings.pods[name] = seen
+    return sightings
+
+
+def held(*seats: HeldSeat) -> HoldSeats:
+    return HoldSeats(HeldSeats("ns/waits", 0.0, 60.0, seats))
+
+
+def test_a_pod_that_nobody_creates_anew_is_not_moved() -> None:
+    writer = FakeWriter()
+
+    (answer,) = kubernetes(small(), writer).apply([Move("ns/runs", "a", "a", (1,))])
 
     assert isinstance(answer, ActionError)
+    assert writer.sent == []
+
+
+def test_a_move_is_an_eviction_with_its_preconditions() -> None:
+    writer = FakeWriter()
+
+    assert kubernetes(with_owner(small(), "ns/runs"), writer).apply([Move("ns/runs", "a", "a", (1,))]) == [None]
+    assert [write.path for write in writer.sent] == ["/api/v1/namespaces/ns/pods/runs/eviction"]
+
+
+def test_held_seats_stand_on_the_pod_that_they_are_for_with_the_owner_of_what_moves() -> None:
+    writer = FakeWriter()
+    own, moved = HeldSeat("ns/waits", "a", (0,), 1000, 5, 6), HeldSeat("ns/runs", "a", (1,), 1000, 5, 6, is_moved=True)
+
+    assert kubernetes(with_owner(small(), "ns/runs"), writer).apply([held(own, moved)]) == [None]
+
+    (write,) = writer.sent
+    assert (write.method, write.path) == ("PATCH", "/api/v1/namespaces/ns/pods/waits")
+    assert write.body is not None
+    metadata = write.body["metadata"]
+    assert metadata["uid"] == "uid-ns/waits"
+    record = json.loads(metadata["annotations"]["tonnage.dev/held-seats"])
+    assert record["until_s"] == 60.0
+    assert [(each["pod"], each.get("owner", "")) for each in record["seats"]] == [
+        ("ns/waits", ""),
+        ("ns/runs", "ReplicaSet/ns/app-1"),
+    ]
+
+
+def test_no_seat_is_held_for_the_replacement_of_a_pod_without_owner() -> None:
+    writer = FakeWriter()
+
+    (answer,) = kubernetes(small(), writer).apply([held(HeldSeat("ns/runs", "a", (1,), 1000, 5, 6, is_moved=True))])
+
+    assert isinstance(answer, ActionError)
+    assert writer.sent == []
+
+
+def test_what_another_leader_held_is_believed_only_where_nobody_else_can_write_it() -> None:
+    own = HeldSeats("ns/waits", 0.0, 60.0, (HeldSeat("ns/waits", "a", (0,), 1000, 5, 6, taker="ns/waits"),))
+    sightings, clock = small(), HandClock()
+    sightings = replace(sightings, now=replace(sightings.now, held=(own,)))
+
+    def seen(*, is_guarded: bool) -> tuple[HeldSeats, ...]:
+        reservations = Reservations(clock, inherited_for_s=10.0)
+        reservations.lead(is_guarded=is_guarded)
+        clock.now_s += 10.0
+        view = PlanningView(sightings, [NodePool("bind", {})], clock=clock, reservations=reservations)
+        return view.snapshot().held
+
+    assert seen(is_guarded=True) == (own,)
+    assert seen(is_guarded=False) == ()
 
 
 def test_pending_pods_of_other_schedulers_are_not_planned_on() -> None:

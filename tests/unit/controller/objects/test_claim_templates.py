@@ -79,6 +79,9 @@ def test_a_claim_that_is_yet_to_be_applied_is_planned_as_it_will_be_bound(tmp_pa
 
 def test_an_object_of_a_wrong_type_is_a_mistake_of_its_own(tmp_path: Path) -> None:
     wrong: Any = having(written(claim()), "spec", {"accessModes": "ReadWriteOnce"})
+    noted = observed(tmp_path, zoned("a"), pod("p"), wrong).notes
+    assert "PersistentVolumeClaim/default/data" in {each.about for each in noted if each.reason.code == "LeftOut"}
+    del wrong["metadata"]["uid"]  # written by a person, who can mend it
     with pytest.raises(ConfigError, match="PersistentVolumeClaim/default/data"):
         observed(tmp_path, zoned("a"), pod("p"), wrong)
     budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"}, "spec": []}

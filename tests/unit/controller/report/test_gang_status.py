@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cluster.plans import Plan, Reason, Unplaced
-from cluster.workloads import Gang
+from cluster.workloads import Gang, MemberGroup
 from controller.api.conditions import DEGRADED, PLANNED, READY
 from controller.report.own_statuses import GangFacts, facts_of_gangs, gang_status_after
 from tests.builders.fleet import node, pod, world
@@ -113,3 +113,24 @@ def test_a_gang_that_goes_on_with_fewer_says_how_many_it_lacks() -> None:
     there = world([node("a", gpus=2)], [pod("p", 1, on="a", devices=(0,), gang="ns/train")], gangs=[gang])
 
     assert facts_of_gangs(there, Plan(), lambda _: True)["ns/train"].needed == 2
+
+
+def test_a_gang_names_the_roles_that_are_missing_and_is_not_ready_without_them() -> None:
+    """Four actors run, as many as must start together with the trainer that does not exist."""
+    actors = tuple(f"ns/a{n}" for n in range(5))
+    wanted = Gang("ns/g", 5, groups=(MemberGroup("actors", 4, actors), MemberGroup("trainer", 1)))
+    seen = world([node("n1", gpus=8)], [pod(name, 1, on="n1", gang="ns/g") for name in actors], [wanted])
+
+    facts = facts_of_gangs(seen, Plan(), lambda _: True)["ns/g"]
+
+    assert said(facts) == {
+        PLANNED: ("False", "MembersMissing"),
+        READY: ("False", "TooFewRun"),
+        DEGRADED: ("True", "WaitsForMembers"),
+    }
+    assert {each["message"] for each in status(facts)["conditions"]} == {
+        "5 of 5 members exist; missing: 1 of trainer",
+        "5 of 5 members run; missing: 1 of trainer",
+        "5 members run and wait for 1 of trainer",
+    }
+    assert "wholeSince" not in status(facts)

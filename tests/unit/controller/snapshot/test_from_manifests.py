@@ -467,9 +467,11 @@ def test_a_hard_demand_that_no_rule_knows_is_said_and_the_pod_not_placed(
     assert said in seen.left_out[0].words
 
 
-@pytest.mark.parametrize("annotation", ["gpu-fraction", "gpu-memory"])
-def test_a_share_that_is_written_for_another_scheduler_is_no_share_here(tmp_path: Path, annotation: str) -> None:
-    waits, runs = (pod(name, 0, on=on, annotations={annotation: "0.5"}) for name, on in (("a", ""), ("r", "n1")))
+@pytest.mark.parametrize(("annotation", "value"), [("gpu-fraction", "half"), ("gpu-memory", "2000")])
+def test_a_share_for_another_scheduler_that_cannot_be_read_is_no_share_here(
+    tmp_path: Path, annotation: str, value: str
+) -> None:
+    waits, runs = (pod(name, 0, on=on, annotations={annotation: value}) for name, on in (("a", ""), ("r", "n1")))
 
     seen = observed(tmp_path, node(gpus=0), waits, runs)
 
@@ -555,7 +557,10 @@ def test_an_odd_object_of_a_cluster_costs_itself_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("odd", "said"),
     [
-        (node("odd", gpus=17), "status.allocatable['nvidia.com/gpu'] is 17; count devices, 16 at most"),
+        (
+            having(node("odd", gpus=80), "metadata.labels", {"nvidia.com/gpu.product": "A100-SHARED"}),
+            "status.allocatable['nvidia.com/gpu'] is 80; write a GPUType for them",
+        ),
         (having(node("odd"), "status", {}), "status.allocatable is missing; write the allocatable cpu"),
     ],
 )
@@ -565,8 +570,9 @@ def test_a_node_that_cannot_be_used_takes_no_pods_and_the_others_are_planned(
     seen = observed(tmp_path, gpu_type(), node("well"), pod("p", 1), odd)
 
     assert seen.snapshot.nodes.schedulable.tolist() == [False, True]
-    assert [note.about for note in seen.notes] == ["Node/odd"]
-    assert said in seen.notes[0].reason.words
+    (left_out,) = (note for note in seen.notes if note.reason.code == "LeftOut")
+    assert left_out.about == "Node/odd"
+    assert said in left_out.reason.words
 
 
 def test_a_device_that_died_under_its_pod_stops_no_plan(tmp_path: Path) -> None:

@@ -4,9 +4,22 @@ from pathlib import Path
 
 import pytest
 
-from cluster.workloads import Gang
+from cluster.workloads import Gang, MemberGroup
 from controller.snapshot.pod_groups import still_needed
-from tests.builders.groups import job_set, kubeflow_job, member, pod_group, ray_cluster, template
+from placement.engine.packer import Packer
+from placement.packing.planner import pack
+from placement.policies.published import BestFit
+from tests.builders.groups import (
+    job,
+    job_set,
+    kubeflow_job,
+    leader_worker_set,
+    member,
+    pod_group,
+    ray_cluster,
+    template,
+    workload,
+)
 from tests.builders.manifests import Object, gang, gpu_type, having, node, observed, pod
 
 KAI, VOLCANO, COSCHEDULING = (
@@ -14,6 +27,13 @@ KAI, VOLCANO, COSCHEDULING = (
     "scheduling.volcano.sh/v1beta1",
     "scheduling.x-k8s.io/v1alpha1",
 )
+LWS, KUBEFLOW = "leaderworkerset.sigs.k8s.io/", "training.kubeflow.org/"
+
+
+def stated(api_version: str, kind: str, name: str, **spec: object) -> Object:
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
 KINDS: dict[str, tuple[Object | None, str, Object, Object]] = {
     "Gang": (gang("train", 4), "", {"tonnage.dev/gang": "train"}, {}),
     "KueuePodGroup": (
@@ -37,8 +57,55 @@ KINDS: dict[str, tuple[Object | None, str, Object, Object]] = {
         {"training.kubeflow.org/job-name": "train", "training.kubeflow.org/replica-type": "worker"},
         {},
     ),
+    "MPIJob": (
+        kubeflow_job("MPIJob", workers=4),
+        "MPIJob",
+        {KUBEFLOW + "job-name": "train", KUBEFLOW + "job-role": "worker"},
+        {},
+    ),
+    "Job": (job(), "Job", {"batch.kubernetes.io/job-name": "train"}, {}),
+    "LeaderWorkerSet": (
+        leader_worker_set(),
+        "StatefulSet",
+        {LWS + "name": "train", LWS + "group-index": "0", LWS + "worker-index": "1"},
+        {LWS + "size": "4"},
+    ),
+    "RayCluster": (ray_cluster(), "RayCluster", {"ray.io/cluster": "train"}, {}),
+    "PodGang": (
+        stated("scheduler.grove.io/v1alpha1", "PodGang", "train", podgroups=[{"name": "work", "minReplicas": 4}]),
+        "PodClique",
+        {"grove.io/podgang": "train", "grove.io/podclique": "work"},
+        {},
+    ),
+    "PodGroup": (pod_group("scheduling.k8s.io/v1beta1"), "", {}, {}),
+    "Workload": (workload(), "", {}, {}),
+    "CompositePodGroup": (
+        having(pod_group("scheduling.k8s.io/v1beta1"), "spec.parentCompositePodGroupName", "whole"),
+        "",
+        {},
+        {},
+    ),
 }
 """(object, owner of its pods, their labels, their annotations) by kind; a gang of four, or of five with a leader."""
+WHOLE = stated(
+    "scheduling.k8s.io/v1alpha3", "CompositePodGroup", "whole", schedulingPolicy={"gang": {"minGroupCount": 1}}
+)
+SPECS: dict[str, Object] = {
+    "PodGroup": {"schedulingGroup": {"podGroupName": "train"}},
+    "Workload": {"workloadRef": {"name": "train", "podGroup": "workers"}},
+    "CompositePodGroup": {"schedulingGroup": {"podGroupName": "train"}},
+}
+"""What names the group in the spec of a pod."""
+
+
+def of_kind(kind: str, number: int, *, on: str = "", **spec: object) -> Object:
+    """A pod of the kind's group; on: node where Tonnage placed it."""
+    _, owner, labels, annotations = KINDS[kind]
+    placed = {"tonnage.dev/node": on} if on else {}
+    where = {"nodeName": on} if on else {}
+    return member(number, owner, labels, {**annotations, **placed}, **SPECS.get(kind, {}), **where, **spec)
+
+
 REPLACED = {"StatefulSet", "ReplicaSet", "RayCluster"}
 
 
@@ -56,36 +123,38 @@ def gangs_of(folder: Path, *objects: Object) -> tuple[Gang, ...]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_members_that_are_being_deleted_are_none_and_hold_their_devices(tmp_path: Path, kind: str) -> None:
-    group, owner, labels, annotations = KINDS[kind]
-    old = having(member(0, owner, labels, annotations, nodeName="n1"), "metadata.deletionTimestamp", "2026-01-01")
-    placed = {**annotations, "tonnage.dev/node": "n1"}
-    old["metadata"]["annotations"] = placed
+def test_members_start_together_beside_those_that_end(tmp_path: Path, kind: str) -> None:
+    """Four old members end on four nodes, and four new ones wait; two nodes have room."""
+    old = [having(of_kind(kind, n, on=f"n{n}"), "metadata.deletionTimestamp", "2026-01-01") for n in range(4)]
+    new = [of_kind(kind, n) for n in range(4, 8)]
+    nodes = [node(f"n{n}") for n in range(6)]
 
-    seen = observed(
-        tmp_path, gpu_type(), node(), *as_of_cluster(group, old, member(1, owner, labels, annotations))
-    ).snapshot
+    seen = observed(tmp_path, gpu_type(), *nodes, *as_of_cluster(KINDS[kind][0], WHOLE, *old, *new)).snapshot
 
-    assert seen.pods.gang.tolist() == [-1, 0]
-    assert seen.free().gpu_milli.sum() == 0
-    assert seen.gangs[0].min_members >= 4
+    assert [each >= 0 for each in seen.pods.gang.tolist()] == [False] * 4 + [True] * 4
+    assert (seen.free().gpu_milli.sum(axis=1) > 0).tolist() == [False] * 4 + [True] * 2
+    assert (seen.gangs[0].min_members, pack(seen, Packer(seen, BestFit())).actions) in ((4, ()), (5, ()))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+RUN_ON = ("LeaderWorkerSet", "RayCluster")
+"""Kinds that make a new pod for one that succeeded."""
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in RUN_ON])
 def test_a_member_that_is_done_does_not_have_to_start_again(tmp_path: Path, kind: str) -> None:
     """Three of four succeeded, the fourth failed and was made anew. It needs nobody else."""
     group, owner, labels, annotations = KINDS[kind]
-    done = [ended(member(n, owner, labels, annotations)) for n in range(3)]
-    failed = ended(member(3, owner, labels, annotations), "Failed")
-    again = member(4, owner, labels, annotations)
+    done = [ended(of_kind(kind, n)) for n in range(3)]
+    failed = ended(of_kind(kind, 3), "Failed")
     leader = {"JobSet": ("jobset.sigs.k8s.io/replicatedjob-name", "driver"),
               "PyTorchJob": ("training.kubeflow.org/replica-type", "master")}.get(kind)  # fmt: skip
     if leader:
         done.append(ended(member(5, owner, {**labels, leader[0]: leader[1]}, annotations)))
 
-    found = gangs_of(tmp_path, *as_of_cluster(group, *done, failed, again))
+    seen = observed(tmp_path, gpu_type(), node(), *as_of_cluster(group, WHOLE, *done, failed, of_kind(kind, 4)))
 
-    assert [each.min_members for each in found] == [1]
+    started = [each.pod for each in pack(seen.snapshot, Packer(seen.snapshot, BestFit())).actions]
+    assert ([each.min_members for each in seen.snapshot.gangs], started) == ([1], ["default/train-4"])
 
 
 def test_a_pod_group_says_itself_how_many_are_done(tmp_path: Path) -> None:
@@ -125,8 +194,10 @@ def ray_member(number: int, group: str) -> Object:
     return member(number, "RayCluster", {"ray.io/cluster": "train", "ray.io/group": group})
 
 
-def roles(found: Gang) -> dict[str, tuple[int, int]]:
-    return {role.name: (role.least, len(role.members)) for role in found.roles}
+def roles(found: Gang | MemberGroup) -> dict[str, tuple[int, int]]:
+    """Least and members of each innermost group."""
+    inner = {role.name: (role.least, len(role.members)) for role in found.groups if not role.groups}
+    return inner | {name: each for group in found.groups for name, each in roles(group).items()}
 
 
 def test_each_group_of_a_ray_cluster_has_a_minimum_of_its_own(tmp_path: Path) -> None:
@@ -172,4 +243,4 @@ def test_members_whose_role_is_unknown_are_counted_alike(tmp_path: Path) -> None
 
     (found,) = gangs_of(tmp_path, *as_of_cluster(ray_cluster(), *pods, pod("other")))
 
-    assert (found.min_members, found.roles) == (4, ())
+    assert (found.min_members, found.groups) == (4, ())

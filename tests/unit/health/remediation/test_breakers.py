@@ -40,7 +40,7 @@ def test_probation_and_release_go_on_while_breakers_are_open() -> None:
     world.cycle([evidence(on(world), "n3", at_s=AT_S, source=Origin.NODE)], at_s=AT_S)
     world.policy = replace(world.policy, out_share=0.0, cluster_share=0.0)
     dos = [world.node_dos(world.cycle(at_s=AT_S + later)) for later in (1, 2, 3, 4 * 3600 + 3)]
-    assert [each[0][0] for each in dos if each] == [NodeDo.TEST, NodeDo.PROBATION, NodeDo.UNTAINT]
+    assert [each[0][0] for each in dos if each] == [NodeDo.PROBATION, NodeDo.UNTAINT]
 
 
 def test_a_failure_domain_keeps_most_of_its_nodes() -> None:

@@ -97,6 +97,26 @@ def test_right_after_a_checkpoint_a_slow_job_is_evicted_and_late_after_it_moved_
         assert jobs_do(world.cycle([heard], at_s=now_s)) == [do]
 
 
+def test_a_job_that_moves_at_its_checkpoint_is_stopped_once_that_is_saved_or_has_cost_too_much() -> None:
+    # 500 s at risk when it is decided, at 30 %: waiting longer than 500 / 0.3 = 1,667 s costs more than they do.
+    now_s = START_S + 4000
+    world = fleet(checkpoint_at_s=now_s - 500, checkpoint_interval_s=600.0)
+    world.now_s = now_s
+    heard = slow(the_job(world), "n3", at_s=now_s, since_s=START_S, share=0.3)
+    world.incidents = world.decision([heard]).incidents
+
+    def later(after_s: float, saving_s: float | None = None) -> list[JobDo]:
+        if saving_s is not None:
+            world.jobs["train/a"] = replace(the_job(world), checkpoint_at_s=now_s + saving_s)
+        world.now_s = now_s + after_s
+        return jobs_do(world.decision())
+
+    assert later(120.0) == [JobDo.MOVE_AT_CHECKPOINT]
+    assert later(1667.0) == [JobDo.EVICT_NOW]
+    assert later(130.0, saving_s=129.0) == [JobDo.MOVE_AT_CHECKPOINT]  # it may be saving still
+    assert later(160.0, saving_s=155.0) == [JobDo.EVICT_NOW]
+
+
 def test_a_slow_job_that_stops_while_it_waits_for_its_checkpoint_is_evicted_now() -> None:
     world = fleet(checkpoint_at_s=START_S + 3500, checkpoint_interval_s=600.0)
     now_s = START_S + 4000
@@ -169,6 +189,19 @@ def test_two_suspects_under_one_switch_are_one_incident_of_the_switch() -> None:
     assert world.tainted() == set()
 
 
+def test_the_incident_of_a_domain_keeps_no_runs_that_have_ended() -> None:
+    """One went on for days in which its job was restarted two thousand times."""
+    world = fleet()
+    for number in range(4):
+        at_s = AT_S + 100 * number
+        heard = [hang(world, name, at_s=at_s, source=Origin.NODE) for name in ("n1", "n2")]
+        world.cycle(heard, at_s=at_s)
+    (domain,) = [each for each in world.incidents if each.domain]
+
+    assert len(world.restarts) > 1
+    assert len(domain.runs) <= 1
+
+
 def test_suspects_under_different_switches_stay_apart() -> None:
     world = fleet(nodes=200, spares=4)
     decision = world.cycle([hang(world, "n1"), hang(world, "n20")], at_s=AT_S)
@@ -215,7 +248,7 @@ def test_without_a_spare_a_job_is_not_brought_below_its_least_size() -> None:
 
 
 def test_an_elastic_job_goes_on_with_fewer_pods_when_no_spare_is_left() -> None:
-    world = fleet(nodes=400, spares=0, min_available=390, elastic_pods=(396, 399))
+    world = fleet(nodes=400, spares=0, min_available=390)
     decision = world.cycle([hang(world, "n3", part=Part.NODE)], at_s=AT_S)
     (restart,) = decision.jobs
     assert (restart.do, restart.pods) == (JobDo.EVICT_NOW, 399)
@@ -246,7 +279,7 @@ def test_a_tested_node_goes_through_probation_and_is_released() -> None:
     world.cycle([hang(world, "n3")], at_s=AT_S)
     steps = [world.node_dos(world.cycle(at_s=AT_S + later)) for later in (1, 2, 3, 4 * 3600 + 3)]
     assert steps == [
-        [(NodeDo.TEST, "n3")],
+        [],
         [(NodeDo.PROBATION, "n3")],
         [],
         [(NodeDo.UNTAINT, "n3")],

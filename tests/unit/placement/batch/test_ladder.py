@@ -14,7 +14,7 @@ from placement.batch.column_generation import rounds_at_most
 from placement.batch.columns import Memory
 from placement.batch.ladder import BatchPlan, BatchSettings, Rung, plan_batch, rounds_for, rung_for
 from placement.batch.problem import SYSTEM_PRIORITY, batch_of
-from placement.moves import MovePrice
+from placement.move_price import MovePrice
 from tests.builders.fleet import GIB, node, pod, world
 
 RACK = "topology.tonnage.dev/rack"

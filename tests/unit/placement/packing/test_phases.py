@@ -108,8 +108,9 @@ def test_a_gang_that_others_make_room_for_is_one_phase_with_what_is_stopped_for_
     )
     plan = packed(seen)
 
-    assert [len(phase.steps) for phase in plan.phases] == [18]
-    assert guard(seen, plan, Limits(max_evictions_floor=15)).actions == ()
+    assert [len(phase.steps) for phase in plan.phases] == [1, 18], "their seats are held before"
+    assert guard(seen, plan, Limits(max_evictions_share=0.0, max_evictions_floor=0)).actions == ()
+    assert guard(seen, plan, Limits(max_evictions_floor=15)).actions == plan.actions, "one unit, alone in its plan"
 
 
 def test_members_above_the_minimum_are_cut_without_their_gang() -> None:
@@ -137,4 +138,5 @@ def test_members_of_a_gang_that_falls_below_its_minimum_leave_together() -> None
 
     assert pods_of(plan, Evict) == {"g-0", "g-1", "g-2"}
     assert pods_of(plan, Bind) == {"urgent"}
-    assert guard(seen, plan, Limits(max_evictions_floor=2)).actions == ()
+    assert guard(seen, plan, Limits(max_evictions_share=0.0, max_evictions_floor=0)).actions == ()
+    assert guard(seen, plan, Limits(max_evictions_floor=2)).actions == plan.actions, "one unit, alone in its plan"

@@ -109,7 +109,7 @@ class Fleet:
             yield START_S + 2.0 + at_s, by_node
 
     def situation(self, now_s: float) -> Situation:
-        pods = tuple(PodFacts(member.uid, member.node, member.created_s) for member in self.stream.members.jobs[JOB])
+        pods = tuple(PodFacts(member.uid, member.node, member.created_s, 8) for member in self.stream.members.jobs[JOB])
         run = self.stream.members.incarnation(JOB)
         job = JobFacts(JOB, run, START_S - 100, pods, len(pods), 300.0, 60.0, START_S, 600.0)
         nodes = {name: NodeFacts(NodeKey(name, f"key-{name}"), gpus=8) for name in self.nodes}

@@ -21,7 +21,7 @@ from health.verdicts.verdict import FactKind, JobVerdict, Part, Syndrome
 from tests.rigs.health.cases import Case, case
 from tests.rigs.health.job import DisturbanceKind
 from tonnage import records
-from tonnage.records import Kind, Op, Role
+from tonnage.records import Kind, Op, Phase, Role
 
 JOB = "ns/train"
 START_S = 1_000_000.0
@@ -175,7 +175,7 @@ def test_a_pod_of_the_job_cannot_take_anothers_rank() -> None:
 
     fleet.stream.judge(START_S + 500)
     assert fleet.stream.jobs[JOB].seats == before
-    assert fleet.stream.jobs[JOB].refused == sum(node_of(rank) != "n0" for rank in range(16))
+    assert fleet.stream.refused["another pod's rank"] == sum(node_of(rank) != "n0" for rank in range(16))
 
 
 def test_an_agent_speaks_only_for_pods_that_are_on_its_node() -> None:
@@ -263,6 +263,18 @@ def test_a_restarted_pod_begins_another_run() -> None:
     fleet.stream.follow(Members({each.uid: each for each in left}, {JOB: left}), fleet.stream.node_uids)
 
     assert JOB not in fleet.stream.jobs
+
+
+def test_checkpoints_are_measured_by_when_they_are_seen_under_way() -> None:
+    stream = JobStream(JOB, "run")
+    for begin_s in (100.0, 700.0, 1300.0):
+        for after_s in (0.0, 1.0, 2.0):
+            stream.take("u-n0", "n0", frame(0, records.packed(Kind.BEAT, phase=Phase.CHECKPOINT)), begin_s + after_s)
+            stream.judge(begin_s + after_s)
+    assert (stream.save_s, stream.save_every_s) == (2.0, 600.0)
+
+    assert JobStream(JOB, "run").save_s == 0.0
+    assert JobStream(JOB, "run").save_every_s is None
 
 
 def test_the_checkpoint_of_an_earlier_run_is_known_to_the_next() -> None:
@@ -353,6 +365,39 @@ def test_a_finding_that_cannot_be_stops_nothing_that_others_find(odd: Found) -> 
 
     assert found.nodes == (NodeKey("n1", "key-n1"),)
     assert fleet.stream.is_clean("n0", START_S + 1)
+
+
+def lost(age_s: float = 5.0) -> Found:
+    return Found(
+        FoundBy.PROCESS, "RankLost", "NCCL", age_s, "rank 5 on 10.0.0.2: the process does not answer the others"
+    )
+
+
+def test_what_nccl_tells_of_ranks_on_a_node_is_a_word_of_the_job_there_and_takes_no_node_out_by_itself() -> None:
+    fleet = Fleet()
+    fleet.report("n1", START_S, {}, lost())  # on n0 is another job, too
+
+    (found,) = fleet.stream.node_evidence(START_S + 1)
+
+    assert (found.job, found.syndrome, found.source) == (JOB, Syndrome.DEAD_PROCESS, Origin.JOB)
+    assert found.nodes == (NodeKey("n1", "key-n1"),)
+    assert fleet.stream.is_clean("n1", START_S + 1)
+
+    fleet.report("n0", START_S, {}, lost())
+    assert fleet.stream.node_evidence(START_S + 1) == (found,)
+
+
+def test_what_nccl_told_of_an_earlier_run_or_of_a_job_with_a_recorder_is_no_evidence() -> None:
+    fleet = Fleet()
+    created_s = max(each.created_s for each in fleet.stream.members.jobs[JOB])
+    fleet.report("n1", START_S, {}, lost(age_s=START_S - created_s + 60.0))
+    assert not fleet.stream.node_evidence(START_S + 1)
+
+    recorded = Fleet()
+    recorded.play()
+    at_s = max(host.heard_s for host in recorded.stream.hosts.values())
+    recorded.report("n1", at_s, {}, lost())
+    assert not recorded.stream.node_evidence(at_s)
 
 
 def test_a_finding_of_the_future_is_one_of_now() -> None:

@@ -10,7 +10,8 @@ from cluster.power import UNLIMITED_W, PowerTable
 from cluster.workloads import MAX_GPUS_PER_NODE
 from controller.api.power_domain import PowerDomainSpec
 from controller.loops.power.domain_tree import CLASS_LABEL, PoweredNode, power_tree
-from controller.loops.power.power_table import COUNT_LABEL, PRODUCT_LABELS, UNHEARD_GPU_W, power_table, sound, unheard
+from controller.loops.power.power_table import UNHEARD_GPU_W, power_table, sound, unheard
+from controller.objects.accelerators import COUNT_LABELS, PRODUCT_LABELS
 from power.leases.messages import DeviceInventory, Inventory
 from power.tree import reach_of
 
@@ -197,7 +198,7 @@ def test_an_agent_that_names_absurd_watts_takes_nothing_from_others() -> None:
     assert other_w(table, "n1") == other_w(table, "n2") == pytest.approx(2 * UNHEARD_GPU_W * 1.05)
 
 
-@pytest.mark.parametrize("odd", [node(**{COUNT_LABEL: "9" * 63}), node(gpus=2**62)])
+@pytest.mark.parametrize("odd", [node(**{COUNT_LABELS[0]: "9" * 63}), node(gpus=2**62)])
 def test_a_node_that_says_it_has_absurdly_many_gpus_has_as_many_as_nodes_have(odd: PoweredNode) -> None:
     """A kubelet writes label and capacity of its own node: 63 digits took the power of all domains of the node."""
     table = power_table(ROW, {"n1": odd}, {"n1": inventory("n1")})

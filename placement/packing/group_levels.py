@@ -1,0 +1,148 @@
+"""Gangs whose groups ask for topology levels of their own: each group in one domain of its level, and all of them in
+one of the level of the whole.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cluster import arrays
+from cluster.snapshot import PENDING
+from cluster.workloads import Gang, MemberGroup
+from placement.packing.draft import PackingDraft, lacking, members_running
+from placement.packing.units import Unit
+
+MOST_TRIED = 200
+"""Domains that are tried for the groups of one gang. Chosen: three groups on five racks each have 125 ways."""
+MOST_DOMAINS = 4
+"""Domains of each level that are tried for a whole gang first."""
+Ranked = Callable[[Unit, arrays.IntArray], list[int]]
+"""Domains, of the nodes' array of them, that may hold a unit, the best first."""
+Fewest = Callable[[Unit, arrays.BoolArray], list[arrays.BoolArray]]
+"""The fewest nodes of the mask that hold all pods of a unit; none where they do not all fit."""
+SeatIn = Callable[[Unit, arrays.BoolArray], None]
+"""Places the pods of a unit among the nodes of the mask, as far as they fit."""
+
+
+def has_levels(groups: Iterable[MemberGroup]) -> bool:
+    """Whether one of these groups, or of theirs, asks for a topology level."""
+    return any(True for _ in levels_in(groups))
+
+
+def levels_in(groups: Iterable[MemberGroup]) -> Iterator[str]:
+    """Topology levels that these groups, and theirs, ask for, from the outermost."""
+    for group in groups:
+        yield from (label for label in (group.within, group.prefer_within) if label)
+        yield from levels_in(group.groups)
+
+
+def root_of(gang: Gang, others: Sequence[str]) -> MemberGroup:
+    """The gang as a group. others: its members that are in none of its groups."""
+    return MemberGroup(
+        gang.name,
+        gang.min_members,
+        tuple(others),
+        gang.groups,
+        gang.least_groups,
+        within=gang.within,
+        prefer_within=gang.prefer_within,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    group: MemberGroup
+    allowed: arrays.BoolArray
+    may_wait: bool
+    """Whether enough other groups beside it may do."""
+
+
+class TreeSeating:
+    """A search for domains, group by group, the largest first; a choice that leaves a later one none is undone."""
+
+    def __init__(self, draft: PackingDraft, unit: Unit, ranked: Ranked, seat_in: SeatIn, fewest: Fewest) -> None:
+        self._draft, self._unit, self._ranked, self._seat_in, self._fewest = draft, unit, ranked, seat_in, fewest
+        self._tried = 0
+        names = draft.snapshot.pods.names
+        self._row = {names[row]: row for row in draft.members(unit.gang)}
+        self._pending = frozenset(unit.rows)
+
+    def seat(self) -> bool:
+        """Places what the gang needs, and further members as far as they fit; or changes nothing."""
+        draft, gang = self._draft, self._draft.snapshot.gangs[self._unit.gang]
+        grouped = {pod for group in gang.groups for pod in group.pods}
+        root = root_of(gang, [pod for pod in self._row if pod not in grouped])
+        # Groups that are placed one by one share few nodes: first they are tried on the fewest that hold them all.
+        for allowed in (*self._few_nodes(gang), np.ones(len(draft.snapshot.nodes), dtype=np.bool_)):
+            mark, self._tried = draft.mark, 0
+            is_last = bool(allowed.all())
+            if self._all_of((_Task(root, allowed, may_wait=False),)) and (
+                is_last or all(draft.node[row] != PENDING for row in self._unit.rows)
+            ):
+                return True
+            draft.roll_back(mark)
+        return False
+
+    def _few_nodes(self, gang: Gang) -> Iterable[arrays.BoolArray]:
+        """The fewest nodes that hold all pending members: of all nodes, then of single domains."""
+        everywhere = np.ones(len(self._draft.snapshot.nodes), dtype=np.bool_)
+        yield from self._fewest(self._unit, everywhere)
+        for label in dict.fromkeys(levels_in(gang.groups)):
+            domain = self._draft.domain(label)
+            for value in self._ranked(self._unit, domain)[:MOST_DOMAINS]:
+                yield from self._fewest(self._unit, domain == value)
+
+    def _all_of(self, tasks: tuple[_Task, ...]) -> bool:
+        draft = self._draft
+        if not tasks:
+            seated = any(draft.node[row] != PENDING for row in self._unit.rows)
+            return seated and lacking(draft, self._unit.gang) <= 0
+        task, *rest = tasks
+        for allowed in self._places(task):
+            self._tried += 1
+            if self._tried > MOST_TRIED:
+                return False
+            mark = draft.mark
+            if self._seat_here(task, allowed, tuple(rest)):
+                return True
+            draft.roll_back(mark)
+        return task.may_wait and self._all_of(tuple(rest))
+
+    def _seat_here(self, task: _Task, allowed: arrays.BoolArray, rest: tuple[_Task, ...]) -> bool:
+        group = task.group
+        if has_levels(group.groups):
+            inner = sorted(group.groups, key=lambda each: -len(each.pods))
+            waits = group.least_groups is not None
+            own = replace(group, groups=(), least=0, within=None, prefer_within=None)
+            tasks = [_Task(each, allowed, waits) for each in inner]
+            return self._all_of((*tasks, *([_Task(own, allowed, may_wait=False)] if own.members else []), *rest))
+        unit = self._unit_of(group)
+        if unit.rows:
+            self._seat_in(unit, allowed)
+        names = self._draft.snapshot.pods.names
+        running = frozenset(names[row] for row in members_running(self._draft, self._unit.gang))
+        return group.lacks(running) <= 0 and self._all_of(rest)
+
+    def _unit_of(self, group: MemberGroup) -> Unit:
+        members = {self._row[pod] for pod in group.pods if pod in self._row}
+        rows = tuple(row for row in self._unit.rows if row in members and self._draft.node[row] == PENDING)
+        names = self._draft.snapshot.pods.names
+        running = frozenset(names[row] for row in members_running(self._draft, self._unit.gang))
+        return replace(self._unit, rows=rows, need=max(0, min(len(rows), group.lacks(running))))
+
+    def _places(self, task: _Task) -> Iterable[arrays.BoolArray]:
+        """Nodes among which a group may start, the best first: where its members run, else each domain of its level."""
+        group, draft, unit = task.group, self._draft, self._unit_of(task.group)
+        for label, must in ((group.within, True), (group.prefer_within, False)):
+            if label is None:
+                continue
+            domain = np.where(task.allowed, draft.domain(label), -1)
+            here = {self._row[pod] for pod in group.pods if pod in self._row} - set(unit.rows)
+            runs = {int(draft.domain(label)[draft.node[row]]) for row in here if draft.node[row] != PENDING} - {-1}
+            values = sorted(runs)[:1] if runs else self._ranked(unit, domain) if unit.rows else []
+            for value in values:
+                yield domain == value
+            if must and unit.rows:
+                return
+        yield task.allowed
