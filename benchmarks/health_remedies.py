@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import product
 from math import inf
 from time import process_time
 
@@ -9,7 +10,8 @@ import numpy as np
 
 from benchmarks.cases import Row, Rows, case, numbers
 from benchmarks.tables import grouped
-from health.remediation.advice import advised_interval_s
+from controller.api.health_policy import JobCosts
+from health.remediation.advice import FAULTS_PER_NODE_S, advised_interval_s
 from tests.rigs.health.responses import FaultResponse, Manual, Remediated, RestartOnTimeout, played
 from tests.rigs.health.sizing import mean_out_s, mtbf_s, spares
 from tests.rigs.health.training_run import CLUSTER, DAY_S, STOPS_PER_1000_NODE_DAYS, Setup, repairs_s
@@ -34,6 +36,37 @@ def _summary(rows: Sequence[Row]) -> Rows:
         line: Row = {"variant": variant, "seeds": len(own), "ETTR %": mean, "worst": min(ratios)}
         line |= {"95 % interval": f"{mean - half:.2f} to {mean + half:.2f}"}
         yield line | {key: float(np.mean([row[key] for row in own])) for key in SHOWN}
+
+
+DEFAULT_INTERVAL_S = JobCosts().checkpoint_interval
+"""What a job is taken to do whose checkpoints nobody sees."""
+
+
+@case(
+    "health-ettr-defaults",
+    "The same with half an hour between checkpoints or as advised, few spares, rigid and elastic (simulated).",
+    quick={"seeds": (1,), "days": 1.0, "nodes": 64},
+    by=("checkpoints", "spares_share", "least_share"),
+    columns=("checkpoints", "spares_share", "least_share", "ettr", "restarts_per_day"),
+)
+def health_ettr_defaults(
+    *,
+    seeds: Sequence[int] = numbers("11-14"),
+    days: float = 4.0,
+    nodes: int = 250,
+    spare_shares: Sequence[float] = (0.0, 0.01, 0.03),
+    least_shares: Sequence[float] = (1.0, 0.9),
+    save_s: float = 1.0,
+) -> Iterator[Row]:
+    """A row for each interval, share of spares, least size and seed."""
+    advised_s = advised_interval_s(save_s, 1 / (nodes * FAULTS_PER_NODE_S))
+    for checkpoints, interval_s in (("every half hour", DEFAULT_INTERVAL_S), ("as advised", advised_s)):
+        for spares_share, least_share, seed in product(spare_shares, least_shares, seeds):
+            spare, least = round(spares_share * nodes), round(least_share * nodes)
+            setup = Setup(nodes, least, spare, days, interval_s=interval_s, save_s=save_s)
+            run = played(setup, Remediated(), seed)
+            row: Row = {"checkpoints": checkpoints, "spares_share": spares_share, "least_share": least_share}
+            yield row | {"seed": seed, "ettr": run.ettr, "restarts_per_day": run.restarts / days}
 
 
 @case(

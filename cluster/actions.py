@@ -243,7 +243,7 @@ class Release(Start):
 class HoldSeats(Action):
     """Keeps seats for a pending pod or gang, and for the pods that move for it, until a deadline.
 
-    It comes before what makes room for them, and concerns later plans alone.
+    It comes before what makes room for them, which is not done where it fails, and concerns later plans alone.
     """
 
     held: snapshot.HeldSeats
@@ -263,9 +263,6 @@ class HoldSeats(Action):
 
     def after(self, draft: snapshot.Draft) -> None:
         pass
-
-    def touches(self) -> frozenset[str]:
-        return frozenset()  # what fails here ends its own phase, and nothing else was planned on it
 
     @property
     def cells(self) -> tuple[str, ...]:

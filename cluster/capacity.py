@@ -146,6 +146,10 @@ class NodeRoom:
             found[GPU] = milli
         return found
 
+    def free_of(self, device: int) -> int:
+        """Free thousandths of a device; 0 where the node has no such device."""
+        return self.gpu_milli[device] if device < len(self.gpu_milli) else 0
+
     def held(self, gpus: int) -> int:
         """Devices that hold a pod or part of one. gpus: devices of the node."""
         return sum(free < WHOLE_GPU_MILLI for free in self.gpu_milli[:gpus])

@@ -196,8 +196,10 @@ class HeldSeats:
 
     holder: str
     """Pod that it is for, or a member of the gang, on which this is written; `namespace/name`."""
+    since_s: float
+    """Instant of the decision, seconds since the epoch."""
     until_s: float
-    """Deadline, seconds since the epoch."""
+    """Deadline, likewise."""
     seats: tuple[HeldSeat, ...]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from cluster.actions import Bind, HoldSeats
+from cluster.actions import Bind
 from cluster.clock import Clock
 from cluster.plans import Plan, Reason, Step
 from cluster.snapshot import Snapshot
@@ -22,9 +22,9 @@ def carry_out(world: World, plan: Plan) -> Outcome:
     it back after a deadline (gang_rollback.py): one lost write race is no reason to stop a hundred other pods.
 
     Where a whole phase stops pods, they are asked for first, and none is stopped where one stop would be refused: the
-    others would be stopped for nothing. Where it stops pods for those that it starts, their seats are held first; then
-    come the stops, the starts on their nodes, and the others, each only if those before it succeeded. Where stopped
-    pods hold their devices until they are gone, a gang then waits whole for the cycle after that.
+    others would be stopped for nothing. Where it stops pods for those that it starts, the stops come first, then the
+    starts on their nodes, and then the others, each only if those before it succeeded. Where stopped pods hold their
+    devices until they are gone, a gang then waits whole for the cycle after that.
     """
     done: list[Step] = []
     undone: list[Undone] = []
@@ -70,18 +70,16 @@ def _stops(step: Step) -> bool:
 
 
 def _stages(steps: Sequence[Step]) -> Iterator[list[Step]]:
-    """Steps that hold seats, then those that stop pods, then those that start pods on their nodes, then the rest."""
+    """Steps that stop pods, then those that start pods on their nodes, then the rest."""
     emptied = {change.node_before for step in steps for change in step.action.seat_changes} - {None}
 
     def stage(step: Step) -> int:
         changes = step.action.seat_changes
-        if isinstance(step.action, HoldSeats):
-            return 0
         if any(change.node_before is not None for change in changes):
-            return 1
-        return 2 if any(change.node_after in emptied for change in changes) else 3
+            return 0
+        return 1 if any(change.node_after in emptied for change in changes) else 2
 
-    for number in range(4):
+    for number in range(3):
         if these := [step for step in steps if stage(step) == number]:
             yield these
 

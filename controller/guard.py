@@ -63,7 +63,7 @@ class Guarded:
         self.limits = limits
         running = int((snapshot.pods.node != PENDING).sum())
         self.evictions_left = max(limits.max_evictions_floor, int(limits.max_evictions_share * running))
-        self._evictions_most = self.evictions_left
+        self.evictions_most = self.evictions_left
         self.restarts_left = limits.max_restarts
         instances = sum(sum((service.replicas or {}).values()) for service in snapshot.services)
         self.stops_left = max(limits.max_evictions_floor, limits.max_stopped_share * instances)
@@ -109,9 +109,9 @@ class Guarded:
         if why := self.seats.objection_to_stop(pod, node):
             return why
         # A whole gang is one unit, which may pass the limit alone: a larger one would never start, nor be stopped.
-        is_first = self._is_whole and self._evictions_before == self._evictions_most > 0
+        is_first = self._is_whole and self._evictions_before == self.evictions_most > 0
         if self.evictions_left <= 0 and not is_first:
-            most = self._evictions_most
+            most = self.evictions_most
             words = f"this plan already stops {most} pods, the most that one plan may; the next one goes on"
             return Reason("TooManyEvictions", words, {"most": float(most)})
         return None
@@ -193,6 +193,8 @@ def _objection_to_evict(guarded: Guarded, action: actions.Evict) -> Reason | Non
 
 
 def _objection_to_hold(guarded: Guarded, action: actions.HoldSeats) -> Reason | None:
+    if guarded.evictions_most <= 0:
+        return Reason("TooManyEvictions", "no pod may be stopped, so that nothing is waited for")
     row, nodes = guarded.snapshot.pods.names.row(action.held.holder), guarded.snapshot.nodes.names
     if row is None or guarded.seats.node[row] != PENDING:
         words = f"{action.held.holder} does not wait"

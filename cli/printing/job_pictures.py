@@ -10,6 +10,7 @@ import numpy as np
 
 from cli.inputs.recorded_job import VERDICT_HEADERS, Operations, TimedVerdict
 from cluster.arrays import FloatArray
+from health.verdicts.standstill import listed
 from simulator.reports.sweep_report import rendered
 from tonnage.records import Op
 
@@ -24,15 +25,18 @@ def canvas(height: float) -> tuple[Any, Any]:
     return figure, figure.add_subplot()
 
 
-def save(figure: Any, out: Path, title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Writes the figure in the form that the file's name asks for; the table is in the page alone."""
+def save(
+    figure: Any, out: Path, title: str, header: Sequence[str], rows: Sequence[Sequence[str]], headline: str = ""
+) -> None:
+    """Writes the figure in the form that the file's name asks for; headline and table are in the page alone."""
     if out.suffix.lower() not in (".html", ".htm"):
         figure.savefig(out, dpi=120)
         return
     drawn = io.BytesIO()
     figure.savefig(drawn, dpi=120, format="png")
     picture = base64.b64encode(drawn.getvalue()).decode("ascii")
-    page = rendered("picture.html.j2", Path(__file__).parent, title=title, picture=picture, header=header, rows=rows)
+    words = {"title": title, "headline": headline or title, "picture": picture}
+    page = rendered("picture.html.j2", Path(__file__).parent, header=header, rows=rows, **words)
     out.write_text(page, encoding="utf-8")
 
 
@@ -61,10 +65,18 @@ def draw_stragglers(compute_s: FloatArray, out: Path) -> None:
     slowest = np.argsort(-np.median(shown, axis=1), kind="stable")[:10]
     rows = [(str(rank), f"{np.median(shown[rank]):.2f}", f"{shown[rank].max():.2f}") for rank in slowest.tolist()]
     header = ("RANK", "MEDIAN OF ITS STEPS", "SLOWEST STEP")
-    save(figure, out, "Computing time of each rank over the median of the step", header, rows)
+    worst, share = int(slowest[0]), float(np.median(shown[slowest[0]]))
+    headline = f"Rank {worst} computes {share:.2f} times as long as the median rank" if share >= TOLD else ""
+    if headline:
+        axes.annotate(f"rank {worst}", (1, worst), xycoords=("axes fraction", "data"), color="red", va="center")
+    save(figure, out, "Computing time of each rank over the median of the step", header, rows, headline)
 
 
+TOLD = 1.1
+"""Computing time over the median rank's from which a rank is the headline."""
 MOST_RANKS = 256
+SHOWN_RANKS = 8
+"""Ranks that a picture marks at most: of more, none stands out."""
 COLOURS = {"collective": "#4477aa", "send or receive": "#ee7733", "never ended": "#cc3311"}
 
 
@@ -86,5 +98,17 @@ def draw_timeline(made: Operations, found: Sequence[TimedVerdict], last_s: float
     axes.set_xlim(first_s, max(end_s, *(each.at_s for each in found), first_s + 1e-3) if found else end_s)
     axes.set_xlabel("seconds since the first record; dashed: something was found")
     axes.set_ylabel("rank")
-    axes.legend(loc="upper left", fontsize="small")
-    save(figure, out, "Operations of each rank over time", VERDICT_HEADERS, [each.cells for each in found])
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=len(COLOURS), fontsize="small", frameon=False)
+    first = next((each for each in found if each.verdict.blames), found[0] if found else None)
+    for rank in first.verdict.ranks if first is not None and len(first.verdict.ranks) <= SHOWN_RANKS else ():
+        axes.axhspan(rank - 0.5, rank + 0.5, color="#cc3311", alpha=0.15, zorder=0)
+    headline = "Nothing stands out" if first is None else _headline(first)
+    save(figure, out, "Operations of each rank over time", VERDICT_HEADERS, [each.cells for each in found], headline)
+
+
+def _headline(found: TimedVerdict) -> str:
+    """What was found first, in a line."""
+    data = found.as_data()
+    on = listed(data["ranks"][:SHOWN_RANKS]) if data["ranks"] else "no rank"
+    what = data["syndrome"] if found.verdict.cause is None else data["cause"]
+    return f"{what[:1].upper()}{what[1:]}: {on}, {found.at_s:.1f} s"

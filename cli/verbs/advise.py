@@ -1,15 +1,16 @@
 """`tonnage advise`: what a cluster's idle, stranded and scattered GPUs cost, from a dump of it."""
 
 import sys
-from dataclasses import replace
+import time
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from cli.inputs.options import files_option, output_choice, report_option
-from cli.inputs.planning import Planning, decider, print_notes
+from cli.inputs.planning import Planning, decider, packer_of, print_notes, without_collecting
 from cli.inputs.runs import check_report, save_report
 from cluster.errors import ConfigError, Mistake
 
@@ -45,57 +46,144 @@ def with_prices(manifests: "Manifests", catalogue: "Catalogue") -> "tuple[Manife
     return replace(manifests, by_kind={**manifests.by_kind, gpu_type.KIND: tuple(found)}), needed
 
 
-REPLACES = "ReplicaSet"
-"""Kind of controller, of Deployments, that makes a pod anew where its node is given back. Jobs would lose work."""
+SHOWN_AFTER_S = 2.0
+"""Seconds after which progress is told."""
+CHUNK = 16 * 2**20
+"""Bytes that are read at once."""
+LOOKBACK_S = 300.0
+"""Age of the last sample that counts, as Prometheus' own."""
 
 
 @click.command(epilog="kubectl get nodes,pods -A -o json | tonnage advise -f - --report advice.html")
 @files_option("Dump of nodes and pods, or manifests; may be repeated. - reads standard input.", required=True)
 @click.option("--prices", type=click.Path(path_type=Path), metavar="FILE",
               help="Prices of GPUs, used where the files have no GPUType. [default: list prices]")  # fmt: skip
+@click.option(
+    "--prometheus",
+    metavar="URL|FILE",
+    help="Server, or its saved answer to this query, that says what pods use of their devices.",
+)
+@click.option("--team-label", default="team", show_default=True, metavar="KEY", help="Label of pods to add up by.")
 @report_option("Write a page to forward, too.")
 @output_choice("text", "json")
-def advise(files: tuple[str, ...], prices: Path | None, report: Path | None, output: str) -> None:
-    """Say in dollars what Tonnage would change on a cluster: idle nodes, stranded GPUs, fragmentation, dear types.
+def advise(
+    files: tuple[str, ...],
+    prices: Path | None,
+    prometheus: str | None,
+    team_label: str,
+    report: Path | None,
+    output: str,
+) -> None:
+    """Say in dollars what Tonnage would change on a cluster, who holds GPUs in vain, and how to apply it.
 
-    Reads a dump of the cluster and nothing else, and writes nothing to it. With ModelServices and ModelProfiles (-f)
-    it adds the cheapest mix for each service's demand. Amounts are prices of devices per hour: the most that following
-    an advice saves, and not to be added up, as one device may be in several of them.
+    Reads a dump of the cluster and nothing else, and writes nothing to it. Each advice was carried out by planning on
+    the dump, so its amount is what it saves, and those that save add up. With ModelServices and ModelProfiles (-f) it
+    adds the cheapest mix for each service's demand. Without --prometheus, idle means that no pod asks for it.
     """
     from cli.printing.advice_output import as_html, as_json, as_text
     from controller.objects.catalogue import read_catalogue
     from controller.objects.manifests import read_manifests
     from controller.queries.advice import advise as advice_on, unusable_devices
-    from controller.queries.held_in_vain import held_in_vain
+    from controller.queries.holders import holders, replaced_in
     from controller.snapshot.from_manifests import snapshot_from
 
     check_report(report)
     catalogue = read_catalogue(prices)
-    manifests = read_manifests(files, sys.stdin)
-    if not manifests.nodes:
-        raise ConfigError(Mistake("manifests", "hold no node", "kubectl get nodes,pods -A -o json prints a dump"))
-    is_own = bool(manifests.gpu_types)
-    manifests, needed = with_prices(manifests, catalogue)
-    observed = snapshot_from(manifests, is_dump=True)
-    now = observed.snapshot
-    settings = Planning(policy="bestfit").on_files()
-    replaced = [
-        each.name for each in manifests.pods if REPLACES in {o.kind for o in each.object.metadata.owner_references}
-    ]
-    at = datetime.now(UTC)
-    unusable = unusable_devices(manifests.nodes, manifests.gpu_types)
-    found = advice_on(
-        now,
-        decider(settings),
-        replaced=replaced,
-        limit_w=catalogue.limit_w,
-        also=(*held_in_vain(manifests, now, at.timestamp()), *unusable),
-    )
+    used_share = used_share_from(prometheus) if prometheus else None
+    progress = Progress()
+    with without_collecting():
+        manifests = read_manifests(files, Chunks(sys.stdin, progress))
+        if not manifests.nodes:
+            raise ConfigError(Mistake("manifests", "hold no node", "kubectl get nodes,pods -A -o json prints a dump"))
+        progress.tell(f"read {len(manifests.nodes):,} nodes and {len(manifests.pods):,} pods")
+        is_own = bool(manifests.gpu_types)
+        manifests, needed = with_prices(manifests, catalogue)
+        observed = snapshot_from(manifests, is_dump=True)
+        progress.tell("planning what could change")
+        at = dumped_at(manifests)
+        settings = Planning(policy="bestfit").on_files()
+        found = advice_on(
+            observed.snapshot,
+            decider(settings),
+            packer_of(settings),
+            held=holders(manifests.pods, observed.snapshot, at.timestamp(), used_share, team_label),
+            replaced=replaced_in(manifests.pods),
+            own={each.name for each in manifests.pods if each.object.belongs_to_its_node},
+            unusable=tuple(unusable_devices(manifests.nodes, manifests.gpu_types)),
+            limit_w=catalogue.limit_w,
+        )
     age = ", which is long ago" if catalogue.is_old(at.date()) else ""
     source = "GPUTypes of the files" if is_own else f"{catalogue.source}; {catalogue.as_of}{age} (--prices FILE renews)"
     print_notes(f"{', '.join(names[:3])}{' and others' if len(names) > 3 else ''}: no price of {what}"
                 for what, names in needed.unpriced.items())  # fmt: skip
     print_notes(note for note in observed.notes if note.reason.code == "LeftOut")
-    click.echo(as_json(found, source) if output == "json" else as_text(found, source), nl=False)
+    click.echo(as_json(found, source, at) if output == "json" else as_text(found, source, at), nl=False)
     if report is not None:
         save_report(report, as_html(found, source, at))
+
+
+def dumped_at(manifests: "Manifests") -> datetime:
+    """When the dump was made: the last heartbeat of a node, or now where there is none."""
+    from controller.api.notation import instant_or_none
+    from controller.objects.documents import at
+
+    beats = (  # in one form, so that the greatest is the last
+        str(condition.get("lastHeartbeatTime") or "")
+        for node in manifests.nodes
+        for condition in at(node.document.content if node.document else {}, "status", "conditions") or ()
+    )
+    last_s = instant_or_none(max(beats, default=None))
+    return datetime.now(UTC) if last_s is None else datetime.fromtimestamp(last_s, UTC)
+
+
+def used_share_from(place: str) -> dict[str, float]:
+    """Mean utilisation of pods' devices, from a server or its saved answer. Raises ConfigError."""
+    import asyncio
+
+    from controller.loops.autoscaler.prometheus import PrometheusClient, SourceError, series_in
+    from controller.queries.utilisation import QUERY, used_share_by_pod
+    from controller.settings import PrometheusSettings
+
+    async def asked() -> dict[str, float]:
+        access = PrometheusSettings(timeout_s=60.0, most_bytes=64 * 2**20).model_copy(update={"url": place})
+        client = PrometheusClient(access, time.monotonic)
+        try:
+            return used_share_by_pod(await client.now(QUERY, "", time.time(), LOOKBACK_S))
+        finally:
+            await client.close()
+
+    try:
+        if place.startswith(("http://", "https://")):
+            return asyncio.run(asked())
+        return used_share_by_pod(series_in(Path(place).read_bytes()))
+    except (SourceError, OSError) as error:
+        remedy = f"save the answer of /api/v1/query to this query: {QUERY}"
+        raise ConfigError(Mistake(f"--prometheus {place}", str(error), remedy)) from error
+
+
+class Progress:
+    """Words on standard error about a command that takes seconds; none about a quick one."""
+
+    def __init__(self) -> None:
+        self._began_s = time.monotonic()
+
+    def tell(self, words: str) -> None:
+        if time.monotonic() - self._began_s >= SHOWN_AFTER_S:
+            click.echo(f"{words} ...", err=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """Bytes that are read in parts, with the progress told."""
+
+    text: TextIO
+    progress: Progress
+
+    def read(self) -> bytes:
+        parts, size = [], 0
+        while part := self.text.buffer.read(CHUNK):
+            parts.append(part)
+            size += len(part)
+            if len(parts) % 8 == 0:
+                self.progress.tell(f"read {size / 1e6:,.0f} MB")
+        return b"".join(parts)

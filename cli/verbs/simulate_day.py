@@ -53,7 +53,7 @@ def simulate_day(files: Sequence[str], settings: DaySettings, options: DayOption
     check_day(observed.snapshot, settings)
     print_notes(observed.notes)
     operators = with_changes(settings_from({}), policy=options.policy, plan_deadline_s=settings.deadline_s)
-    decisions = replace(decisions_from(operators, awaits_pods=False), polish_share=options.polish, seed=settings.seed)
+    decisions = replace(decisions_from(operators, awaits_pods=False), move_share=options.polish, seed=settings.seed)
     started_at, began_s = datetime.now(UTC), time.perf_counter()
     pace_s = options.seconds / max(1.0, settings.hours * HOUR_S / settings.step_s)
     moments: list[DayMoment] = []

@@ -92,7 +92,7 @@ def _usage(usage: "Usage") -> Document:
     from cli.printing.plan_figures import figure
 
     plain = ("name", "gpu_type", "schedulable", "nodes", "pods", "gpus")
-    of_gpus = ("used", "free", "stranded", "closed", "used_share")
+    of_gpus = ("used", "free", "stranded", "unwanted", "closed", "used_share")
     rounded = ("cpu_share", "memory_share", "cost_per_hour", "idle_cost_per_hour")
     return {
         **{name: getattr(usage, name) for name in plain},
@@ -101,7 +101,7 @@ def _usage(usage: "Usage") -> Document:
     }
 
 
-LEAST = ("MEM%", "CPU%", "PODS", "CLOSED", "NODES", "USED%", "$/H", "STRANDED")
+LEAST = ("MEM%", "UNWANTED", "CPU%", "PODS", "CLOSED", "NODES", "USED%", "$/H", "STRANDED")
 """Columns that narrow terminals do without, the first one first."""
 
 
@@ -128,8 +128,8 @@ def text(data: Document, what: str, room: int | None = None) -> str:
     of_node = what == "nodes"
     named = {"nodes": "NODE", "gpus": "GPU TYPE", "pools": "POOL"}[what]
     second = "GPU TYPE" if of_node else "NODES"
-    headers = (named, second, "PODS", "GPUS", "USED", "USED%", "FREE", "STRANDED", "CLOSED", "CPU%", "MEM%", "$/H",
-               "IDLE $/H")  # fmt: skip
+    headers = (named, second, "PODS", "GPUS", "USED", "USED%", "FREE", "STRANDED", "UNWANTED", "CLOSED", "CPU%",
+               "MEM%", "$/H", "IDLE $/H")  # fmt: skip
     cells = [dict(zip(headers, _row(each, of_node=of_node), strict=True)) for each in (*data[what], data["total"])]
     kept, without = list(headers), list(LEAST)
     while True:
@@ -144,7 +144,7 @@ def _row(usage: Document, *, of_node: bool) -> Sequence[str]:
     from cli.printing.plan_figures import money
 
     closed = " (closed)" if of_node and not usage["schedulable"] else ""
-    devices = (usage[f"gpus_{state}"] for state in ("free", "stranded", "closed"))
+    devices = (usage[f"gpus_{state}"] for state in ("free", "stranded", "unwanted", "closed"))
     return (
         usage["name"] + closed,
         usage["gpu_type"] if of_node else str(usage["nodes"]),

@@ -37,12 +37,8 @@ class Decisions:
     make_room: bool = False
     """Whether pods that may be moved are moved for pods and gangs that fit nowhere."""
     move_share: float = 0.0
-    """Largest fraction of the running pods that one plan moves, where that pays. Off by default: an unexpected restart
-    costs more trust than a fragment costs dollars. The planner `packing` moves pods to reduce fragmentation, the
-    planner `columns` to empty nodes."""
-    polish_share: float = 0.0
-    """Like `move_share`, but nodes are emptied where that pays, whatever the planner; a few are examined in each plan.
-    Off by default."""
+    """Largest fraction of the running pods that one plan moves to empty nodes, where that pays; a few are examined in
+    each plan. Off by default: an unexpected restart costs more trust than an idle node costs dollars."""
     move_price: MovePrice = field(default_factory=MovePrice)
     """Saving that a move must reach."""
     gang_deadline_s: float = 300.0

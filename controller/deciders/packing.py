@@ -10,19 +10,17 @@ from controller.deciders.decider import Turn
 from controller.deciders.decisions import Decisions
 from controller.deciders.memory import PackingMemory
 from placement.batch import proposal
-from placement.batch.consolidation import candidates, consolidated, emptying
+from placement.batch.consolidation import candidates, emptying
 from placement.batch.ladder import BatchSettings, plan_batch, seated
 from placement.batch.pod_assignment import all_seats
 from placement.engine.packer import Packer
-from placement.moves import defragmented
 from placement.packing.planner import NO_TURN, pack, tried_in_vain
 
 ASSURED_SHARE = 0.5
 """Fraction of the work of packing that is done however late it is. Chosen: it takes less than half of the deadline, and
 places a thousand pods one by one on 2,000 nodes."""
 PRICES_LATE = Reason("PricesLate", "new prices of the packing policy were not ready in time, so earlier ones were used")
-OUT_OF_TIME = Reason("MovesOutOfTime", "time ran out before the search for moves began")
-POLISH_OUT_OF_TIME = Reason("PolishOutOfTime", "time ran out before nodes were examined for emptying")
+OUT_OF_TIME = Reason("MovesOutOfTime", "time ran out before nodes were examined for emptying")
 POLISH_WORK = 20_000
 """Nodes that one plan examines for emptying, times the nodes of the fleet: a tenth of a second of a slow core."""
 
@@ -94,37 +92,19 @@ def _with_unserved(snapshot: Snapshot, packed: Plan, settings: BatchSettings) ->
 
 
 def decide_moves(snapshot: Snapshot, turn: Turn) -> Plan:
-    """Moves that reduce fragmentation, or that empty nodes where pods are planned in batches.
-
-    Their work is limited by the numbers of pods and nodes, so only time can forbid them.
-    """
-    decisions = turn.decisions
+    """Moves that empty nodes where that pays, whatever planner placed their pods; a few nodes have their turn."""
+    decisions, memory = turn.decisions, turn.memory
     if not decisions.move_share:
         return Plan()
     if turn.budget.left_s <= 0:
         return Plan(cut_short=(OUT_OF_TIME,))
-    seen = _movable(snapshot, turn.observed)
-    if decisions.planner == "columns":
-        most = _most_moves(snapshot, decisions.move_share)
-        return Plan(phases=consolidated(seen, decisions.move_price, decisions.batch.price, most_moves=most))
-    packer = turn.memory.packing_under(decisions).packer_for(seen, turn.budget.left_s)
-    return Plan(phases=defragmented(seen, packer, decisions.move_price, decisions.move_share))
-
-
-def decide_polish(snapshot: Snapshot, turn: Turn) -> Plan:
-    """Moves that empty nodes where that pays, whatever planner placed their pods; a few nodes have their turn."""
-    decisions, memory = turn.decisions, turn.memory
-    if not decisions.polish_share:
-        return Plan()
-    if turn.budget.left_s <= 0:
-        return Plan(cut_short=(POLISH_OUT_OF_TIME,))
     seen, price = _movable(snapshot, turn.observed), decisions.batch.price
     order, last = candidates(seen, price), snapshot.nodes.names.row(memory.polished)
     after = order.index(last) + 1 if last in order else 0
     nodes = [*order[after:], *order[:after]][: 1 + POLISH_WORK // len(snapshot.nodes)]
     if nodes:
         memory.polished = snapshot.nodes.names[nodes[-1]]
-    most = _most_moves(snapshot, decisions.polish_share)
+    most = _most_moves(snapshot, decisions.move_share)
     return Plan(phases=emptying(seen, nodes, decisions.move_price, price, most_moves=most))
 
 

@@ -4,12 +4,13 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
+import msgspec
 import structlog
 
 from cluster import actions as cluster_actions, changes, plans
 from cluster.errors import ActionError
 from cluster.occupancy import Occupancy
-from cluster.snapshot import Snapshot
+from cluster.snapshot import HeldSeat, Snapshot
 from controller.api.labels import EPOCH_ANNOTATION, EPOCH_MANAGER, HELD_SEATS_ANNOTATION
 from controller.api.notation import rfc3339
 from controller.kube.cluster_view import ClusterView
@@ -20,7 +21,6 @@ from controller.kube_world.planning_view import PlanningView
 from controller.kube_world.stops import Pauses, words_of
 from controller.placers import NO_CLAIMS, ClaimAllocator, placing_writes
 from controller.ports import Outcome
-from controller.snapshot.held import written
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 """Pause after a first refusal of a service's Deployments, and the longest; each further one doubles it. Chosen: a quota
@@ -161,18 +161,18 @@ class _StopHandler(Handler):
 class _HoldSeatsHandler(Handler):
     """Writes the seats on the pod that they are held for."""
 
-    def writes(self, context: WriteContext, action: cluster_actions.HoldSeats, snapshot: Snapshot) -> list[Write]:
+    def writes(self, context: WriteContext, action: cluster_actions.HoldSeats, snapshot: Snapshot) -> list[Write]:  # noqa: ARG002
         held = action.held
         pod = context.view.pod(held.holder)
         if pod is None or pod.node or pod.is_ending:
             raise ActionError(f"holding seats for {held.holder}: it does not wait any more")
-        owners = {seat.pod: seat.owner for seat in held.seats if seat.is_moved}
-        for name in owners:
-            if seen := context.view.pod(name):
-                owners[name] = seen.controller
-        if alone := [name for name, owner in owners.items() if not owner]:
-            raise ActionError(f"holding seats for {held.holder}: no owner would create {alone[0]} anew")
-        text = written(held, snapshot.at_s, owners)
+        seats = list[HeldSeat]()
+        for seat in held.seats:
+            seen = context.view.pod(seat.pod) if seat.is_moved else None
+            seats.append(replace(seat, owner=seen.controller) if seen else seat)
+            if seat.is_moved and not seats[-1].owner:
+                raise ActionError(f"holding seats for {held.holder}: no owner would create {seat.pod} anew")
+        text = msgspec.json.encode(replace(held, seats=tuple(seats))).decode()
         annotations = {HELD_SEATS_ANNOTATION: text, EPOCH_ANNOTATION: str(context.term.epoch())}
         namespace, _, name = held.holder.partition("/")
         body = {"metadata": {"uid": pod.uid, "annotations": annotations}}

@@ -60,8 +60,9 @@ def described(text: str) -> tuple[Metric, ...]:
 
 FLEET = described("""
 gauge tonnage_gpus{gpu_type, state}
-    Devices by state. Allocated: held by pods. Stranded: idle, but unusable for typical pods (expected value). Free:
-    idle and usable. Closed: idle on unschedulable nodes (cordoned, not ready). The sum is all devices.
+    Devices by state. Allocated: held by pods. Stranded: idle, but unusable for typical pods, as another resource of
+    their node is short (expected value). Unwanted: idle, of a type that no pod may use. Free: idle and usable. Closed:
+    idle on nodes where no pod may start (cordoned, not ready, tainted). The sum is all devices.
 gauge tonnage_fleet_cost_dollars_per_hour{gpu_type, state}
     Cost of the devices by state, US dollars per hour at the price of their GPUType.
 gauge tonnage_nodes{state}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path as FilePath
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import yaml
@@ -36,7 +36,8 @@ class Document:
     @property
     def is_from_cluster(self) -> bool:
         """Whether an API server wrote the object: it has given it a uid."""
-        return bool(at(self.content, "metadata", "uid"))
+        metadata = self.content.get("metadata") if isinstance(self.content, Mapping) else None
+        return isinstance(metadata, Mapping) and bool(metadata.get("uid"))
 
     def place(self, subject: str = "", path: Path = ()) -> str:
         """Place for an error message: `fleet.yaml, document 2 (line 14), GPUType/a100, spec.memory`."""
@@ -73,6 +74,12 @@ def dotted(path: Path) -> str:
     return text.removeprefix(".")
 
 
+class Readable(Protocol):
+    """Text that is read once, such as standard input, or its bytes."""
+
+    def read(self) -> str | bytes: ...
+
+
 class ReadDocuments(NamedTuple):
     """What was found in files and folders."""
 
@@ -82,7 +89,7 @@ class ReadDocuments(NamedTuple):
     """Files without any object, such as one that holds only `---`."""
 
 
-def read_documents(paths: Iterable[str], stdin: TextIO | None = None) -> ReadDocuments:
+def read_documents(paths: Iterable[str], stdin: Readable | None = None) -> ReadDocuments:
     """All documents of these files and folders, in an order that depends only on the names, and the errors.
 
     A folder stands for all its .yaml, .yml and .json files at any depth; `-` stands for `stdin`. A file that is named
@@ -92,8 +99,7 @@ def read_documents(paths: Iterable[str], stdin: TextIO | None = None) -> ReadDoc
     seen: set[FilePath] = set()
     for path in paths:
         if path == STDIN:
-            text = stdin.read() if stdin is not None else ""
-            _collect("standard input", _from_text("standard input", text), read)
+            _collect("standard input", _from_stdin(stdin.read() if stdin is not None else ""), read)
             continue
         if "://" in path:
             words = "is a URL, and only files are read"
@@ -144,6 +150,21 @@ def _from_file(file: FilePath) -> Iterator[Document | Mistake]:
         yield from _from_json(str(file), text) if file.suffix == ".json" else _from_text(str(file), text)
 
 
+def _from_stdin(text: str | bytes) -> Iterator[Document | Mistake]:
+    """Documents of standard input. A dump is not made into text before it is decoded: a fleet's has a gigabyte."""
+    name = "standard input"
+    if isinstance(text, bytes):
+        if (dump := _dump_in(text)) is not None:
+            yield Document(name, 1, dump)
+            return
+        try:
+            text = text.decode("utf-8")
+        except UnicodeDecodeError as error:
+            yield Mistake(f"{name}, byte {error.start}", "is not UTF-8 text", "save it as UTF-8")
+            return
+    yield from _from_text(name, text)
+
+
 def _from_text(name: str, text: str) -> Iterator[Document | Mistake]:
     # JSON is valid YAML, but parsing `kubectl get -o json` of a fleet as YAML takes twenty times as long.
     return _from_json(name, text) if text.lstrip().startswith("{") else _from_yaml(name, text)
@@ -177,7 +198,7 @@ def _from_json(name: str, text: str) -> Iterator[Document | Mistake]:
         at = _after(_SPACE, text, _after(_SEPARATOR, text, _after(_SPACE, text, end)))
 
 
-def _dump_in(text: str) -> Any:
+def _dump_in(text: str | bytes) -> Any:
     """List of objects that an API server wrote, which repeats no key: a fleet's is decoded in a fifth of the time.
 
     None: anything else, in which the keys are looked at one by one.

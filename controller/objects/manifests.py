@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, TextIO
+from typing import Any
 
 from cluster.errors import UNREADABLE, ConfigError, Mistake, meant
 from cluster.plans import Reason
@@ -29,7 +29,7 @@ from controller.api.model_profile import ModelProfile
 from controller.api.model_service import ModelService
 from controller.objects import claim_templates, pod_templates
 from controller.objects.accelerators import accelerators_in
-from controller.objects.documents import Document, at, read_documents
+from controller.objects.documents import Document, Readable, at, read_documents
 from controller.objects.priorities import with_priorities
 from controller.objects.read import Findings, Note, PlainObject, Read, checked
 
@@ -117,7 +117,7 @@ class Manifests:
         return (each for each in self.all if each.kind.is_own)
 
 
-def read_manifests(paths: Iterable[str], stdin: TextIO | None = None, kinds: Sequence[Kind] = KINDS) -> Manifests:
+def read_manifests(paths: Iterable[str], stdin: Readable | None = None, kinds: Sequence[Kind] = KINDS) -> Manifests:
     """Objects of these files and folders; `-` reads `stdin`.
 
     Where there are nodes, Deployments, StatefulSets, Jobs, and other projects' kinds of such pods stand for the pods
@@ -250,17 +250,25 @@ def _group_objects(content: object) -> Iterator[GroupObject]:
     if not isinstance(content, Mapping) or content.get("apiVersion") == "v1":
         return
     plain = validation.without_nulls(dict(content))
-    derived = pod_templates.derived_from(plain)
-    version, name = (derived.api_version, derived.kind) if derived else (content.get("apiVersion"), content.get("kind"))
-    kind = foreign_kinds.foreign_kind_of(version, name) if isinstance(version, str) and isinstance(name, str) else None
     metadata = plain.get("metadata")
-    if kind is None or not isinstance(metadata, Mapping):
+    if not isinstance(metadata, Mapping):
         return
-    spec = at(plain, *(derived.spec if derived else ("spec",)))
-    status = {} if derived else plain.get("status")
-    full = f"{metadata.get('namespace', 'default')}/{metadata.get('name')}"
-    maps = (each if isinstance(each, Mapping) else {} for each in (spec, status))
-    yield GroupObject(kind.called, full, *maps)
+    namespace = metadata.get("namespace", "default")
+    try:
+        # On a cluster they are there themselves.
+        derived = () if metadata.get("uid") else pod_templates.derived_from(plain)
+    except ValueError:  # which is said of its pods
+        return
+    for each in derived:
+        of_it = foreign_kinds.foreign_kind_of(each.api_version, each.kind)
+        spec = at(plain, *each.spec) if each.made is None else each.made
+        if of_it is not None:
+            yield GroupObject(of_it.called, f"{namespace}/{each.name}", spec if isinstance(spec, Mapping) else {}, {})
+    version, name = content.get("apiVersion"), content.get("kind")
+    kind = foreign_kinds.foreign_kind_of(version, name) if isinstance(version, str) and isinstance(name, str) else None
+    if kind is not None and not derived:
+        maps = (part if isinstance(part := plain.get(of), Mapping) else {} for of in ("spec", "status"))
+        yield GroupObject(kind.called, f"{namespace}/{metadata.get('name')}", *maps)
 
 
 Found = Read[Any] | PlainObject | LeftOut | Ignored | Mistake
@@ -287,7 +295,7 @@ def _objects(document: Document, kinds: Sequence[Kind], *, makes_pods: bool) -> 
         yield from _validated(document, kind)
         if kind is core_v1.POD and not document.is_from_cluster:
             yield from _made_claims(document)
-    elif pod_templates.has_templates(version, name):
+    elif pod_templates.has_templates(content):
         yield from _made_pods(document, makes_pods=makes_pods)
     elif foreign_kinds.foreign_kind_of(version, name) is None:
         yield _misnamed(version, name, document, kinds) or _not_planned(content, "KindNotRead")

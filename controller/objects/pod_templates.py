@@ -28,6 +28,8 @@ class TemplatedPod:
     annotations: Map = field(default_factory=dict)
     owner: str = ""
     """Kind of its controller; empty: the object's own kind."""
+    spec: Map | None = None
+    """Its spec, where the template has parts of one, or none of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +41,50 @@ class Derived:
     name: str
     spec: Path
     """Path of its spec in the object that it is made of."""
+    made: Map | None = None
+    """Its spec, where the controller writes it."""
 
 
-def derived_from(content: Map) -> Derived | None:
-    """Object of which the pods are, where a controller makes one of these objects first."""
-    if not str(content.get("apiVersion")).startswith("ray.io/"):
-        return None
-    found = {"RayJob": "rayClusterSpec", "RayService": "rayClusterConfig"}.get(str(content.get("kind")))
-    return Derived("ray.io/v1", "RayCluster", _name(content), ("spec", found)) if found else None
+_RAY: Mapping[tuple[str, str], Path] = {
+    ("ray.io", "RayJob"): ("spec", "rayClusterSpec"),
+    ("ray.io", "RayService"): ("spec", "rayClusterConfig"),
+    ("ray.io", "RayCronJob"): ("spec", "jobTemplate", "rayClusterSpec"),
+    ("orchestration.aibrix.ai", "RayClusterFleet"): ("spec", "template", "spec"),
+}
+"""Path of the spec of the RayClusters of an object."""
 
 
-def has_templates(api_version: str, kind: str) -> bool:
-    return (api_version.partition("/")[0], kind) in _MEMBERS
+def derived_from(content: Map) -> tuple[Derived, ...]:
+    """Objects of which the pods are, where a controller makes some of these objects first."""
+    kind, name = _kind(content), _name(content)
+    if path := _RAY.get(kind):
+        copies = count_of(at(content, "spec", "replicas")) if kind[1] == "RayClusterFleet" else None
+        names = [name] if copies is None else [f"{name}-{n}" for n in range(copies)]
+        return tuple(Derived("ray.io/v1", "RayCluster", each, path) for each in names)
+    if kind == ("batch.volcano.sh", "Job"):
+        tasks = at(content, "spec", "tasks") or ()
+        least = count_of(at(content, "spec", "minAvailable"), sum(count_of(at(each, "replicas")) for each in tasks))
+        return (Derived("scheduling.volcano.sh/v1beta1", "PodGroup", name, (), {"minMember": least}),)
+    if kind == ("trainer.kubeflow.org", "TrainJob"):
+        job = {"parallelism": (nodes := count_of(at(content, "spec", "trainer", "numNodes"))), "completions": nodes}
+        jobs = [{"name": "node", "replicas": 1, "template": {"spec": job}}]
+        return (Derived("jobset.x-k8s.io/v1alpha2", "JobSet", name, (), {"replicatedJobs": jobs}),)
+    if kind == ("grove.io", "PodCliqueSet"):
+        return tuple(
+            Derived("scheduler.grove.io/v1alpha1", "PodGang", gang, (), {"podgroups": _pod_groups(content, gang)})
+            for gang in (f"{name}-{n}" for n in range(count_of(at(content, "spec", "replicas"))))
+        )
+    return ()
+
+
+def _kind(content: Map) -> tuple[str, str]:
+    return str(content.get("apiVersion")).partition("/")[0], str(content.get("kind"))
+
+
+def has_templates(content: Map) -> bool:
+    """Whether an object says what its pods are; a TrainJob may leave all of it to its runtime."""
+    is_elsewhere = _kind(content)[1] == "TrainJob" and not at(content, "spec", "trainer", "resourcesPerNode")
+    return _kind(content) in _MEMBERS and not is_elsewhere
 
 
 def count_of(value: object, otherwise: int = 1) -> int:
@@ -64,15 +98,13 @@ def count_of(value: object, otherwise: int = 1) -> int:
 
 def is_suspended(content: Map) -> bool:
     """Whether a controller makes no pods of an object before somebody resumes it."""
-    derived = derived_from(content)
-    paths: list[Path] = [("spec",), ("spec", "runPolicy"), *([derived.spec] if derived else [])]
+    paths: list[Path] = [("spec",), ("spec", "runPolicy"), *(each.spec for each in derived_from(content))]
     return any(at(content, *path, "suspend") is True for path in paths)
 
 
 def members_of(content: Map) -> Iterator[TemplatedPod]:
     """Pods of one object, none of a suspended one. Raises ValueError where a count is unreadable."""
-    group = str(content.get("apiVersion")).partition("/")[0]
-    return iter(()) if is_suspended(content) else _MEMBERS[group, str(content.get("kind"))](content)
+    return iter(()) if is_suspended(content) else _MEMBERS[_kind(content)](content)
 
 
 def _name(content: Map) -> str:
@@ -122,14 +154,17 @@ def _leader_worker_set(content: Map) -> Iterator[TemplatedPod]:
             yield TemplatedPod(of, template, labels, sizes, owner="StatefulSet")
 
 
-def _ray_cluster(content: Map) -> Iterator[TemplatedPod]:
-    derived = derived_from(content)
-    root: Path = derived.spec if derived else ("spec",)
-    spec, labels = at(content, *root), {"ray.io/cluster": _name(content)}
+def _ray_clusters(content: Map) -> Iterator[TemplatedPod]:
+    for name, root in [(each.name, each.spec) for each in derived_from(content)] or [(_name(content), ("spec",))]:
+        yield from _ray_cluster(content, name, root)
+
+
+def _ray_cluster(content: Map, cluster: str, root: Path) -> Iterator[TemplatedPod]:
+    spec, labels = at(content, *root), {"ray.io/cluster": cluster}
     if spec is None:
         return
     head = {**labels, "ray.io/group": "headgroup"}
-    yield TemplatedPod(f"{_name(content)}-head", (*root, "headGroupSpec", "template"), head, owner="RayCluster")
+    yield TemplatedPod(f"{cluster}-head", (*root, "headGroupSpec", "template"), head, owner="RayCluster")
     for place, group in enumerate(at(spec, "workerGroupSpecs") or ()):
         fewest = count_of(at(group, "minReplicas"), 0)
         hosts = count_of(at(group, "numOfHosts"))
@@ -137,7 +172,114 @@ def _ray_cluster(content: Map) -> Iterator[TemplatedPod]:
         for n in range(workers):
             template, name = (*root, "workerGroupSpecs", place, "template"), str(at(group, "groupName"))
             of = {**labels, "ray.io/group": name}
-            yield TemplatedPod(f"{_name(content)}-{name}-{n}", template, of, owner="RayCluster")
+            yield TemplatedPod(f"{cluster}-{name}-{n}", template, of, owner="RayCluster")
+
+
+def _cron_job(content: Map) -> Iterator[TemplatedPod]:
+    """Pods of one run."""
+    path = ("spec", "jobTemplate", "spec")
+    yield from _pods_of_job(at(content, *path), _name(content), path)
+
+
+def _volcano_job(content: Map) -> Iterator[TemplatedPod]:
+    name = _name(content)
+    for place, task in enumerate(at(content, "spec", "tasks") or ()):
+        role = str(at(task, "name") or place)
+        marks = {"scheduling.k8s.io/group-name": name, "volcano.sh/task-spec": role}
+        for n in range(count_of(at(task, "replicas"))):
+            template = ("spec", "tasks", place, "template")
+            yield TemplatedPod(f"{name}-{role}-{n}", template, {}, marks)
+
+
+def _train_job(content: Map) -> Iterator[TemplatedPod]:
+    """Pods of the trainer's own resources; those that its runtime adds are in another object."""
+    name, trainer = _name(content), ("spec", "trainer")
+    resources = at(content, *trainer, "resourcesPerNode")
+    labels = {"jobset.sigs.k8s.io/jobset-name": name, "jobset.sigs.k8s.io/replicatedjob-name": "node"}
+    for n in range(count_of(at(content, *trainer, "numNodes"))):
+        spec = {"containers": [{"name": "node", "image": "trainer", "resources": resources}]}
+        yield TemplatedPod(f"{name}-node-0-{n}", trainer, labels, owner="Job", spec=spec)
+
+
+def _inference_service(content: Map) -> Iterator[TemplatedPod]:
+    """Pods of KServe's predictor, transformer and explainer, each a pod's spec with a model among its fields."""
+    for component in ("predictor", "transformer", "explainer"):
+        path = ("spec", component)
+        given = at(content, *path)
+        if not isinstance(given, Mapping):
+            continue
+        served = [{"name": "kserve-container", "image": "i", "resources": each["resources"]}
+                  for each in given.values() if isinstance(each, Mapping) and "resources" in each]  # fmt: skip
+        spec = {key: value for key, value in given.items() if key in _OF_POD}
+        spec["containers"] = [*served, *(given.get("containers") or ())]
+        for n in range(count_of(given.get("minReplicas"))):
+            if spec["containers"]:
+                yield TemplatedPod(f"{_name(content)}-{component}-{n}", path, spec=spec)
+            for worker in range(1, count_of(at(given, "workerSpec", "pipelineParallelSize"))):
+                within = (*path, "workerSpec")
+                workers = {key: value for key, value in at(content, *within).items() if key in _OF_POD}
+                yield TemplatedPod(f"{_name(content)}-{component}-{n}-{worker}", within, spec=workers)
+
+
+_OF_POD = frozenset(
+    ("affinity", "containers", "initContainers", "nodeSelector", "priority", "priorityClassName", "schedulerName",
+     "resourceClaims", "tolerations", "topologySpreadConstraints", "volumes")
+)  # fmt: skip
+"""Fields of a pod's spec that decide where it may run."""
+
+
+def _llm_inference_service(content: Map) -> Iterator[TemplatedPod]:
+    """Pods of KServe's LLMInferenceService: of its decode and prefill parts, each with workers on further nodes."""
+    for root, suffix in ((("spec",), ""), (("spec", "prefill"), "-prefill")):
+        part = at(content, *root)
+        if not isinstance(part, Mapping) or "template" not in part:
+            continue
+        spread = at(part, "parallelism")
+        pods = max(1, count_of(at(spread, "data")) // max(1, count_of(at(spread, "dataLocal"))))
+        pods = max(pods, count_of(at(spread, "pipeline"))) if "worker" in part else 1
+        for n in range(count_of(part.get("replicas"))):
+            for worker in range(pods):
+                path = (*root, "worker" if worker else "template")
+                name = f"{_name(content)}{suffix}-{n}" + (f"-{worker}" if worker else "")
+                yield TemplatedPod(name, path, spec=at(content, *path))
+
+
+def _storm_service(content: Map) -> Iterator[TemplatedPod]:
+    for n in range(count_of(at(content, "spec", "replicas"))):
+        for place, role in enumerate(at(content, "spec", "template", "spec", "roles") or ()):
+            for m in range(count_of(at(role, "replicas"))):
+                template = ("spec", "template", "spec", "roles", place, "template")
+                yield TemplatedPod(f"{_name(content)}-{n}-{at(role, 'name')}-{m}", template)
+
+
+def _cliques(content: Map) -> Iterator[tuple[int, str, int, Map]]:
+    """(place, name, copies, spec) of each clique of a PodCliqueSet: a clique of a scaling group has one per replica."""
+    groups = at(content, "spec", "template", "podCliqueScalingGroups") or ()
+    scaled = {name: each for each in groups for name in at(each, "cliqueNames") or ()}
+    for place, clique in enumerate(at(content, "spec", "template", "cliques") or ()):
+        name = str(at(clique, "name"))
+        copies = count_of(at(scaled[name], "replicas")) if name in scaled else 1
+        yield place, name, copies, at(clique, "spec") or {}
+
+
+def _pod_groups(content: Map, gang: str) -> list[Map]:
+    """Least pods of each clique of one replica. A scaling group's are those of its `minAvailable` copies."""
+    groups = at(content, "spec", "template", "podCliqueScalingGroups") or ()
+    least = {name: count_of(at(each, "minAvailable")) for each in groups for name in at(each, "cliqueNames") or ()}
+    return [
+        {"name": f"{gang}-{name}", "minReplicas": least.get(name, 1) * count_of(spec.get("minAvailable"), pods)}
+        for _, name, _, spec in _cliques(content)
+        for pods in (count_of(spec.get("replicas")),)
+    ]
+
+
+def _pod_clique_set(content: Map) -> Iterator[TemplatedPod]:
+    for gang in (each.name for each in derived_from(content)):
+        for place, name, copies, spec in _cliques(content):
+            labels = {"grove.io/podgang": gang, "grove.io/podclique": f"{gang}-{name}"}
+            for n in range(copies * count_of(spec.get("replicas"))):
+                path = ("spec", "template", "cliques", place, "spec", "podSpec")
+                yield TemplatedPod(f"{gang}-{name}-{n}", path, labels, spec=at(content, *path))
 
 
 def _kubeflow_job(content: Map) -> Iterator[TemplatedPod]:
@@ -163,9 +305,15 @@ _MEMBERS = {
     ("batch", "Job"): _job,
     ("jobset.x-k8s.io", "JobSet"): _job_set,
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): _leader_worker_set,
-    ("ray.io", "RayCluster"): _ray_cluster,
-    ("ray.io", "RayJob"): _ray_cluster,
-    ("ray.io", "RayService"): _ray_cluster,
+    ("ray.io", "RayCluster"): _ray_clusters,
+    **dict.fromkeys(_RAY, _ray_clusters),
+    ("batch", "CronJob"): _cron_job,
+    ("batch.volcano.sh", "Job"): _volcano_job,
+    ("grove.io", "PodCliqueSet"): _pod_clique_set,
+    ("orchestration.aibrix.ai", "StormService"): _storm_service,
+    ("serving.kserve.io", "InferenceService"): _inference_service,
+    ("serving.kserve.io", "LLMInferenceService"): _llm_inference_service,
+    ("trainer.kubeflow.org", "TrainJob"): _train_job,
     **{(kind.group, kind.name): _kubeflow_job for kind in KUBEFLOW_JOBS},
 }
 """Pods of an object, by API group and kind."""
@@ -187,7 +335,7 @@ def pod_from(content: Map, member: TemplatedPod) -> dict[str, Any]:
             "annotations": {**_plain_map(at(template, "metadata", "annotations")), **member.annotations},
             "ownerReferences": [{"kind": member.owner or content["kind"], "name": _name(content), "controller": True}],
         },
-        "spec": template.get("spec"),
+        "spec": template.get("spec") if member.spec is None else member.spec,
     }
 
 

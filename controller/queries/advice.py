@@ -1,22 +1,27 @@
-"""Advice on a fleet: what its idle, stranded, scattered and unsuitable GPUs cost, in dollars. Pure."""
+"""Advice on a fleet: changes that planning carried out on a snapshot of it, each with what it saves or frees. Pure."""
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import shlex
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
 from cluster.plans import Plan
 from cluster.snapshot import PENDING, Snapshot
-from cluster.workloads import WHOLE_GPU_MILLI, InstanceType, PodShape
+from cluster.workloads import InstanceType, is_spot
 from controller.api import notation
 from controller.api.gpu_type import GPUType
-from controller.api.labels import is_device_number
+from controller.api.labels import GPU_TYPES_ANNOTATION, is_device_number
 from controller.api.structs import Amount, Node
+from controller.objects.accelerators import is_device
 from controller.objects.read import Read
+from controller.queries.counterfactual import Change, PackerOf, Trial
+from controller.queries.holders import Holder
 from controller.queries.plan_diff import cost_per_hour
 from controller.queries.usage import NO_TYPE, Usage, of_nodes, of_services, of_types, total
-from controller.snapshot.nodes import GPU_RESOURCES
+from controller.report.idle_devices import idle_devices
 
 Decide = Callable[[Snapshot], Plan]
 HOURS_PER_MONTH = 730.0
@@ -25,20 +30,77 @@ LEAST_STRANDED = 0.05
 """Smallest part of a device that is worth naming. Chosen: fractions are given in twentieths."""
 CENT = 0.01
 EXPLAIN = "tonnage explain ModelService/{} -f FILE says why, and what would be cheaper"
+GPU_COUNTS = ("nvidia.com/gpu.count", "karpenter.k8s.aws/instance-gpu-count", "cloud.google.com/gke-accelerator-count")
+"""Labels with the number of a node's devices, whether its plugin offers them or not."""
+
+Effect = Literal["saves", "serves", "frees"]
+"""saves: the fleet costs less, as nodes are given back. serves: idle devices are put to use by what waits. frees:
+devices that are held or closed in vain can be used, or their node given back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Node or pod that an advice is about, with its part of the amount."""
+
+    name: str
+    dollars_per_hour: float
+    words: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NotOffered:
+    """Devices that a node has and does not offer."""
+
+    item: Item
+    count: int
+    gpu_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Command that follows an advice, and the one that takes it back."""
+
+    do: str
+    undo: str
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One way to spend less, or to serve more with what is there."""
+    """One way to spend less, or to serve more with what is there. No device is in two that save or serve."""
 
     topic: str
-    """`idle`, `closed`, `unusable`, `stranded`, `fragmentation`, `types`, `services`, `waiting` or `held`."""
     headline: str
     remedy: str
     dollars_per_hour: float
-    """Price of the devices concerned, US dollars per hour: an upper limit of what following the advice saves."""
-    about: tuple[str, ...] = ()
-    """Nodes or pods concerned."""
+    """US dollars per hour that the fleet costs less, or price of the devices put to use, by `effect`."""
+    effect: Effect = "saves"
+    items: tuple[Item, ...] = ()
+    """Dearest first."""
+    steps: tuple[Step, ...] = ()
+    changes: tuple[Change, ...] = ()
+    """As the engine carried them out."""
+
+    @property
+    def about(self) -> tuple[str, ...]:
+        return tuple(each.name for each in self.items)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Cost of some devices by what becomes of them, US dollars per hour."""
+
+    name: str
+    working: float = 0.0
+    """Held by pods that run; used or not, where that is not known."""
+    unused: float = 0.0
+    """Held by pods that do not use them."""
+    unrequested: float = 0.0
+    useless: float = 0.0
+    """Held by pods that do not run, on closed nodes, or not offered."""
+
+    @property
+    def total(self) -> float:
+        return self.working + self.unused + self.unrequested + self.useless
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +113,18 @@ class AdviceReport:
     unpriced: tuple[str, ...]
     """Nodes with GPUs of unknown type, which are in no amount of dollars."""
     watts: "Watts"
+    nodes: int
+    """Nodes with GPUs, offered or not."""
+    not_offered: int
+    """Devices that nodes have and do not offer, which are in `whole` and not in `fleet`."""
+    whole: Split
+    types: tuple[Split, ...]
+    namespaces: tuple[Split, ...]
+    """Of devices that pods hold, by namespace; likewise by team, where pods have its label."""
+    teams: tuple[Split, ...]
+
+    def saving(self, effect: Effect) -> float:
+        return sum(each.dollars_per_hour for each in self.advice if each.effect == effect)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,28 +141,61 @@ class Watts:
 def advise(
     now: Snapshot,
     decide: Decide,
+    packer_of: PackerOf,
     *,
+    held: Sequence[Holder] = (),
     replaced: Collection[str] = (),
+    own: Collection[str] = (),
+    unusable: Sequence[NotOffered] = (),
     limit_w: Mapping[str, float] | None = None,
-    also: Collection[Advice] = (),
 ) -> AdviceReport:
     """Advice on a fleet.
 
-    decide: planner, asked once for the fleet as it is and once with the pods that may be moved taken from their nodes.
-    replaced: pods that their controllers would make anew elsewhere, by which they may be moved. limit_w: power limit of
-    a device by the node label that names its product. also: advice from elsewhere.
+    decide, packer_of: planner, and the packing engine that it uses. held: every pod that holds devices. replaced: pods
+    that their controllers would make anew elsewhere, by which they may be moved; own: those that belong to their node.
+    limit_w: power limit of a device by the node label that names its product.
     """
     nodes = [each for each in of_nodes(now) if each.gpus]
-    found = [*also, *_unused(nodes), *_scattered(now, decide, frozenset(replaced))]
-    plan = decide(now) if now.services or len(_waiting_rows(now)) else Plan()
-    found += [*_types(now), *_services(now, plan), *_waiting(now, plan)]
+    found = [*_held(held), *_unusable(unusable)]
+    fixed = {each.name for each in held if each.use in ("held", "unused")}
+    names = tuple(now.pods.names)
+    loose = now.pods.movable | np.fromiter((name in replaced for name in names), np.bool_, len(names))
+    loose &= now.pods.may_be_stopped & ~np.fromiter((name in fixed for name in names), np.bool_, len(names))
+    waiting, calm = _waiting_rows(now), _calm(now)
+    plan = decide(calm) if waiting else Plan()
+    trial = Trial(
+        now.after(plan.actions), packer_of, loose, np.fromiter((n in own for n in names), np.bool_, len(names))
+    )
+    unblocked, emptied = trial.started(), trial.emptied()
+    started = {each.unit for each in unblocked}
+    found += _waiting(now, plan, waiting, started)
+    found += _unblocked(unblocked)
+    by_owner = {each.name: each for each in held}
+    found += _emptied(now, emptied, by_owner)
+    of_mix = decide(now) if now.services else Plan()
+    opened = _opened(now, trial, calm, plan, decide, started) if waiting else None
+    found += [opened[0]] if opened else []
+    wanted = {change.node_after for action in of_mix.actions for change in action.seat_changes}
+    found += _idle(now, trial, wanted | (set(opened[1]) if opened else set()))
+    found += _services(now, of_mix)
+    split = _splits(now, held, unusable)
     return AdviceReport(
         total(nodes),
         tuple(each for each in of_types(now) if each.gpus),
-        tuple(sorted(found, key=lambda each: -each.dollars_per_hour)),
+        tuple(sorted((each for each in found if each.items or not each.dollars_per_hour),
+                     key=lambda each: -each.dollars_per_hour)),
         tuple(each.name for each in nodes if each.gpu_type == NO_TYPE),
         _watts(now, nodes, limit_w or {}),
-    )
+        len({each.name for each in nodes} | {each.item.name for each in unusable}),
+        sum(each.count for each in unusable),
+        *split,
+    )  # fmt: skip
+
+
+def _calm(now: Snapshot) -> Snapshot:
+    """The fleet in which nothing that runs is stopped for what waits."""
+    pods = now.pods
+    return replace(now, pods=replace(pods, settled=pods.node != PENDING), services=())
 
 
 def _watts(now: Snapshot, nodes: list[Usage], limit_w: Mapping[str, float]) -> Watts:
@@ -104,64 +211,95 @@ def _watts(now: Snapshot, nodes: list[Usage], limit_w: Mapping[str, float]) -> W
     return Watts(all_w, idle_w, gpus)
 
 
-def _unused(nodes: list[Usage]) -> Iterator[Advice]:
-    """Devices without a pod: of idle nodes, of closed ones, and beside used ones, where CPU or memory is short."""
-    if idle := [each for each in nodes if each.schedulable and not each.used]:
-        gpus = sum(each.gpus for each in idle)
-        yield Advice(
-            "idle",
-            f"{_many(len(idle), 'node')} with {gpus} GPUs without a pod that uses one",
-            "give them back, or run what waits there",
-            sum(each.cost_per_hour for each in idle),
-            tuple(each.name for each in idle),
-        )
-    if closed := [each for each in nodes if each.closed > LEAST_STRANDED]:
-        yield Advice(
-            "closed",
-            f"{sum(each.closed for each in closed):.4g} idle GPUs are on nodes that are cordoned or not ready",
-            "tonnage uncordon NODE, repair the node, or give it back",
-            sum(each.idle_cost_per_hour for each in closed),
-            tuple(each.name for each in closed),
-        )
-    if stranded := [each for each in nodes if each.used and each.stranded > LEAST_STRANDED]:
-        count = sum(each.stranded for each in stranded)
-        yield Advice(
-            "stranded",
-            f"{count:.1f} idle GPUs cannot be used by typical pods: too little of another resource is left beside them",
-            "request less CPU and memory where pods do not use it, and let Tonnage place the pods",
-            sum(each.stranded * each.cost_per_hour / each.gpus for each in stranded),
-            tuple(each.name for each in stranded),
-        )
+def _advice(topic: str, headline: str, remedy: str, items: Iterable[Item], effect: Effect = "saves",
+            steps: Iterable[Step] = (), changes: Iterable[Change] = ()) -> Iterator[Advice]:  # fmt: skip
+    """Advice about these items; none without any."""
+    order = tuple(sorted(items, key=lambda each: (-each.dollars_per_hour, each.name)))
+    dollars = sum(each.dollars_per_hour for each in order)
+    if order:
+        yield Advice(topic, headline, remedy, dollars, effect, order, tuple(steps), tuple(changes))
 
 
-def unusable_devices(nodes: Iterable[Read[Node]], types: Iterable[Read[GPUType]]) -> Iterator[Advice]:
-    """Devices that nodes have, by their capacity or by their label, and do not offer."""
-    prices = {
-        (each.object.spec.node_label.key, value): each.object.spec.price_per_hour.usual
+def _many(count: float, word: str) -> str:
+    return f"{count:.4g} {word}{'' if count == 1 else 's'}"
+
+
+def _cordon(node: str) -> Step:
+    return Step(f"kubectl cordon {node}", f"kubectl uncordon {node}")
+
+
+def _drain(node: str) -> Step:
+    drain = f"kubectl drain {node} --ignore-daemonsets --delete-emptydir-data"
+    return Step(drain, f"kubectl uncordon {node}")
+
+
+def _delete(name: str) -> Step:
+    namespace, _, pod = name.partition("/")
+    get = f"kubectl -n {namespace} get pod {pod} -o yaml > {pod}.yaml"
+    return Step(f"{get} && kubectl -n {namespace} delete pod {pod}", f"kubectl create -f {pod}.yaml")
+
+
+def _typed(holder: Holder, types: Sequence[str]) -> Step | None:
+    """Names the types that serve a Deployment's pods."""
+    if not holder.owner.startswith("Deployment/"):
+        return None
+
+    def patch(value: str) -> str:
+        annotations = f'{{"{GPU_TYPES_ANNOTATION}":{value}}}'
+        content = f'{{"spec":{{"template":{{"metadata":{{"annotations":{annotations}}}}}}}}}'
+        name = holder.owner.lower()
+        return f"kubectl -n {holder.namespace} patch {name} --type merge -p {shlex.quote(content)}"
+
+    return Step(patch(f'"{",".join(types)}"'), patch("null"))
+
+
+_HELD = {
+    "held": (
+        "hold {} without running",
+        "kubectl describe pod says why; mend or delete it, so that its devices serve others",
+    ),
+    "unused": ("hold {} and do not use them", "stop them, or let several share a device; who holds them is named"),
+    "aged": (
+        "hold {} for long and may be forgotten",
+        "ask their owners: nothing would start them again, or they only wait; --prometheus says what is used",
+    ),
+}
+
+
+def _held(held: Sequence[Holder]) -> Iterator[Advice]:
+    """Devices whose holders do not run, do not use them, or may be forgotten."""
+    for use, (words, remedy) in _HELD.items():
+        found = [each for each in held if each.use == use]
+        count = _many(sum(each.devices for each in found), "GPU")
+        why = ", ".join(f"{said} ({n})" for said, n in Counter(each.why for each in found).most_common(3))
+        verb = words.replace("hold", "holds", 1) if len(found) == 1 else words
+        said = f"{_many(len(found), 'pod')} {verb.format(count)}" + ("" if use == "unused" else f": {why}")
+        items = (Item(each.name, each.dollars_per_hour, each.said.partition(" ")[2]) for each in found)
+        yield from _advice(use, said, remedy, items, "frees", (_delete(each.name) for each in found))
+
+
+def unusable_devices(nodes: Iterable[Read[Node]], types: Iterable[Read[GPUType]]) -> Iterator[NotOffered]:
+    """Devices that nodes have, by their capacity or by a label, and do not offer."""
+    known = {
+        (label.key, value): each
         for each in types
-        for value in each.object.spec.node_label.values
+        for label in (each.object.spec.node_label, *each.object.spec.other_labels)
+        for value in label.values
     }
-    gpus, dollars, about = 0, 0.0, list[str]()
     for node in nodes:
         labels, status = node.object.metadata.labels, node.object.status
-        count = labels.get("nvidia.com/gpu.count", "")
+        counts = [int(labels[name]) for name in GPU_COUNTS if is_device_number(labels.get(name, ""))]
         capacity, offered = (
-            sum(_devices(each.get(name, 0)) for name in GPU_RESOURCES)
+            sum(_devices(amount) for name, amount in each.items() if is_device(name))
             for each in (status.capacity, status.allocatable or status.capacity)
         )
-        missing = max(capacity, int(count) if is_device_number(count) else 0) - offered
-        if missing > 0:
-            gpus += missing
-            dollars += missing * max((prices.get(label, 0.0) for label in labels.items()), default=0.0)
-            about.append(node.name)
-    if about:
-        yield Advice(
-            "unusable",
-            f"{gpus} GPUs of {_many(len(about), 'node')} are there and not offered to pods",
-            "see what their driver and device plugin say, or give the nodes back",
-            dollars,
-            tuple(about),
-        )
+        if (missing := max(capacity, *counts, 0) - offered) > 0:
+            found = next((known[label] for label in labels.items() if label in known), None)
+            price = found.object.spec.price_per_hour if found else None
+            spot = price is not None and price.spot is not None and is_spot(labels)
+            usd = 0.0 if price is None else (price.spot or 0.0) if spot else price.usual
+            item = Item(node.name, missing * usd, f"{missing} of {offered + missing} not offered")
+            yield NotOffered(item, missing, found.name if found else NO_TYPE)
 
 
 def _devices(written: Amount) -> int:
@@ -171,101 +309,99 @@ def _devices(written: Amount) -> int:
         return 0
 
 
-def _many(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"
+def _unusable(unusable: Sequence[NotOffered]) -> Iterator[Advice]:
+    said = f"{_many(sum(each.count for each in unusable), 'GPU')} of {_many(len(unusable), 'node')} are there and not"
+    remedy = "see what their driver and device plugin say, or give the nodes back"
+    items = [each.item for each in unusable]
+    steps = (Step(f"kubectl describe node {each.name}", "") for each in items)
+    yield from _advice("unusable", f"{said} offered to pods", remedy, items, "frees", steps)
 
 
-def _scattered(now: Snapshot, decide: Decide, replaced: frozenset[str]) -> Iterator[Advice]:
-    """Nodes that become free when the pods that may be moved are placed anew, each on a GPU type that it may use."""
-    # Rows of running pods with GPUs that may be moved, or are made anew elsewhere, and belong to no gang.
-    with_gpus = np.array([shape.gpus > 0 for shape in now.pods.shapes], dtype=bool)[now.pods.shape]
-    movable = now.pods.movable | np.fromiter((name in replaced for name in now.pods.names), bool, len(now.pods.names))
-    loose: np.ndarray = with_gpus & movable & now.pods.may_be_stopped & (now.pods.node != PENDING) & (now.pods.gang < 0)
-    if not loose.any():
-        return
-    start = _without_pending(now, keep=loose)
-    taken = replace(start.pods, node=start.pods.node.copy(), devices=start.pods.devices.copy())
-    again = np.isin(np.asarray(start.pods.names), [now.pods.names[row] for row in np.flatnonzero(loose).tolist()])
-    taken.node[again], taken.devices[again] = PENDING, 0
-    plan = decide(replace(start, pods=taken))
-    if plan.unplaced:  # this order of placing them is worse than what runs; no claim
-        return
-    after = replace(start, pods=taken).after(plan.actions)
-    before_used, after_used = _used_nodes(now), _used_nodes(after)
-    # Price of all devices of each node, US dollars per hour, shape (nodes,); 0 where the type is unknown.
-    prices = np.array([*(each.price_per_hour for each in now.gpu_types), 0.0])
-    price: np.ndarray = prices[now.nodes.gpu_type] * now.nodes.gpus
-    saved = float(price[before_used].sum() - price[after_used].sum())
-    freed = [now.nodes.names[row] for row in np.flatnonzero(before_used & ~after_used).tolist()]
-    if saved > 0 and freed:
-        moved = int((after.pods.node[again] != start.pods.node[again]).sum())
-        yield Advice(
-            "fragmentation",
-            f"{_many(int(before_used.sum()), 'node')} in use, where {int(after_used.sum())} can hold the same pods; "
-            f"{_many(moved, 'pod')} would run elsewhere",
-            "let Tonnage place pods (docs/operator.md); running ones follow as they restart",
-            saved,
-            tuple(freed),
+def _emptied(now: Snapshot, changes: Sequence[Change], held: Mapping[str, Holder]) -> Iterator[Advice]:
+    """Nodes whose pods run elsewhere for less: on nodes in use, or on idle ones of cheaper types."""
+    for is_retyped in (False, True):
+        mine = [each for each in changes if _changes_type(now, each) is is_retyped]
+        moves = [move for each in mine for move in each.moves]
+        said = f"{_many(len(mine), 'node')} would be free if {_many(len(moves), 'pod')} ran elsewhere"
+        items = (
+            Item(each.frees, each.dollars_per_hour, f"{_many(len(each.moves), 'pod')} to "
+                 f"{', '.join(sorted({move.node for move in each.moves}))}")
+            for each in mine
+        )  # fmt: skip
+        steps = [_drain(each.frees) for each in mine]
+        if is_retyped:
+            said = f"{said}, on cheaper GPUs that have as much memory"
+            types = [_type_of(now, move.node) for move in moves]
+            typed = (
+                _typed(held[move.pod], [kind]) for move, kind in zip(moves, types, strict=True) if move.pod in held
+            )
+            steps = [*dict.fromkeys(each for each in typed if each), *steps]
+        remedy = "name the types that serve each pod (annotation tonnage.dev/gpu-types), then give the nodes back"
+        if not is_retyped:
+            remedy = "let Tonnage place pods (docs/operator.md), or drain the nodes; then give them back"
+        yield from _advice("types" if is_retyped else "fragmentation", said, remedy, items, "saves", steps, mine)
+
+
+def _changes_type(now: Snapshot, change: Change) -> bool:
+    """Whether a pod with GPUs runs on another GPU type afterwards."""
+    return any(move.devices and _type_of(now, move.node) != _type_of(now, move.from_node) for move in change.moves)
+
+
+def _type_of(now: Snapshot, node: str) -> str:
+    row = now.nodes.names.row(node)
+    return now.gpu_type_names[int(now.nodes.gpu_type[row])] if row is not None else ""
+
+
+def _idle(now: Snapshot, trial: Trial, wanted: Collection[str | None]) -> Iterator[Advice]:
+    """Devices that no pod holds: of nodes to give back, and of those that are closed or lack another resource."""
+    idle, used, names = idle_devices(now), trial.used, now.nodes.names
+    done: dict[str, list[Change]] = {topic: [] for topic in ("idle", "unwanted", "closed", "blocked")}
+    free = ~used & ~trial.gone & (now.nodes.gpus > 0)
+    for row in sorted(np.flatnonzero(free).tolist(), key=lambda row: (-trial.node_usd[row], row)):
+        topic = "closed" if idle.closed[row] else "unwanted" if idle.unwanted[row] else "idle"
+        if names[row] not in wanted and (change := trial.given_back(row)):
+            done[topic].append(change)
+        elif names[row] not in wanted and (change := trial.given_back(row, by_force=True)):
+            done["blocked"].append(change)
+    words = {
+        "idle": ("without a pod that uses one", "give them back, or run what waits there"),
+        "unwanted": ("of a type that no pod may use", "give them back, or name their type in what may run there"),
+        "closed": ("where no pod may start: cordoned, not ready or tainted", "repair, uncordon, or give them back"),
+        "blocked": (
+            "without a pod that uses one, kept by pods that Tonnage would not stop",
+            "ask the owners of these pods, start them elsewhere, and give the nodes back",
+        ),
+    }  # fmt: skip
+    for topic, (which, remedy) in words.items():
+        changes = done[topic]
+        gpus = sum(int(now.nodes.gpus[names.row(each.frees)]) for each in changes)
+        said = f"{_many(len(changes), 'node')} with {_many(gpus, 'GPU')} {which}"
+        items = (
+            Item(each.frees, each.dollars_per_hour, ", ".join(move.pod for move in each.moves[:3])) for each in changes
         )
-
-
-def _without_pending(now: Snapshot, *, keep: np.ndarray) -> Snapshot:
-    """The fleet with its running pods alone; those of `keep` are kept to GPU types that they may surely use.
-
-    A pod that names no type stays on the one that it runs on: whether its model fits another is unknown.
-    """
-    rows = np.flatnonzero(now.pods.node != PENDING)
-    shapes, pinned = now.pods.shapes, dict[int, PodShape]()
-    made: dict[PodShape, PodShape] = {}
-    for row in np.flatnonzero(keep).tolist():
-        own, kind = shapes[now.pods.shape[row]], int(now.nodes.gpu_type[now.pods.node[row]])
-        if not own.gpu_types and kind >= 0:
-            narrow = replace(own, gpu_types=(now.gpu_type_names[kind],))
-            pinned[row] = made.setdefault(narrow, narrow)
-    pods = now.pods.reshaped(pinned).only(rows)
-    return replace(now, pods=pods, services=())
-
-
-def _used_nodes(now: Snapshot) -> np.ndarray:
-    """Nodes on which a pod holds a GPU, shape (nodes,)."""
-    with_gpus = np.array([shape.gpus > 0 for shape in now.pods.shapes], dtype=bool)[now.pods.shape]
-    rows = now.pods.node[(now.pods.node != PENDING) & with_gpus]
-    return np.bincount(rows, minlength=len(now.nodes)) > 0
-
-
-def _types(now: Snapshot) -> Iterator[Advice]:
-    """Pods that name no GPU type and hold a dear one, while cheaper devices are idle."""
-    idle = np.maximum(now.free().gpu_milli, 0).sum(axis=1) // WHOLE_GPU_MILLI
-    left = Counter[int]()
-    for row in np.flatnonzero(now.nodes.schedulable & (now.nodes.gpu_type >= 0)).tolist():
-        left[int(now.nodes.gpu_type[row])] += int(idle[row])
-    held: list[tuple[float, int, str]] = []
-    for row in np.flatnonzero(now.pods.node != PENDING).tolist():
-        shape, kind = now.pods.shapes[now.pods.shape[row]], int(now.nodes.gpu_type[now.pods.node[row]])
-        if shape.gpus and not shape.gpu_types and kind >= 0:
-            held.append((now.gpu_types[kind].price_per_hour, row, now.pods.names[row]))
-    difference, about = 0.0, list[str]()
-    for price, row, name in sorted(held, reverse=True):
-        shape = now.pods.shapes[now.pods.shape[row]]
-        devices = shape.gpus * shape.gpu_milli / WHOLE_GPU_MILLI
-        cheaper = [
-            (now.gpu_types[kind].price_per_hour, kind)
-            for kind, count in left.items()
-            if count >= shape.gpus and now.gpu_types[kind].price_per_hour < price
-        ]
-        if cheaper:
-            other, kind = min(cheaper)
-            left[kind] -= shape.gpus
-            difference += devices * (price - other)
-            about.append(name)
-    if about:
-        yield Advice(
-            "types",
-            f"{_many(len(about), 'pod')} without a GPU type on dearer GPUs, while cheaper ones are idle",
-            "name the types that serve each pod (annotation tonnage.dev/gpu-types); Tonnage then takes the cheapest",
-            difference,
-            tuple(about),
-        )
+        steps = [(_drain if each.moves else _cordon)(each.frees) for each in changes]
+        yield from _advice(topic, said, remedy, items, "saves", steps, changes)
+    in_use: list[int] = np.flatnonzero(used & ~trial.gone).tolist()
+    shut = [row for row in in_use if idle.closed[row] > LEAST_STRANDED]
+    count = _many(sum(float(idle.closed[row]) for row in shut), "idle GPU")
+    said = f"{count} beside used ones are on nodes where no pod may start: cordoned, not ready or tainted"
+    items = (Item(names[row], float(idle.closed[row] * trial.device_usd[row])) for row in shut)
+    steps = [Step(f"kubectl uncordon {names[row]}", f"kubectl cordon {names[row]}") for row in shut]
+    yield from _advice(
+        "half-closed", said, "tonnage uncordon NODE, repair the node, or drain it", items, "frees", steps
+    )
+    lost = [row for row in in_use if idle.stranded[row] > LEAST_STRANDED]
+    short = Counter(idle.short[row] for row in lost).most_common(2)
+    said = (
+        f"{sum(float(idle.stranded[row]) for row in lost):.1f} idle GPUs cannot be used by typical pods: too little "
+        f"{' or '.join(name for name, _ in short)} is left beside them"
+    )
+    items = (
+        Item(names[row], float(idle.stranded[row] * trial.device_usd[row]), f"short of {idle.short[row]}")
+        for row in lost
+    )
+    remedy = "request less of it where pods do not use it, or move pods without GPUs off these nodes"
+    yield from _advice("stranded", said, remedy, items, "frees")
 
 
 def _services(now: Snapshot, plan: Plan) -> Iterator[Advice]:
@@ -287,7 +423,8 @@ def _services(now: Snapshot, plan: Plan) -> Iterator[Advice]:
             yield Advice("services", f"{name}: {mix} serve its demand at its SLO", EXPLAIN.format(service.name), 0.0)
         elif costs > planned.cost_per_hour + CENT:
             said = f"{name} runs on {_mix(runs)} at ${costs:,.2f}/h, where {mix} serve its demand at its SLO"
-            yield Advice("services", said, EXPLAIN.format(service.name), costs - planned.cost_per_hour)
+            items = [Item(service.name, costs - planned.cost_per_hour)]
+            yield from _advice("services", said, EXPLAIN.format(service.name), items, "frees")
 
 
 def _mix(counts: Mapping[InstanceType, int]) -> str:
@@ -302,29 +439,116 @@ def _waiting_rows(now: Snapshot) -> list[int]:
     ]
 
 
-def _waiting(now: Snapshot, plan: Plan) -> Iterator[Advice]:
-    """Pods that wait although Tonnage's packer has a place for them, and those that no node can hold now."""
-    rows = _waiting_rows(now)
-    if not rows:
-        return
-    waiting = {now.pods.names[row] for row in rows}
-    short = {each.workload.partition("/")[2]: each.reason.words for each in plan.unplaced}
-    able = sorted(name for name in waiting if name not in short)
-    stuck = sorted(name for name in waiting if name in short)
-    if able:
-        yield Advice(
-            "waiting",
-            f"{len(able)} of {len(waiting)} waiting pods with GPUs have a place now",
-            "let Tonnage place them: schedulingGates or schedulerName tonnage (docs/operator.md)",
-            0.0,
-            tuple(able),
-        )
+def _started(now: Snapshot, plan: Plan) -> dict[str, tuple[str, float]]:
+    """Node, and price of the devices, of each pod with GPUs that a plan starts."""
+    usd, found = now.device_prices(), dict[str, tuple[str, float]]()
+    for action in plan.actions:
+        for change in action.seat_changes:
+            row, node = now.pods.names.row(change.pod), now.nodes.names.row(change.node_after or "")
+            if row is not None and node is not None and (milli := now.pods.shapes[now.pods.shape[row]].total_gpu_milli):
+                found[change.pod] = now.nodes.names[node], milli / 1000 * float(usd[node])
+    return found
+
+
+def _unit_of(now: Snapshot, name: str) -> str:
+    gang = int(now.pods.gang[now.pods.names.row(name)])
+    return f"Gang/{now.gangs[gang].name}" if gang >= 0 else f"Pod/{name}"
+
+
+def _waiting(now: Snapshot, plan: Plan, rows: Sequence[int], unblocked: Collection[str]) -> Iterator[Advice]:
+    """Pods that wait although Tonnage's packer has a place for them, and those that no change lets start."""
+    waiting = [now.pods.names[row] for row in rows]
+    seats, short = _started(now, plan), {each.workload: each.reason.words for each in plan.unplaced}
+    able = [name for name in waiting if name in seats]
+    items = (Item(name, seats[name][1], f"on {seats[name][0]}") for name in able)
+    remedy = "let Tonnage place them: schedulingGates or schedulerName tonnage (docs/operator.md)"
+    said = f"{len(able)} of {len(waiting)} waiting pods with GPUs have a place now"
+    yield from _advice("waiting", said, remedy, items, "serves")
+    stuck = [name for name in waiting if name not in seats and _unit_of(now, name) not in unblocked]
     if stuck:
-        reason, _ = Counter(short[name] for name in stuck).most_common(1)[0]
-        yield Advice(
-            "waiting",
-            f"{len(stuck)} of {len(waiting)} waiting pods with GPUs fit nowhere, most often: {reason}",
-            "tonnage explain Pod/NAME -f FILE names what is short, on how many nodes",
-            0.0,
-            tuple(stuck),
-        )
+        reasons = Counter(short.get(_unit_of(now, name), "no node has room") for name in stuck)
+        ((reason, _),) = reasons.most_common(1)
+        said = f"{len(stuck)} of {len(waiting)} waiting pods with GPUs fit nowhere, most often: {reason}"
+        remedy = "tonnage explain Pod/NAME -f FILE names what is short, on how many nodes"
+        yield Advice("stuck", said, remedy, 0.0, "serves", tuple(Item(name, 0.0) for name in sorted(stuck)))
+
+
+def _unblocked(changes: Sequence[Change]) -> Iterator[Advice]:
+    """Pods and gangs that start when others move."""
+    moves = [move for each in changes for move in each.moves]
+    said = f"{_many(len(changes), 'waiting pod or gang')} would start if {_many(len(moves), 'pod')} ran elsewhere"
+    items = (
+        Item(each.unit, each.dollars_per_hour, "; ".join(f"{m.pod}: {m.from_node} to {m.node}" for m in each.moves))
+        for each in changes
+    )
+    steps = []
+    for move in moves:
+        namespace, _, pod = move.pod.partition("/")
+        # Closed only until the pod's replacement has a place elsewhere: what waits is to start there.
+        cordon, opened = f"kubectl cordon {move.from_node}", f"kubectl uncordon {move.from_node}"
+        steps.append(Step(f"{cordon} && kubectl -n {namespace} delete pod {pod} && {opened}", opened))
+    remedy = "let Tonnage move these pods and place what waits (docs/operator.md)"
+    yield from _advice("unblock", said, remedy, items, "serves", steps, changes)
+
+
+def _opened(
+    now: Snapshot, trial: Trial, calm: Snapshot, plan: Plan, decide: Decide, started: Collection[str]
+) -> tuple[Advice, tuple[str, ...]] | None:
+    """What would start on nodes that are only cordoned, and these nodes."""
+    cordoned = now.nodes.cordoned
+    if cordoned is None or not plan.unplaced or not (cordoned & (now.nodes.gpus > 0) & ~trial.gone).any():
+        return None
+    seen = calm.after(plan.actions)
+    pods = replace(seen.pods, settled=seen.pods.node != PENDING)
+    opened = decide(replace(seen, nodes=replace(seen.nodes, schedulable=seen.nodes.schedulable | cordoned), pods=pods))
+    seats = {
+        pod: seat
+        for pod, seat in _started(now, opened).items()
+        if cordoned[now.nodes.names.row(seat[0])] and _unit_of(now, pod) not in started
+    }
+    nodes = sorted({node for node, _ in seats.values()})
+    steps = [Step(f"kubectl uncordon {node}", f"kubectl cordon {node}") for node in nodes]
+    said = f"{_many(len(seats), 'waiting pod')} would start on {_many(len(nodes), 'cordoned node')}"
+    items = (Item(pod, dollars, f"on {node}") for pod, (node, dollars) in seats.items())
+    found = next(_advice("opened", said, "tonnage uncordon NODE, if it is sound", items, "serves", steps), None)
+    return (found, tuple(nodes)) if found else None
+
+
+def _splits(
+    now: Snapshot, held: Sequence[Holder], unusable: Sequence[NotOffered]
+) -> tuple[Split, tuple[Split, ...], tuple[Split, ...], tuple[Split, ...]]:
+    """Cost by what becomes of the devices: of all, by type, by namespace and by team."""
+    idle, usd = idle_devices(now), now.device_prices()
+    kinds = [now.gpu_type_names[kind] if kind >= 0 else NO_TYPE for kind in now.nodes.gpu_type.tolist()]
+    sums: dict[str, defaultdict[str, defaultdict[str, float]]] = {
+        which: defaultdict(lambda: defaultdict(float)) for which in ("types", "namespaces", "teams")
+    }
+    by_type = sums["types"]
+    for row, kind in enumerate(kinds):
+        if now.nodes.gpus[row]:
+            by_type[kind]["working"] += (now.nodes.gpus[row] - idle.all[row]) * usd[row]
+            by_type[kind]["unrequested"] += (idle.all[row] - idle.closed[row]) * usd[row]
+            by_type[kind]["useless"] += idle.closed[row] * usd[row]
+    for each in held:
+        state = {"held": "useless", "unused": "unused"}.get(each.use, "working")
+        kind = kinds[now.nodes.names.row(each.node) or 0]
+        by_type[kind]["working"] -= each.dollars_per_hour
+        by_type[kind][state] += each.dollars_per_hour
+        sums["namespaces"][each.namespace][state] += each.dollars_per_hour
+        if each.team:
+            sums["teams"][each.team][state] += each.dollars_per_hour
+    for lost in unusable:
+        by_type[lost.gpu_type]["useless"] += lost.item.dollars_per_hour
+    made = {
+        which: tuple(sorted((_split(name, each) for name, each in of.items()), key=lambda s: (-s.total, s.name)))
+        for which, of in sums.items()
+    }
+    whole = {
+        state: sum(each[state] for each in by_type.values())
+        for state in ("working", "unused", "unrequested", "useless")
+    }
+    return _split("all", whole), made["types"], made["namespaces"], made["teams"]
+
+
+def _split(name: str, dollars: Mapping[str, float]) -> Split:
+    return Split(name, **{state: max(0.0, float(each)) for state, each in dollars.items()})

@@ -7,10 +7,11 @@ import numpy as np
 
 from cluster.arrays import Array
 from cluster.snapshot import PENDING, Snapshot
-from cluster.workloads import WHOLE_GPU_MILLI, InstanceType
+from cluster.workloads import InstanceType
 from controller.placers import NodePool
 from controller.queries.plan_diff import cost_per_hour
-from controller.report.fleet_metrics import running_instances, stranded_devices
+from controller.report.fleet_metrics import running_instances
+from controller.report.idle_devices import idle_devices
 
 NO_TYPE = "-"
 """GPU type of nodes without GPUs, or with GPUs that match no GPUType."""
@@ -26,8 +27,10 @@ class Usage:
     used: float
     stranded: float
     """Idle devices that typical pods cannot use, because too little of another resource is left on their node."""
+    unwanted: float
+    """Idle devices of a type that no pod may use."""
     closed: float
-    """Idle devices on unschedulable nodes."""
+    """Idle devices on nodes where no pod may start."""
     pods: int
     cpu_share: float
     """Requested fraction of allocatable CPU, 0..1."""
@@ -42,7 +45,7 @@ class Usage:
     @property
     def free(self) -> float:
         """Idle devices that typical pods can use."""
-        return max(0.0, self.gpus - self.used - self.stranded - self.closed)
+        return max(0.0, self.gpus - self.used - self.stranded - self.unwanted - self.closed)
 
     @property
     def used_share(self) -> float:
@@ -105,6 +108,7 @@ def total(usages: Iterable[Usage]) -> Usage:
         gpus=sum(usage.gpus for usage in each),
         used=sum(usage.used for usage in each),
         stranded=sum(usage.stranded for usage in each),
+        unwanted=sum(usage.unwanted for usage in each),
         closed=sum(usage.closed for usage in each),
         pods=sum(usage.pods for usage in each),
         cpu_share=sum(usage.cpu_share * usage.nodes for usage in each) / max(nodes, 1),
@@ -128,23 +132,22 @@ def of_services(now: Snapshot) -> tuple[ServiceUsage, ...]:
 def _columns(now: Snapshot) -> dict[str, Array]:
     """Figures that add up over nodes, shape (nodes,) each."""
     nodes, free = now.nodes, now.free()
-    idle = np.maximum(free.gpu_milli, 0).sum(axis=1) / WHOLE_GPU_MILLI
-    lost = np.minimum(stranded_devices(now), idle)
-    prices = now.device_prices()
+    idle, prices = idle_devices(now), now.device_prices()
     bound = now.pods.node[now.pods.node != PENDING]
-    used = nodes.gpus - idle
+    used = nodes.gpus - idle.all
     return {
         "gpus": nodes.gpus,
         "used": used,
-        "stranded": np.where(nodes.schedulable, lost, 0.0),
-        "closed": np.where(nodes.schedulable, 0.0, idle),
+        "stranded": idle.stranded,
+        "unwanted": idle.unwanted,
+        "closed": idle.closed,
         "pods": np.bincount(bound, minlength=len(nodes)),
         "cpu": nodes.cpu_milli,
         "cpu_asked": nodes.cpu_milli - free.cpu_milli,
         "memory": nodes.memory_bytes,
         "memory_asked": nodes.memory_bytes - free.memory_bytes,
         "cost": nodes.gpus * prices,
-        "idle_cost": (nodes.gpus - used) * prices,
+        "idle_cost": idle.all * prices,
     }
 
 
@@ -158,6 +161,7 @@ def _sum(now: Snapshot, columns: dict[str, Array], name: str, rows: Sequence[int
         gpus=int(sums["gpus"]),
         used=sums["used"],
         stranded=sums["stranded"],
+        unwanted=sums["unwanted"],
         closed=sums["closed"],
         pods=int(sums["pods"]),
         cpu_share=sums["cpu_asked"] / sums["cpu"] if sums["cpu"] else 0.0,

@@ -5,15 +5,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
-from cluster import arrays, autoscaling, changes, plans, snapshot, workloads
+from cluster import autoscaling, changes, plans, snapshot, workloads
 from controller.cycle import Cycle
 from controller.metrics.registry import Sample
+from controller.report.idle_devices import idle_devices
 from controller.report.scaling_status import NO_LIMITS, limit_of
 from controller.snapshot.namespace_bounds import first_by_name
 from controller.snapshot.scalers import is_past_bound
 from placement.batch.proposal import IMPOSSIBLE, SHORT
 from placement.packing.spared import OUT_OF_STOPS
-from placement.policies.fgd import Fragmentation, typical_pods
 
 COSTS = {"cost_per_hour": "chosen", "cost_one_fewer": "one_fewer", "cost_one_more": "one_more"}
 
@@ -162,34 +162,15 @@ def pending_since(now: snapshot.Snapshot, before: Mapping[str, float]) -> dict[s
 
 
 def _devices(now: snapshot.Snapshot) -> Iterator[Sample]:
-    nodes = now.nodes
-    idle = np.maximum(now.free().gpu_milli, 0).sum(axis=1) / workloads.WHOLE_GPU_MILLI
-    stranded, prices = stranded_devices(now), now.device_prices()
+    nodes, idle, prices = now.nodes, idle_devices(now), now.device_prices()
     for number, gpu_type in enumerate(now.gpu_types):
         mine = nodes.gpu_type == number
-        open_, closed = mine & nodes.schedulable, mine & ~nodes.schedulable
-        devices = {
-            "allocated": np.where(mine, nodes.gpus - idle, 0),
-            "free": np.where(open_, idle - stranded, 0),
-            "stranded": np.where(open_, stranded, 0),
-            "closed": np.where(closed, idle, 0),
-        }
+        devices = {"allocated": np.where(mine, nodes.gpus - idle.all, 0.0)}
+        for state in ("free", "stranded", "unwanted", "closed"):
+            devices[state] = np.where(mine, getattr(idle, state), 0.0)
         for state, counts in devices.items():
             yield Sample("tonnage_gpus", (gpu_type.name, state), float(counts.sum()))
             yield Sample("tonnage_fleet_cost_dollars_per_hour", (gpu_type.name, state), float(counts @ prices))
-
-
-def stranded_devices(now: snapshot.Snapshot) -> arrays.FloatArray:
-    """Expected number of idle devices of each node that typical pods cannot use. Shape (nodes,).
-
-    Typical pods are the current pods with GPUs, running or pending; without any, no device is stranded.
-    """
-    usual = typical_pods(shape for shape in (now.pods.shapes[row] for row in now.pods.shape.tolist()) if shape.gpus)
-    if not usual.classes:
-        return np.zeros(len(now.nodes))
-    free = now.free()
-    fragment = Fragmentation(usual, now.gpu_type_names).of_states(now.nodes.gpu_type, free.cpu_milli, free.gpu_milli)
-    return np.asarray(fragment, dtype=np.float64) / workloads.WHOLE_GPU_MILLI
 
 
 def _gang_states(now: snapshot.Snapshot) -> list[str]:

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import msgspec
@@ -114,11 +114,11 @@ def _left_out(manifests: Manifests, built: BuiltSnapshot, findings: Findings, *,
 
     Where a cluster has them so, they are noted, and otherwise mistakes of their author.
     """
-    seen = {read.subject: read for read in manifests.all if is_seen(read)}
+    seen = _Seen(manifests)
     same: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for mistake in built.mistakes:
         parts = mistake.place.split(", ")
-        read = next((seen[part] for part in parts if part in seen), None)
+        read = next((seen.read[part] for part in parts if part in seen.read), None)
         if read is None:
             findings.mistake(mistake)
             continue
@@ -132,7 +132,7 @@ def _left_out(manifests: Manifests, built: BuiltSnapshot, findings: Findings, *,
     gone: defaultdict[str, list[str]] = defaultdict(list)
     said = {each.pod for each in built.snapshot.left_out}
     for each, mistake in _dangling(manifests, built):
-        if not is_dump and each.read.subject not in seen:
+        if not is_dump and each.read.subject not in seen.read:
             findings.mistake(mistake)
             continue
         gone[each.kind].append(each.read.name)
@@ -143,6 +143,17 @@ def _left_out(manifests: Manifests, built: BuiltSnapshot, findings: Findings, *,
         if kind == "Node":
             words = "are on a node that the dump leaves out: they hold nothing"
         findings.note_many("Pod", "LeftOut", names, words)
+
+
+@dataclass
+class _Seen:
+    """Objects that a cluster has as they are, by subject; looked up only where something is wrong."""
+
+    manifests: Manifests
+
+    @cached_property
+    def read(self) -> dict[str, Read[Any]]:
+        return {read.subject: read for read in self.manifests.all if is_seen(read)}
 
 
 def _quotas(manifests: Manifests, findings: Findings) -> Iterator[NamespaceQuota]:

@@ -8,45 +8,14 @@ import numpy as np
 
 from cluster.held_seats import in_force
 from cluster.snapshot import PENDING, HeldSeat, HeldSeats, Snapshot
+from cluster.workloads import MAX_GPUS_PER_NODE
 from controller.api import notation
-from controller.api.structs import Pod, Slim
+from controller.api.structs import Pod
 from controller.objects.read import Read
+from controller.snapshot.pods import MOST_OF_OTHERS
 
 CLOCKS_DIFFER_S = 5.0
 """Seconds by which the clocks of the operator and of the API server, which dates pods, may differ. Chosen."""
-
-
-class SeatRecord(Slim, frozen=True):
-    """One seat, as it is written."""
-
-    pod: str
-    node: str
-    devices: tuple[int, ...] = ()
-    gpu_milli: int = 0
-    cpu_milli: int = 0
-    memory_bytes: int = 0
-    owner: str = ""
-    """Controller whose next pod takes it, `Kind/namespace/name`; empty: the pod itself does."""
-
-
-class HoldRecord(Slim, frozen=True):
-    """What the annotation says."""
-
-    since: str
-    until: str
-    seats: tuple[SeatRecord, ...] = ()
-
-
-def written(held: HeldSeats, at_s: float, owners: Mapping[str, str]) -> str:
-    """Text of the annotation. owners: controller of each pod that moves."""
-    seats = tuple(
-        SeatRecord(
-            s.pod, s.node, s.devices, s.gpu_milli, s.cpu_milli, s.memory_bytes, owners[s.pod] if s.is_moved else ""
-        )
-        for s in held.seats
-    )
-    record = HoldRecord(notation.rfc3339(at_s), notation.rfc3339(held.until_s), seats)
-    return bytes(msgspec.json.encode(record)).decode()
 
 
 def with_held_seats(snapshot: Snapshot, holders: Mapping[str, str], pods: Mapping[str, Read[Pod]]) -> Snapshot:
@@ -58,35 +27,39 @@ def with_held_seats(snapshot: Snapshot, holders: Mapping[str, str], pods: Mappin
     found, taken = list[HeldSeats](), set[str]()
     for holder, text in sorted(holders.items()):
         try:
-            record = msgspec.json.decode(text, type=HoldRecord)
+            held = msgspec.json.decode(text, type=HeldSeats)
         except msgspec.MsgspecError:
             continue
-        since_s, until_s = notation.instant_or_none(record.since), notation.instant_or_none(record.until)
-        if since_s is None or until_s is None or pods[holder].object.metadata.deletion_timestamp is not None:
+        if pods[holder].object.metadata.deletion_timestamp is not None:
             continue
         come, seats = set[str](), list[HeldSeat]()
-        for each in record.seats:
-            amounts = each.gpu_milli, each.cpu_milli, each.memory_bytes
-            seat = HeldSeat(each.pod, each.node, each.devices, *amounts, is_moved=bool(each.owner), owner=each.owner)
-            if each.owner:
-                took = _came(snapshot, each, since_s, pods, come)
+        for seat in filter(_is_sound, held.seats):
+            if seat.is_moved:
+                took = _came(snapshot, seat, held.since_s, pods, come)
                 if took is not None:
                     come.add(took)
                     continue
-                taker = _comes(snapshot, each, since_s, pods, taken)
+                taker = _comes(snapshot, seat, held.since_s, pods, taken)
             else:
-                row = snapshot.pods.names.row(each.pod)
+                row = snapshot.pods.names.row(seat.pod)
                 if row is None or snapshot.pods.node[row] != PENDING:
                     continue
-                taker = each.pod
+                taker = seat.pod
             taken.add(taker)
             seats.append(replace(seat, taker=taker))
-        found.append(HeldSeats(holder, until_s, tuple(seats)))
+        found.append(replace(held, holder=holder, seats=tuple(seats)))
     return replace(snapshot, held=in_force(found, snapshot.at_s))
 
 
+def _is_sound(seat: HeldSeat) -> bool:
+    """Whether the numbers are such as a pod may have; anybody can write an annotation where no policy forbids it."""
+    amounts = (seat.gpu_milli, seat.cpu_milli, seat.memory_bytes)
+    has_devices = all(0 <= each < MAX_GPUS_PER_NODE for each in seat.devices) and bool(seat.owner) == seat.is_moved
+    return has_devices and all(0 <= each <= MOST_OF_OTHERS for each in amounts)
+
+
 def _came(
-    snapshot: Snapshot, seat: SeatRecord, since_s: float, pods: Mapping[str, Read[Pod]], others: set[str]
+    snapshot: Snapshot, seat: HeldSeat, since_s: float, pods: Mapping[str, Read[Pod]], others: set[str]
 ) -> str | None:
     """Replacement that runs on the node of the seat, and has no other; None: none has come."""
     node = snapshot.nodes.names.row(seat.node)
@@ -95,9 +68,7 @@ def _came(
     return next((name for name in names if name not in others and _replaces(pods.get(name), seat, since_s)), None)
 
 
-def _comes(
-    snapshot: Snapshot, seat: SeatRecord, since_s: float, pods: Mapping[str, Read[Pod]], others: set[str]
-) -> str:
+def _comes(snapshot: Snapshot, seat: HeldSeat, since_s: float, pods: Mapping[str, Read[Pod]], others: set[str]) -> str:
     """Replacement that waits and has no other seat; empty: it is not there yet."""
     table = snapshot.pods
     for row in table.pending:
@@ -109,7 +80,7 @@ def _comes(
     return ""
 
 
-def _replaces(read: Read[Pod] | None, seat: SeatRecord, since_s: float) -> bool:
+def _replaces(read: Read[Pod] | None, seat: HeldSeat, since_s: float) -> bool:
     """Whether a pod was made by the owner since the seat is held."""
     if read is None or read.object.controller != seat.owner:
         return False

@@ -1,5 +1,6 @@
 """One pod as a row of the snapshot: its effective requests and shape, node, gang and service, by name."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -120,7 +121,7 @@ def _row(read: Read[Pod], types: nodes.TypeIndex) -> PodRow:
         beside = beside_of(read.object, terms)
         if read.document is not None and spec.resource_claims:
             raise NotUnderstoodError("spec.resourceClaims", "is read on a cluster only; files name no devices")
-        if _asks_kai(read.object):
+        if _asks_kai(read.object) and _share_by_kai(read) is None:
             problem = f"asks for a share of a GPU as KAI writes it; {api_labels.GPU_MILLI_ANNOTATION} is read"
             raise NotUnderstoodError("metadata.annotations", problem)
     except NotUnderstoodError as error:
@@ -205,6 +206,19 @@ def _asks_kai(pod: Pod) -> bool:
     return pod.metadata.annotations.kai_fraction is not None or pod.metadata.annotations.kai_memory is not None
 
 
+def _share_by_kai(read: Read[Pod]) -> str | None:
+    """Thousandths of a GPU that a pod in files asks for by KAI's fraction; None where it does not, or not readably.
+
+    On a cluster a pod of KAI's own holds the device for all that share it.
+    """
+    meta = read.object.metadata
+    if read.document is None or meta.uid or meta.annotations.kai_memory is not None or read.object.spec.node_name:
+        return None
+    written = meta.annotations.kai_fraction or ""
+    matched = re.fullmatch(r"0?\.(\d{1,3})0*", written)
+    return str(int(matched[1].ljust(3, "0"))) if matched and int(matched[1]) else None
+
+
 def _nominated(pod: Pod) -> str:
     """Node that kube-scheduler frees for a pod of its own, which has that node's resources from then on; or ""."""
     spec, is_chosen_here = pod.spec, pod.metadata.annotations.node is not None
@@ -222,7 +236,7 @@ def _remarks(read: Read[Pod], shape: workloads.PodShape) -> tuple[tuple[str, str
     """Notes on a pod; for a pending one also that it has wishes which no plan weighs."""
     remarks = []
     spec = read.object.spec
-    if _asks_kai(read.object):
+    if _asks_kai(read.object) and _share_by_kai(read) is None:
         remarks.append(("ShareNotHeeded", ""))
     if read.object.metadata.service is not None and len(shape.gpu_types) != 1:
         remarks.append(("InstanceTypeUnknown", ""))
@@ -355,7 +369,7 @@ def _gpus(read: Read[Pod], ask: Amounts, types: nodes.TypeIndex, findings: Findi
                         findings.mistake(read.mistake(path, f"is {amount}", remedy))
     whole = {name: count for name in sorted(filter(types.is_device, ask)) if (count := notation.whole(ask[name]))}
     whole = {name: min(count, MOST_DEVICES) for name, count in whole.items()}
-    share = read.object.metadata.annotations.gpu_milli
+    share = read.object.metadata.annotations.gpu_milli or _share_by_kai(read)
     here = ("metadata", "annotations", api_labels.GPU_MILLI_ANNOTATION)
     if len(whole) > 1 and not all(map(types.is_counted, whole)):
         problem = f"requests {' and '.join(whole)}"

@@ -121,7 +121,7 @@ class Places:
             if not _blocked(other):
                 kept = self._kept(other, nodes)
                 left -= max(_size(other, kept + left) - kept, 0)
-        return SpareSeats(_size(job, kept_here + left), _blocked(job))
+        return SpareSeats(_size(job, kept_here + max(left, 0) + job.borrowable), _blocked(job))
 
     def _kept(self, job: JobFacts, leaves: Collection[str]) -> int:
         """Pods whose nodes stay theirs."""
@@ -145,9 +145,8 @@ def places(incidents: Iterable[Incident], situation: Situation, spares: int) -> 
 
 
 def _size(job: JobFacts, found: int) -> int:
-    """Pods that the job can run with on so many places; 0 where none of its sizes fits."""
-    sizes = [size for size in (len(job.pods), *job.elastic_pods) if job.min_available <= size <= found]
-    return max(sizes, default=0)
+    """Pods that the job can run with on so many places; 0 where these are fewer than it needs."""
+    return min(len(job.pods), found) if found >= job.min_available else 0
 
 
 def _blocked(job: JobFacts) -> str:

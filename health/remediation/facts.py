@@ -108,7 +108,7 @@ class JobFacts:
     """When this run began: what was seen before is of no concern to it."""
     pods: tuple[PodFacts, ...]
     min_available: int
-    """Pods without which it does not run."""
+    """Pods without which it does not run; with fewer than all it goes on until others can join."""
     restart_s: float
     """From the stop of the gang to the first step on other nodes, without work that is done again."""
     in_place_restart_s: float
@@ -120,8 +120,8 @@ class JobFacts:
     """Stall of the job per checkpoint."""
     checkpoints_on_demand: bool = False
     """Whether it writes a checkpoint when asked, so that a move need not wait for the next."""
-    elastic_pods: tuple[int, ...] = ()
-    """Numbers of pods it can run with instead of all."""
+    borrowable: int = 0
+    """Nodes on which only work of lower priority runs that may be stopped: places as good as spare ones."""
     restarted_s: tuple[float, ...] = ()
     """Instants of its restarts in the last day, from the gang's status."""
     progressed_s: float = float("-inf")

@@ -11,21 +11,6 @@ from cluster.snapshot import PENDING, Snapshot, device_numbers
 from placement.batch import assignment_table, ladder, pod_assignment, problem, proposal
 from placement.move_price import MovePrice
 
-MOST_TRIED = 100
-"""Nodes that are examined in one plan, the most expensive first: half a second at 1,000 nodes."""
-
-
-def consolidated(
-    snapshot: Snapshot, price: MovePrice, host: problem.HostPrice, *, most_moves: int
-) -> tuple[Phase, ...]:
-    """One phase of moves for each node that is worth emptying, up to `most_moves` moves in total.
-
-    A node is emptied where its price for as long as that is expected to last exceeds the price of moving its pods; no
-    other term counts. Each is weighed in the fleet as the earlier moves leave it. Pods of gangs and pods that may not
-    be moved stay, and so does a node that runs one of them.
-    """
-    return emptying(snapshot, candidates(snapshot, host)[:MOST_TRIED], price, host, most_moves=most_moves)
-
 
 def emptying(
     snapshot: Snapshot,
@@ -35,11 +20,18 @@ def emptying(
     *,
     most_moves: int,
 ) -> tuple[Phase, ...]:
-    """Same phases for these nodes, which are `candidates`, in this order."""
+    """One phase of moves for each of these nodes that is worth emptying, up to `most_moves` moves in total.
+
+    A node is emptied where its price for as long as that is expected to last exceeds the price of moving its pods; no
+    other term counts. Each is weighed in the fleet as the earlier moves leave it. Pods of gangs and pods that may not
+    be moved stay, and so does a node that runs one of them. nodes: `candidates`, in this order.
+    """
     names, usd = snapshot.nodes.names, problem.batch_of(snapshot, host).node_usd
     phases: list[Phase] = []
-    now, moves = snapshot, 0
+    now, moves, received = snapshot, 0, set[int]()
     for node in nodes:
+        if node in received:
+            continue  # a pod moves once in a plan
         pods = now.pods
         rows = np.flatnonzero((pods.node == node) & ((pods.priority < problem.SYSTEM_PRIORITY) | (pods.devices != 0)))
         cost = sum(price.of(pods.shapes[pods.shape[row]]) for row in rows.tolist())
@@ -48,6 +40,7 @@ def emptying(
         if seats is None or moves + len(seats) > most_moves:
             continue
         moves += len(seats)
+        received.update(seats.node.tolist())
         words = (
             f"empties {names[node]}, which saves ${saving:.2f} while it stays empty; moving its pods costs ${cost:.2f}"
         )

@@ -51,7 +51,7 @@ def _fits(draft: PackingDraft, row: int, node: int, devices: tuple[int, ...]) ->
     if len(devices) != shape.gpus or not packer.eligible(shape)[node]:
         return False
     room = NodeRoom(packer.ledger.free, node)
-    if room.missing(shape) or any(room.gpu_milli[each] < shape.gpu_milli for each in devices):
+    if room.missing(shape) or any(free < shape.gpu_milli for free in map(room.free_of, devices)):
         return False
     room.charge(shape, devices)
     allowed = None if near is None else near.allowed(shape)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import chain
 
 import numpy as np
@@ -41,13 +42,13 @@ def phases_of(draft: PackingDraft) -> tuple[tuple[plans.Phase, ...], tuple[plans
     if room:
         units.sort(key=lambda unit: order_of_service(draft, unit))
     making_room, gangs, singles = list[plans.Phase](), list[tuple[int, plans.Phase]](), list[int]()
-    waiting = list[plans.Unplaced]()
+    waiting, holds = list[plans.Unplaced](), list[plans.Step]()
     for unit in units:
         if room and (awaited := room.awaited_by(unit)):
             stops = tuple(_evict(draft, row, unit.label(draft.snapshot)) for row in sorted(awaited.stops))
-            held = _hold(draft, unit, unit.rows, awaited.stops) if stops else ()
-            making_room.append(plans.Phase(f"make room for {unit.label(draft.snapshot)}", held + stops, whole=True))
-            waiting.append(plans.Unplaced(unit.label(draft.snapshot), awaited.reason(draft)))
+            holds += _hold(draft, unit, unit.rows, awaited.stops)
+            making_room.append(plans.Phase(f"make room for {unit.label(draft.snapshot)}", stops, whole=True))
+            waiting.append(plans.Unplaced(unit.label(draft.snapshot), awaited.reason(draft, unit)))
             continue
         free, *bought = room.parts_of(unit) if room else [_Part(unit.rows)]
         if bought and free.rows:
@@ -57,10 +58,14 @@ def phases_of(draft: PackingDraft) -> tuple[tuple[plans.Phase, ...], tuple[plans
         else:
             singles += free.rows
         making_room += [_start(draft, unit, part) for part in bought]
+        for part in bought:
+            holds += _hold(draft, unit, part.rows, part.stops)
     goers = [row for row in leave if room and not (row in room.stopped or draft.ends(row) or row in draft.moved)]
     left = tuple(_evict(draft, row, "its gang") for row in goers)
     binds = tuple(_bind(draft, row) for row in sorted(singles))
     starts = [phase for _, phase in sorted(gangs, key=lambda each: each[0])]
+    # First, and not with what they are for: a later plan goes on where this one stops as many pods as it may.
+    making_room.insert(0, plans.Phase("hold seats", tuple(holds)))
     phases = (*making_room, plans.Phase("make room", left), *starts, plans.Phase("start pods", binds))
     return tuple(phase for phase in phases if phase.steps), tuple(waiting)
 
@@ -74,10 +79,14 @@ class _Awaited:
         self.ending = set[int]()
         self.nodes = set[int]()
 
-    def reason(self, draft: PackingDraft) -> plans.Reason:
+    def reason(self, draft: PackingDraft, unit: Unit) -> plans.Reason:
+        pods = {draft.snapshot.pods.names[row] for row in unit.rows}
+        held = (each for each in draft.snapshot.held if any(seat.taker in pods for seat in each.seats))
+        until_s = next((each.until_s for each in held if draft.held_for.issuperset(unit.rows)), 0.0)
         names = [draft.snapshot.nodes.names[node] for node in sorted(self.nodes)]
         where = names[0] if len(names) == 1 else f"{len(names)} nodes"
         words = f"starts on {where} once {max(1, len(self.ending))} pods that are ending there are gone"
+        words += f"; its seats are held until {datetime.fromtimestamp(until_s, UTC):%H:%M:%S} UTC" if until_s else ""
         return plans.Reason("AwaitsEnding", words, {"ending": float(len(self.ending)), "nodes": float(len(names))})
 
 
@@ -196,8 +205,7 @@ def _start(draft: PackingDraft, unit: Unit, part: _Part) -> plans.Phase:
     label = unit.label(draft.snapshot)
     evictions = tuple(_evict(draft, row, label) for row in sorted(part.stops))
     name = f"make room for {label}" if evictions else f"start {label.partition('/')[2]}"
-    held = _hold(draft, unit, part.rows, part.stops) if evictions else ()
-    return plans.Phase(name, held + evictions + tuple(_bind(draft, row) for row in sorted(part.rows)), whole=True)
+    return plans.Phase(name, evictions + tuple(_bind(draft, row) for row in sorted(part.rows)), whole=True)
 
 
 def _hold(draft: PackingDraft, unit: Unit, rows: Sequence[int], stops: Sequence[int]) -> tuple[plans.Step, ...]:
@@ -207,7 +215,7 @@ def _hold(draft: PackingDraft, unit: Unit, rows: Sequence[int], stops: Sequence[
     """
     snapshot, moved = draft.snapshot, [row for row in stops if row in draft.moved]
     waits = [row for row in rows if snapshot.pods.node[row] == PENDING]
-    if not waits or (unit.gang < 0 and not moved) or draft.held_for.issuperset((*waits, *moved)):
+    if not (waits and stops) or (unit.gang < 0 and not moved) or draft.held_for.issuperset((*waits, *moved)):
         return ()
     names, nodes = snapshot.pods.names, snapshot.nodes.names
     seats = [
@@ -223,7 +231,7 @@ def _hold(draft: PackingDraft, unit: Unit, rows: Sequence[int], stops: Sequence[
     # Those of an earlier decision for the same unit, whose replacements have not come.
     before = (each for held in snapshot.held if held.holder == names[waits[0]] for each in held.seats if each.is_moved)
     seats += [each for each in before if names.row(each.pod) is None]
-    action = actions.HoldSeats(HeldSeats(names[waits[0]], snapshot.at_s + DEADLINE_S, tuple(seats)))
+    action = actions.HoldSeats(HeldSeats(names[waits[0]], snapshot.at_s, snapshot.at_s + DEADLINE_S, tuple(seats)))
     words = f"its {len(seats)} seats are free at different times; nobody else gets one for {DEADLINE_S:g} s"
     return (plans.Step(action, plans.Reason("SeatsHeld", words)),)
 

@@ -24,11 +24,11 @@ from placement.packing.units import Unit
 
 MOST_UNITS = 64
 """Units that get room in one plan, in the order of service. Chosen: a plan stops a few hundred pods at most."""
-MOST_NODES = 400
+MOST_NODES = 250
 """Nodes that one kind may start on, those with least to leave, and nodes that others may go to, the fullest."""
 MOST_TRIES = 4
 """Solutions that are tried, each without what the packing engine refused of the one before."""
-SEARCH = TreeSearch(most_nodes=200, gap=1e-6)
+SEARCH = TreeSearch(most_nodes=50, gap=1e-5)
 MIB = 1 << 20
 
 Stay = tuple[int, int]
@@ -85,12 +85,29 @@ def make_room(draft: PackingDraft, units: Iterable[Unit], price: MovePrice) -> N
             by_priority[unit.priority].append(unit)
     movable = _movable(draft) if by_priority else []
     for priority in sorted(by_priority, reverse=True) if movable else ():
-        refused = set[tuple[int, int]]()
         rows = [row for row in movable if draft.priority[row] <= priority and row not in draft.moved]
+        mark, again = draft.mark, _started(draft, priority)
+        for row in again:
+            draft.unseat(row)
+        waits = (*by_priority[priority][:MOST_UNITS], *(Unit(priority, (row,), 1) for row in again))
+        refused = set[tuple[int, int]]()
         for _ in range(MOST_TRIES):
-            choice = _Choice(draft, by_priority[priority][:MOST_UNITS], rows, price, refused)
-            if not choice.starts_any() or choice.is_carried_out():
+            choice = _Choice(draft, waits, rows, price, refused)
+            if not choice.starts_more_than(len(again)) or choice.is_carried_out():
                 break
+        if any(draft.node[row] == PENDING for row in again):
+            draft.roll_back(mark)
+            draft.moved.difference_update(rows)
+
+
+def _started(draft: PackingDraft, priority: int) -> list[int]:
+    """Single pods of this priority that the plan starts where nobody leaves: they have their choice again."""
+    pods = draft.snapshot.pods
+    left = np.unique(pods.node[(pods.node != PENDING) & (draft.node != pods.node)])
+    starts = (pods.node == PENDING) & (draft.node != PENDING) & (pods.gang < 0) & (draft.priority == priority)
+    rows = np.flatnonzero(starts & ~np.isin(draft.node, left)).tolist()
+    able = [row for row in rows if draft.shape(row).is_whole_gpu and row not in draft.held_for]
+    return able if len(able) <= MOST_UNITS else []
 
 
 def _movable(draft: PackingDraft) -> list[int]:
@@ -137,6 +154,8 @@ class _Choice:
             self._most[node] += shape.gpus
         for group, count in of_groups.items():
             self._limits[group] = max(1, int(price.most_share * count)) - draft.snapshot.moved.get(group, 0)
+        for mover in [mover for mover in self._movers if any(self._limits[each] <= 0 for each in mover[1])]:
+            self._most[mover[3]] -= len(self._movers.pop(mover)) * draft.snapshot.pods.shapes[mover[0][0]].gpus
         self._starts: list[tuple[_Wanted, int, int]] = []
         self._leaves: list[tuple[Mover, int]] = []
         self._arrives: list[tuple[Stay, int, int]] = []
@@ -144,8 +163,8 @@ class _Choice:
         if any(self._places(each).any() for each in wanted):
             self._solve(self._together(wanted))
 
-    def starts_any(self) -> bool:
-        return bool(self._starts)
+    def starts_more_than(self, count: int) -> bool:
+        return sum(each for *_, each in self._starts) > count
 
     def _wants(self, number: int, unit: Unit) -> list[_Wanted]:
         """Pods of a unit that must start, by shape; of a gang once for each domain."""
@@ -184,6 +203,7 @@ class _Choice:
     def _places(self, wanted: _Wanted) -> arrays.BoolArray:
         """Nodes where one of these pods could start if all left that may."""
         able = self._draft.packer.eligible(wanted.shape) & wanted.allowed
+        able = able & (self._whole.sum() >= wanted.shape.gpus)  # moves make no room, they only gather it
         return np.asarray(able & (self._most >= wanted.shape.gpus), dtype=np.bool_)
 
     def _solve(self, wanted: Sequence[_Wanted]) -> None:

@@ -13,7 +13,7 @@ from cluster.arrays import BoolArray, IntArray
 from cluster.workloads import PodShape
 from placement.engine.ledger import Ledger
 from placement.engine.packer import Choice, Packer
-from placement.moves import Placed, RunningPods, nodes_without
+from simulator.packing.running_pods import Placed, RunningPods, nodes_without
 
 MOST_NODES = 400
 """Nodes that are examined, those with most left first. Chosen: more frees no more on openb, and takes longer."""

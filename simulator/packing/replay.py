@@ -11,9 +11,9 @@ from cluster.clock import Clock
 from cluster.snapshot import PENDING, PodTable, Snapshot
 from cluster.workloads import PodShape
 from placement.engine.packer import Choice, Packer
-from placement.moves import RunningPods
 from placement.policies.fgd import Fragmentation, typical_pods
 from simulator.packing.relocation import cheapest_relocation
+from simulator.packing.running_pods import RunningPods
 
 
 def published_stream(trace: Snapshot, seed: int, until_share: float = 1.3) -> IntArray:

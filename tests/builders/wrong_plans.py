@@ -285,7 +285,7 @@ def _used_claim() -> Content:
 
 def _holds(holder: str, node: str, code: str, content: Content, until_s: float = 60.0) -> Callable[[Random], Wrong]:
     seats = (HeldSeat(holder, node, (0,), 1000, 0, 0),)
-    return _alone(HoldSeats(HeldSeats(holder, until_s, seats)), code, content)
+    return _alone(HoldSeats(HeldSeats(holder, 0.0, until_s, seats)), code, content)
 
 
 OUT = Content((node("out", 1, taints=(NodeTaint(UNHEALTHY_TAINT, "i.1"),)),))

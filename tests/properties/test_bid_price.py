@@ -3,20 +3,18 @@
 from collections import Counter
 
 import numpy as np
-import pytest
 from hypothesis import given, settings, strategies as st
 
 from cluster.snapshot import Snapshot
 from placement.engine.packer import Packer
 from placement.engine.policy import Knowledge
-from placement.move_price import MovePrice
-from placement.moves import defragmented, running_pods_of
 from placement.policies import POLICIES
 from placement.policies.bid_price import BidPrice
 from placement.prices.allocation_bound import allocation_bound
 from placement.prices.classes import class_of, kinds_of, shares_of
 from simulator.packing.relocation import cheapest_relocation
 from tests.builders.fleet import Node, Pod, node, shape, world
+from tests.builders.running import running_pods_of
 
 ASKS = ((0, 0), (1, 200), (1, 500), (1, 810), (1, 1000), (2, 1000), (4, 1000))
 
@@ -114,24 +112,3 @@ def test_room_is_made_within_capacity(seen: Snapshot) -> None:
         assert (engine.ledger.gpu_milli >= 0).all()
         assert (engine.ledger.cpu_milli >= 0).all()
         assert (engine.ledger.memory_bytes >= 0).all()
-
-
-@given(fleets(), st.floats(0, 1), st.sampled_from((0.0, 0.5, 5.0)))
-@settings(max_examples=80, deadline=None)
-def test_priced_moves_keep_to_capacity_budget_and_leave_to_move(seen: Snapshot, share: float, usd: float) -> None:
-    engine = Packer(seen, bid_price(seen))
-    before = engine.ledger.gpu_milli.copy()
-
-    phases = defragmented(seen, engine, MovePrice(usd, 0.0, stay_h=10), share)
-
-    assert np.array_equal(engine.ledger.gpu_milli, before)
-    moved = [step.action.pod for phase in phases for step in phase.steps]  # type: ignore[union-attr]
-    assert len(moved) == len(set(moved)) <= share * len(running_pods_of(seen))
-    assert all(seen.pods.movable[seen.pods.names.row(pod)] for pod in moved)
-    now = seen
-    for phase in phases:
-        now = now.after(step.action for step in phase.steps)
-        free = now.free()
-        assert (free.gpu_milli >= 0).all()
-        assert (free.cpu_milli >= 0).all()
-    assert allocated_gpus(now) == pytest.approx(allocated_gpus(seen))

@@ -40,7 +40,6 @@ def fleets(draw: st.DrawFn, *, policy: RemedyPolicy | None = None, hostile: bool
             name,
             on,
             min_available=least,
-            elastic_pods=tuple(range(least, len(on))),
             disruptions_allowed=draw(st.sampled_from((None, None, 0, 1, len(on)))) if hostile else None,
             checkpoints_on_demand=draw(st.booleans()),
         )

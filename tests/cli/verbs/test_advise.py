@@ -91,8 +91,8 @@ def test_pods_of_a_deployment_count_as_movable_and_those_of_a_job_do_not() -> No
         pods = [having(pod(f"p{n}", 1, on=f"n{n}"), "metadata.ownerReferences", owner) for n in range(2)]
         return dump(node("n0", 4, PRODUCT), node("n1", 4, PRODUCT), *pods)
 
-    assert "2 nodes in use, where 1 can hold the same pods" in advised(spread("ReplicaSet")).stdout
-    assert "can hold the same pods" not in advised(spread("Job")).stdout
+    assert "1 node would be free if 1 pod ran elsewhere" in advised(spread("ReplicaSet")).stdout
+    assert "would be free" not in advised(spread("Job")).stdout
 
 
 def test_watts_are_told_where_the_catalogue_knows_them() -> None:
@@ -113,3 +113,23 @@ def test_devices_that_are_paid_for_and_not_offered_are_advice() -> None:
 
     assert "$20.58/h  6 GPUs of 2 nodes are there and not offered to pods" in result.stdout
     assert "broken" in result.stdout
+
+
+def test_what_pods_use_is_read_from_a_saved_answer(tmp_path: Path) -> None:
+    """The pod holds four devices at the catalogue's price, is 90 days old, and uses 1 %."""
+    saved = tmp_path / "used.json"
+    result = [{"metric": {"__name__": "DCGM_FI_DEV_GPU_UTIL", "namespace": "default", "pod": "p"}, "value": [1, "1"]}]
+    saved.write_text(json.dumps({"status": "success", "data": {"resultType": "vector", "result": result}}))
+    old = having(pod("p", 4, on="busy", phase="Running"), "metadata.creationTimestamp", "2026-01-01T00:00:00Z")
+
+    record = json.loads(advised(dump(node("busy", 4, PRODUCT), old), "--prometheus", str(saved), "-o", "json").stdout)
+
+    assert [(each["topic"], each["about"]) for each in record["advice"]] == [("unused", ["default/p"])]
+    assert record["split"]["unused"] == record["fleet"]["cost_per_hour"]
+    assert advised(fleet(), "--prometheus", str(tmp_path / "none")).exit_code == 2
+
+
+def test_each_advice_names_commands_that_can_be_undone() -> None:
+    record = json.loads(advised(fleet(), "-o", "json").stdout)
+
+    assert record["advice"][0]["steps"] == [{"do": "kubectl cordon idle", "undo": "kubectl uncordon idle"}]

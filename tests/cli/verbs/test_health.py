@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +107,28 @@ def test_a_page_holds_the_picture_and_a_table_and_loads_nothing(tmp_path: Path, 
     assert "data:image/png;base64," in page
     assert "http" not in page.replace("data:", "")
     assert ("non-communication-hang" in page) == (verb == "timeline")
+    assert "width=device-width" in page
+    assert "color-scheme: light dark" in page
+
+
+@pytest.mark.parametrize(
+    ("verb", "kind"), [("timeline", DisturbanceKind.HANG_RANK), ("heatmap", DisturbanceKind.SLOW_RANK)]
+)
+def test_the_headline_of_a_page_is_who_it_is(tmp_path: Path, verb: str, kind: DisturbanceKind) -> None:
+    drawn = recorded(tmp_path, kind)
+    (rank,) = drawn.disturbance.ranks
+    run("health", verb, str(tmp_path), "--out", str(tmp_path / "page.html"))
+
+    (headline,) = re.findall("<h1>(.*)</h1>", (tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert f"ank {rank}" in headline
+    assert headline.startswith("Non-communication-hang: rank" if verb == "timeline" else "Rank")
+
+
+def test_the_page_of_a_job_without_a_fault_says_so(tmp_path: Path) -> None:
+    recorded(tmp_path, DisturbanceKind.NONE)
+    run("health", "timeline", str(tmp_path), "--out", str(tmp_path / "page.html"))
+
+    assert "<h1>Nothing stands out</h1>" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_operations_that_never_ended_are_in_the_timeline(tmp_path: Path) -> None:

@@ -313,7 +313,7 @@ class Remediated:
             incarnation=str(self.number),
             started_s=self.started_s,
             pods=self.pods,
-            min_available=setup.nodes,
+            min_available=setup.least or setup.nodes,
             restart_s=setup.restart_s,
             in_place_restart_s=setup.in_place_s,
             checkpoint_at_s=run.checkpoint_at_s,
@@ -432,7 +432,7 @@ class Remediated:
         avoid = {int(key.name[1:]) for key in intent.avoid}
         kept = [node for node in run.seats if node not in avoid and self.nodes[f"n{node}"].taint is None]
         seats = (kept + [node for node in self._spares(run) if node not in avoid])[: run.setup.nodes]
-        if len(seats) == run.setup.nodes:
+        if len(seats) >= (run.setup.least or run.setup.nodes):
             self._restart(run, timeline, seats, run.setup.restart_s, what)
 
     def _restart(self, run: TrainingRun, timeline: EventQueue, seats: list[int], for_s: float, what: str) -> None:

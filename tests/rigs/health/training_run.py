@@ -142,6 +142,8 @@ class Setup:
 
     nodes: int = 1250
     """Nodes of eight GPUs that the job needs."""
+    least: int = 0
+    """Nodes without which it does not run; 0: all of them. With fewer it is as much slower."""
     spares: int = 38
     days: float = 30.0
     leaf: int = 32
@@ -214,7 +216,7 @@ class TrainingRun:
                 return
             due_s = self.saved_at_s + self.setup.interval_s
             end_s = min(to_s, max(due_s, self.now_s))
-            speed = 1 - self.slow_share
+            speed = (1 - self.slow_share) * len(self.seats) / self.setup.nodes
             self.work_s += (end_s - self.now_s) * speed
             self.losses.slow += (end_s - self.now_s) * (1 - speed)
             self.now_s = end_s

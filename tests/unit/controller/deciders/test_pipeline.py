@@ -19,7 +19,7 @@ from placement.packing.planner import WORK_PER_S
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service
 
-CHEAP = Decisions(move_share=0.5, move_price=MovePrice(per_pod_usd=0.01, per_gpu_usd=0.01, stay_h=24.0))
+CHEAP = Decisions(make_room=True, move_price=MovePrice(0.01, 0.01, stay_h=24.0, most_share=0.5))
 
 
 def scattered(*, movable: bool = True) -> Snapshot:
@@ -41,14 +41,14 @@ def test_nothing_moves_unless_it_is_asked_for() -> None:
     assert moves(decided(scattered(), Decisions())) == []
 
 
-def test_a_fragmented_fleet_is_put_together_where_that_pays_and_the_guard_agrees() -> None:
+def test_room_is_made_for_what_waits_where_that_pays_and_the_guard_agrees() -> None:
     seen = scattered()
 
     plan = decided(seen, CHEAP)
 
-    assert 1 <= len(moves(plan)) <= 2  # half of four running pods
+    assert 1 <= len(moves(plan)) <= 2
     assert guard(seen, plan, Limits()).refused == ()
-    assert {step.reason.code for step in plan.steps() if isinstance(step.action, Move)} == {"WorthMoving"}
+    assert {step.reason.code for step in plan.steps() if isinstance(step.action, Move)} == {"MakesRoom"}
 
 
 def test_a_move_that_costs_more_than_it_frees_is_not_made() -> None:

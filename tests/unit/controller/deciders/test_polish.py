@@ -16,7 +16,7 @@ from tests.builders.turns import turn
 from tests.clock import ticking
 
 FREE = MovePrice(per_pod_usd=0.0, per_gpu_usd=0.0, stay_h=1.0)
-DECISIONS = Decisions(policy="bestfit", polish_share=1.0, move_price=FREE)
+DECISIONS = Decisions(policy="bestfit", move_share=1.0, move_price=FREE)
 LONG_S = 30.0
 
 
@@ -74,7 +74,7 @@ def test_what_a_plan_starts_is_left_where_it_is() -> None:
 
 
 def test_no_more_pods_move_than_their_share() -> None:
-    assert moves(planned(halves(), replace(DECISIONS, polish_share=0.4))) == [], "0.4 of two pods is none"
+    assert moves(planned(halves(), replace(DECISIONS, move_share=0.4))) == [], "0.4 of two pods is none"
 
 
 def test_in_a_large_fleet_every_node_has_its_turn() -> None:
@@ -85,7 +85,7 @@ def test_in_a_large_fleet_every_node_has_its_turn() -> None:
 
     examined = []
     for _ in range(2):
-        packing.decide_polish(seen, asked)
+        packing.decide_moves(seen, asked)
         examined.append(asked.memory.polished)
 
     assert examined == ["n1", "n0"]
@@ -94,7 +94,7 @@ def test_in_a_large_fleet_every_node_has_its_turn() -> None:
 def test_a_plan_without_time_for_it_says_so() -> None:
     late = replace(turn(halves(), DECISIONS), budget=Budget(1.0, ticking(1.0), 0.0))
 
-    assert [reason.code for reason in packing.decide_polish(halves(), late).cut_short] == ["PolishOutOfTime"]
+    assert [reason.code for reason in packing.decide_moves(halves(), late).cut_short] == ["MovesOutOfTime"]
 
 
 def test_by_default_nothing_moves() -> None:

@@ -138,7 +138,7 @@ def with_owner(sightings: FakeClusterView, name: str) -> FakeClusterView:
 
 
 def held(*seats: HeldSeat) -> HoldSeats:
-    return HoldSeats(HeldSeats("ns/waits", 60.0, seats))
+    return HoldSeats(HeldSeats("ns/waits", 0.0, 60.0, seats))
 
 
 def test_a_pod_that_nobody_creates_anew_is_not_moved() -> None:
@@ -169,7 +169,7 @@ def test_held_seats_stand_on_the_pod_that_they_are_for_with_the_owner_of_what_mo
     metadata = write.body["metadata"]
     assert metadata["uid"] == "uid-ns/waits"
     record = json.loads(metadata["annotations"]["tonnage.dev/held-seats"])
-    assert record["until"] == "1970-01-01T00:01:00Z"
+    assert record["until_s"] == 60.0
     assert [(each["pod"], each.get("owner", "")) for each in record["seats"]] == [
         ("ns/waits", ""),
         ("ns/runs", "ReplicaSet/ns/app-1"),
@@ -186,7 +186,7 @@ def test_no_seat_is_held_for_the_replacement_of_a_pod_without_owner() -> None:
 
 
 def test_what_another_leader_held_is_believed_only_where_nobody_else_can_write_it() -> None:
-    own = HeldSeats("ns/waits", 60.0, (HeldSeat("ns/waits", "a", (0,), 1000, 5, 6, taker="ns/waits"),))
+    own = HeldSeats("ns/waits", 0.0, 60.0, (HeldSeat("ns/waits", "a", (0,), 1000, 5, 6, taker="ns/waits"),))
     sightings, clock = small(), HandClock()
     sightings = replace(sightings, now=replace(sightings.now, held=(own,)))
 

@@ -127,7 +127,7 @@ def test_an_object_without_a_name_gets_one_from_its_place(tmp_path: Path) -> Non
 
 def test_a_workload_of_which_no_pod_is_planned_is_left_out_with_what_it_asks_for(tmp_path: Path) -> None:
     template = {"spec": {"containers": [{"name": "c", "resources": {"limits": {"habana.ai/gaudi": 8}}}]}}
-    cron = {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "nightly", "namespace": "ml"},
+    cron = {"apiVersion": "example.com/v1", "kind": "Nightly", "metadata": {"name": "nightly", "namespace": "ml"},
             "spec": {"jobTemplate": {"spec": {"template": template}}}}  # fmt: skip
     held = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"},
             "spec": {"suspend": True, "template": template}}  # fmt: skip
@@ -137,7 +137,7 @@ def test_a_workload_of_which_no_pod_is_planned_is_left_out_with_what_it_asks_for
     with_nodes = read_manifests([str(written(tmp_path, [node(), cron, held, plain]))])
 
     assert [(e.kind, e.pod, e.code) for e in with_nodes.unread] == [
-        ("CronJob", "ml/nightly", "KindNotRead"),
+        ("Nightly", "ml/nightly", "KindNotRead"),
         ("Job", "j", "Suspended"),
     ]
     assert "asks for habana.ai/gaudi: 8" in with_nodes.unread[0].words
@@ -234,7 +234,7 @@ def test_all_mistakes_in_all_files_are_named_at_once(tmp_path: Path) -> None:
             "metadata.name: 'A100' is not allowed; names consist of lower-case",
         ),
         (having(gpu_type(), "metadata.namespace", "x"), "metadata.namespace: a GPUType has no namespace"),
-        (having(gpu_type(), "spec.pricePerHour", {}), "spec.pricePerHour.onDemand: is missing; On-demand price"),
+        (having(gpu_type(), "spec.pricePerHour", {}), "spec.pricePerHour: should have either onDemand or owned"),
         (having(gpu_type(), "spec.pricePerHour.onDemand", 0), "should be greater than 0, not 0"),
         (having(gpu_type(), "spec.nodeLabel.values", [True]), "values[0]: should be text, not true; put it in quotes"),
         (having(pod(), "spec.containers", []), "spec.containers: "),

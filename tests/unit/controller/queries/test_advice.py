@@ -7,15 +7,18 @@ import pytest
 from cluster.snapshot import Snapshot
 from controller.brain.from_settings import decisions_from
 from controller.brain.inline import InlineBrain
+from controller.deciders.packing import packer_for
 from controller.queries.advice import Advice, AdviceReport, advise
 from controller.settings import settings_from
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service
 
+DECISIONS = decisions_from(settings_from({"policy": "bestfit"}))
+
 
 def report_on(now: Snapshot, **known: Any) -> AdviceReport:
-    brain = InlineBrain(decisions_from(settings_from({"policy": "bestfit"})))
-    return advise(now, lambda seen: brain.plan(seen, 60.0), **known)
+    brain = InlineBrain(DECISIONS)
+    return advise(now, lambda seen: brain.plan(seen, 60.0), lambda seen: packer_for(seen, DECISIONS), **known)
 
 
 def advice_on(now: Snapshot, **known: Any) -> dict[str, Advice]:
@@ -53,15 +56,19 @@ def test_what_may_not_be_moved_frees_nothing() -> None:
 
 
 def test_pods_are_not_moved_to_types_that_they_do_not_name() -> None:
-    """One pod each on a type of its own: nothing may be put together."""
+    """One pod each on a type of its own; where p names its own, nothing may be put together."""
     nodes = [node("a", gpus=2, gpu_type="A100"), node("b", gpus=2, gpu_type="T4")]
     pods = [pod(name, gpus=1, on=on, devices=(0,), movable=True) for name, on in (("p", "a"), ("q", "b"))]
     found = advice_on(world(nodes, pods, prices={"A100": 4.0, "T4": 1.0}))
+    named = pod("p", gpus=1, on="a", devices=(0,), movable=True, gpu_types=("A100",))
+    alone = advice_on(world(nodes, [named], prices={"A100": 4.0, "T4": 1.0}))
+    assert "types" not in alone
+    assert alone["unwanted"].about == ("b",)
 
     assert "fragmentation" not in found
-    # p names no type and holds $4 where a device at $1 is idle
-    assert found["types"].dollars_per_hour == pytest.approx(3.0)
-    assert found["types"].about[0].endswith("p")
+    # p names no type, and as much memory is on the device at $1: a's two devices at $4 are free then.
+    assert found["types"].dollars_per_hour == pytest.approx(8.0)
+    assert found["types"].changes[0].moves[0].pod == "p"
 
 
 def test_idle_devices_of_a_closed_node_are_counted_apart() -> None:
@@ -81,8 +88,7 @@ def test_waiting_pods_are_told_by_whether_they_have_a_place() -> None:
 
 
 def advise_lines(now: Snapshot) -> list[str]:
-    brain = InlineBrain(decisions_from(settings_from({"policy": "bestfit"})))
-    return [each.headline for each in advise(now, lambda seen: brain.plan(seen, 60.0)).advice]
+    return [each.headline for each in report_on(now).advice]
 
 
 def test_pods_that_their_deployment_makes_anew_count_as_movable() -> None:

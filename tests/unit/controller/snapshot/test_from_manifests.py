@@ -467,9 +467,11 @@ def test_a_hard_demand_that_no_rule_knows_is_said_and_the_pod_not_placed(
     assert said in seen.left_out[0].words
 
 
-@pytest.mark.parametrize("annotation", ["gpu-fraction", "gpu-memory"])
-def test_a_share_that_is_written_for_another_scheduler_is_no_share_here(tmp_path: Path, annotation: str) -> None:
-    waits, runs = (pod(name, 0, on=on, annotations={annotation: "0.5"}) for name, on in (("a", ""), ("r", "n1")))
+@pytest.mark.parametrize(("annotation", "value"), [("gpu-fraction", "half"), ("gpu-memory", "2000")])
+def test_a_share_for_another_scheduler_that_cannot_be_read_is_no_share_here(
+    tmp_path: Path, annotation: str, value: str
+) -> None:
+    waits, runs = (pod(name, 0, on=on, annotations={annotation: value}) for name, on in (("a", ""), ("r", "n1")))
 
     seen = observed(tmp_path, node(gpus=0), waits, runs)
 

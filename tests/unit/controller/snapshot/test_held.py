@@ -1,7 +1,9 @@
 """Held seats as annotations: which replacement takes one, and what holds nothing."""
 
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from cluster.snapshot import HeldSeat, HeldSeats, Snapshot
@@ -11,11 +13,17 @@ from controller.api.notation import rfc3339
 from controller.api.structs import Node, Pod, object_from
 from controller.objects.read import Read
 from controller.snapshot.builder import SnapshotBuilder
-from controller.snapshot.held import written
 
 AT_S = 1_000_000.0
-OWN, MOVED = HeldSeat("ns/wide", "a", (0,), 1000, 0, 0), HeldSeat("ns/app-1", "b", (1,), 1000, 0, 0, is_moved=True)
-TEXT = written(HeldSeats("ns/wide", AT_S + 60, (OWN, MOVED)), AT_S, {"ns/app-1": "ReplicaSet/ns/app"})
+OWN = HeldSeat("ns/wide", "a", (0,), 1000, 0, 0)
+MOVED = HeldSeat("ns/app-1", "b", (1,), 1000, 0, 0, is_moved=True, owner="ReplicaSet/ns/app")
+
+
+def text(*seats: HeldSeat) -> str:
+    return msgspec.json.encode(HeldSeats("ns/wide", AT_S, AT_S + 60, seats)).decode()
+
+
+TEXT = text(OWN, MOVED)
 
 
 def a_pod(name: str, *, on: str = "", owner: str = "", created_s: float = 0.0, **meta: Any) -> tuple[str, Read[Pod]]:
@@ -27,12 +35,12 @@ def a_pod(name: str, *, on: str = "", owner: str = "", created_s: float = 0.0, *
     return f"ns/{name}", Read(object_from({"metadata": metadata, "spec": spec}, Pod), core_v1.POD)
 
 
-def seen(*pods: tuple[str, Read[Pod]], text: str = TEXT, at_s: float = AT_S + 10, **wide: Any) -> Snapshot:
+def seen(*pods: tuple[str, Read[Pod]], written: str = TEXT, at_s: float = AT_S + 10, **wide: Any) -> Snapshot:
     builder = SnapshotBuilder()
     for name in "ab":
         spec = {"metadata": {"name": name}, "status": {"allocatable": {"cpu": "8", "nvidia.com/gpu": "2"}}}
         builder.put_node(name, Read(object_from(spec, Node), core_v1.NODE))
-    for name, read in (a_pod("wide", annotations={HELD_SEATS_ANNOTATION: text}, created_s=-600, **wide), *pods):
+    for name, read in (a_pod("wide", annotations={HELD_SEATS_ANNOTATION: written}, created_s=-600, **wide), *pods):
         builder.put_pod(name, read)
     return builder.build(at_s).snapshot
 
@@ -62,8 +70,11 @@ def test_the_seats_of_those_that_moved_are_held_on_after_the_pod_has_its_own() -
 @pytest.mark.parametrize(
     "without",
     [
-        {"text": "[]"},
-        {"text": TEXT.replace("Z", "")},
+        {"written": "[]"},
+        {"written": TEXT.replace("until_s", "till")},
+        {"written": text(replace(OWN, devices=(-1,)))},
+        {"written": text(replace(OWN, cpu_milli=1 << 90))},
+        {"written": text(replace(MOVED, owner=""))},
         {"at_s": AT_S + 60},
         {"at_s": AT_S - 600},
         {"deletionTimestamp": "2026-01-01T00:00:00Z"},

@@ -212,7 +212,7 @@ def test_what_changed_of_an_object_or_a_pod_changes_the_gang() -> None:
 
 def test_files_say_of_which_pods_nothing_was_planned(tmp_path: Path) -> None:
     resources = {"resourcesPerNode": {"limits": {"nvidia.com/gpu": 8}}, "numNodes": 4}
-    train = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": {"name": "t"},
+    train = {"apiVersion": "example.com/v1", "kind": "Train", "metadata": {"name": "t"},
              "spec": {"trainer": resources}}  # fmt: skip
     stored = {**job(), "metadata": {"name": "train", "uid": "of-a-cluster"}}
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
@@ -223,7 +223,7 @@ def test_files_say_of_which_pods_nothing_was_planned(tmp_path: Path) -> None:
         ("ConfigMap (v1)", "KindNotRead"),
         ("Job (batch/v1)", "PodsReadInstead"),
     ]
-    assert [(each.kind, each.pod, each.code) for each in seen.snapshot.left_out] == [("TrainJob", "t", "KindNotRead")]
+    assert [(each.kind, each.pod, each.code) for each in seen.snapshot.left_out] == [("Train", "t", "KindNotRead")]
 
 
 def test_a_template_that_is_wrong_is_named_once_at_its_place(tmp_path: Path) -> None:

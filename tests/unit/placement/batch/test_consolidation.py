@@ -3,10 +3,10 @@
 from hypothesis import given, settings, strategies as st
 
 from cluster.actions import Move
-from cluster.plans import Plan
+from cluster.plans import Phase, Plan
 from cluster.snapshot import Snapshot
 from controller.guard import Limits, guard
-from placement.batch.consolidation import consolidated
+from placement.batch.consolidation import candidates, emptying
 from placement.batch.problem import HostPrice
 from placement.move_price import MovePrice
 from tests.builders.fleet import Node, Pod, node, pod, world
@@ -14,8 +14,12 @@ from tests.builders.fleet import Node, Pod, node, pod, world
 FREE = MovePrice(per_pod_usd=0.0, per_gpu_usd=0.0, stay_h=1.0)
 
 
+def emptied(seen: Snapshot, price: MovePrice = FREE, most_moves: int = 100) -> tuple[Phase, ...]:
+    return emptying(seen, candidates(seen, HostPrice()), price, HostPrice(), most_moves=most_moves)
+
+
 def moves(seen: Snapshot, price: MovePrice = FREE, most_moves: int = 100) -> list[tuple[str, str]]:
-    phases = consolidated(seen, price, HostPrice(), most_moves=most_moves)
+    phases = emptied(seen, price, most_moves)
     return [(s.action.pod, s.action.node) for s in Plan(phases=phases).steps() if isinstance(s.action, Move)]
 
 
@@ -68,7 +72,7 @@ def running_fleets(draw: st.DrawFn) -> Snapshot:
 @settings(max_examples=60)
 @given(running_fleets())
 def test_moves_keep_every_rule_and_leave_the_emptied_nodes_empty(seen: Snapshot) -> None:
-    phases = consolidated(seen, FREE, HostPrice(), most_moves=100)
+    phases = emptied(seen)
 
     checked = guard(seen, Plan(phases=phases), Limits(max_evictions_share=1.0, max_evictions_floor=100))
 
@@ -83,7 +87,7 @@ def test_moves_keep_every_rule_and_leave_the_emptied_nodes_empty(seen: Snapshot)
 def test_what_was_consolidated_is_not_consolidated_again(seen: Snapshot) -> None:
     after = seen
     for _ in range(len(seen.nodes) + 1):
-        actions = [s.action for p in consolidated(after, FREE, HostPrice(), most_moves=100) for s in p.steps]
+        actions = [s.action for p in emptied(after) for s in p.steps]
         after = after.after(actions)
 
-    assert consolidated(after, FREE, HostPrice(), most_moves=100) == ()
+    assert emptied(after) == ()

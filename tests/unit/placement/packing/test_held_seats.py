@@ -20,7 +20,7 @@ def seat(name: str, on: str, devices: tuple[int, ...], *, moved: bool = False, t
 
 
 def with_held(seen: Snapshot, *seats: HeldSeat) -> Snapshot:
-    return replace(seen, held=(HeldSeats(seats[0].pod, UNTIL_S, seats),))
+    return replace(seen, held=(HeldSeats(seats[0].pod, 0.0, UNTIL_S, seats),))
 
 
 def packed(seen: Snapshot) -> Plan:
@@ -61,7 +61,11 @@ def test_a_gang_waits_for_the_last_pod_that_ends_on_its_seats_and_holds_the_free
     plan = packed(seen)
 
     assert plan.actions == ()
-    assert {each.workload: each.reason.code for each in plan.unplaced}["Gang/g"] == "AwaitsEnding"
+    (waits,) = [each.reason for each in plan.unplaced if each.workload == "Gang/g"]
+    assert waits.code == "AwaitsEnding"
+    assert (
+        waits.words == "starts on b once 1 pods that are ending there are gone; its seats are held until 00:01:00 UTC"
+    )
     assert "Pod/other" in {each.workload for each in plan.unplaced}
 
 
@@ -110,7 +114,7 @@ def test_a_replacement_takes_the_seat_that_is_held_for_it() -> None:
 
 def test_no_seat_is_held_beyond_the_deadline_whatever_is_written() -> None:
     seats = (seat("p", "a", (0,)),)
-    late, soon, ever = (HeldSeats("p", until_s, seats) for until_s in (100.0, 101.0, 101.0 + DEADLINE_S))
+    late, soon, ever = (HeldSeats("p", 0.0, until_s, seats) for until_s in (100.0, 101.0, 101.0 + DEADLINE_S))
 
     assert in_force((late, soon, ever), 100.0) == (soon,)
 
@@ -123,9 +127,8 @@ def test_a_gang_that_preempts_holds_its_seats_before_anything_is_stopped() -> No
     ]
     seen = world([node("a", gpus=1), node("b", gpus=1)], pods, [Gang("g", 2, priority=5)], at_s=40.0)
 
-    (phase,) = packed(seen).phases
+    first = packed(seen).actions[0]
 
-    first = phase.steps[0].action
     assert isinstance(first, HoldSeats)
     assert first.held.until_s == 40.0 + DEADLINE_S
     assert {each.pod: each.node for each in first.held.seats} == binds(packed(seen))

@@ -40,13 +40,13 @@ def pairs(names: str) -> list[Node]:
     return [node(n, gpus=2) for n in names]
 
 
-def test_one_phase_holds_the_seats_moves_the_fewest_and_starts_the_pod() -> None:
+def test_seats_are_held_and_then_one_phase_moves_the_fewest_and_starts_the_pod() -> None:
     """b has one pod to move and room for it is on a only; c is full."""
     pods = [*halves("ab"), pod("ns/c", 2, on="c", devices=(0, 1), movable=True), pod("ns/wide", 2)]
 
-    (phase,) = packed(world(pairs("abc"), pods)).phases
+    first, phase = packed(world(pairs("abc"), pods)).phases
 
-    hold, move, start = (step.action for step in phase.steps)
+    (hold,), (move, start) = ([step.action for step in each.steps] for each in (first, phase))
     assert phase.whole
     assert isinstance(move, Move)
     assert {move.from_node, move.node} == {"a", "b"}
@@ -153,3 +153,75 @@ def test_all_start_that_can_and_as_few_move_as_by_an_exact_search(seed: int) -> 
 
     assert len(of_type(plan, Bind)) == wide
     assert len(of_type(plan, Move)) == fewest(loads, 8, wide, width)
+
+
+def begun(seen: Snapshot) -> Snapshot:
+    """The snapshot after the seats of its plan were held, and nothing more."""
+    held = [action.held for action in packed(seen).actions if isinstance(action, HoldSeats)]
+    taken = {each.holder for each in held}
+    seats = [[replace(s, taker=s.pod if s.pod in taken else "", owner="RS/ns/x") for s in h.seats] for h in held]
+    return replace(seen, held=tuple(replace(h, seats=tuple(s)) for h, s in zip(held, seats, strict=True)))
+
+
+def test_the_next_leader_goes_on_with_the_same_moves_and_holds_nothing_anew() -> None:
+    seen = world(pairs("abcd"), [*halves("abcd"), pod("ns/w-0", 2), pod("ns/w-1", 2)])
+    first, again = packed(seen), packed(begun(seen))
+
+    assert of_type(again, Move) == of_type(first, Move)
+    assert of_type(again, Bind) == of_type(first, Bind)
+    assert not [action for action in again.actions if isinstance(action, HoldSeats)]
+
+
+def test_pods_that_come_between_get_no_seat_of_a_move_that_is_yet_to_be_done() -> None:
+    """All four seats that are free are held: one each on two nodes for w, and two for those that move."""
+    seen = begun(world(pairs("abcd"), [*halves("abcd"), pod("ns/w-0", 2), pod("ns/w-1", 2)]))
+    others = world(pairs("abcd"), [*halves("abcd"), *(pod(f"ns/{n}", 2) for n in ("w-0", "w-1")), pod("ns/a-first", 1)])
+
+    plan = packed(replace(others, held=seen.held))
+
+    assert "ns/a-first" not in {each.pod for each in of_type(plan, Bind)}
+    assert len(of_type(plan, Move)) == 2
+
+
+def test_moves_that_were_refused_since_are_decided_anew() -> None:
+    seen = begun(world(pairs("abc"), [*halves("ab"), *halves("c", movable=False), pod("ns/wide", 2)]))
+    (move,) = of_type(packed(seen), Move)
+    pods = [replace(each, settled=f"ns/{each.node}" == move.pod) for each in halves("ab")]
+
+    again = packed(
+        replace(world(pairs("abc"), [*pods, *halves("c", movable=False), pod("ns/wide", 2)]), held=seen.held)
+    )
+
+    assert move.pod not in {each.pod for each in of_type(again, Move)}
+    assert [each.pod for each in of_type(again, Bind)] == ["ns/wide"]
+
+
+def test_after_the_moves_nothing_moves_any_more() -> None:
+    seen = world(pairs("abcd"), [*halves("abcd"), pod("ns/w-0", 2), pod("ns/w-1", 2)])
+
+    assert packed(seen.after(packed(seen).actions)).actions == ()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_strangers_and_those_that_stay_are_never_disturbed_and_budgets_hold(seed: int) -> None:
+    chance = Random(seed)  # noqa: S311 - a test's
+    marks = [{}, {"movable": False}, {"strangers": True}, {"settled": True}, {"owner": "ns/chat"}, {"priority": 9}]
+    pods = [
+        pod(f"ns/p-{n}-{d}", 1, on=f"n{n}", devices=(d,), **{"movable": True, **chance.choice(marks)})
+        for n in range(10)
+        for d in range(8)
+        if chance.random() < 0.5
+    ]
+    names = [each.name for each in pods]
+    budgets = [
+        DisruptionBudget(f"ns/b{n}", chance.randint(0, 3), tuple(chance.sample(names, len(names) // 4))) for n in (0, 1)
+    ]
+    waits = [pod(f"ns/w-{n}", chance.choice((2, 4, 8)), priority=chance.choice((0, 5))) for n in range(6)]
+    seen = world([node(f"n{n}", gpus=8) for n in range(10)], [*pods, *waits], budgets=budgets)
+
+    plan = packed(seen, most_share=0.3)  # the guard refused nothing: strangers, those that stay, budgets, devices
+
+    moved = {each.pod for each in of_type(plan, Move)}
+    of = {each.name: each for each in pods}
+    assert all(of[name].movable and of[name].priority <= 5 for name in moved)
+    assert len(moved) <= 0.3 * len([each for each in pods if each.movable])
