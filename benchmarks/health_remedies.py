@@ -51,8 +51,8 @@ DEFAULT_INTERVAL_S = JobCosts().checkpoint_interval
 )
 def health_ettr_defaults(
     *,
-    seeds: Sequence[int] = numbers("11-12"),
-    days: float = 10.0,
+    seeds: Sequence[int] = numbers("11-14"),
+    days: float = 4.0,
     nodes: int = 250,
     spare_shares: Sequence[float] = (0.0, 0.01, 0.03),
     least_shares: Sequence[float] = (1.0, 0.9),

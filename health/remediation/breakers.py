@@ -121,7 +121,7 @@ class Places:
             if not _blocked(other):
                 kept = self._kept(other, nodes)
                 left -= max(_size(other, kept + left) - kept, 0)
-        return SpareSeats(_size(job, kept_here + left), _blocked(job))
+        return SpareSeats(_size(job, kept_here + max(left, 0) + job.borrowable), _blocked(job))
 
     def _kept(self, job: JobFacts, leaves: Collection[str]) -> int:
         """Pods whose nodes stay theirs."""

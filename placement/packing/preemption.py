@@ -26,16 +26,16 @@ MOST_STEPS, MOST_STEPS_BY_RULES = 400, 40
 """Sets that are tried on a node, at most; fewer for a pod with rules between pods, which are looked up on all nodes."""
 
 
-Price = tuple[int, int, int, tuple[tuple[int, int, int], ...], int, int]
+Price = tuple[int, int, int, int, tuple[tuple[int, int, int], ...], int, int]
 """What a preemption loses; the least is chosen. In order: the highest priority of a stopped pod, thousandths of GPUs
-stopped, pods stopped, the same at each priority from the highest down (so that among equals the less important are
-stopped), how long the oldest of the highest priority has run (as its start's negative), and the row of the node. What a
-budget forbids, or would be stopped for nothing, is no choice at all.
+stopped, pods stopped, those of them that no gang can spare, the same at each priority from the highest down (so that
+among equals the less important are stopped), how long the oldest of the highest priority has run (as its start's
+negative), and the row of the node. What a budget forbids, or would be stopped for nothing, is no choice at all.
 
 kube-scheduler's order, but that it takes a violated budget as a last resort, and adds up priorities instead of GPUs.
 Source: kube-scheduler, default preemption, `pickOneNodeForPreemption`.
 """
-NOTHING: Price = (ENDING, 0, 0, (), 0, 0)
+NOTHING: Price = (ENDING, 0, 0, 0, (), 0, 0)
 """Price where only pods leave that end by themselves."""
 
 
@@ -125,10 +125,19 @@ def _price(draft: PackingDraft, victims: Sequence[int], node: int) -> Price | No
         lost[level] = (gpu_milli + draft.shape(each).total_gpu_milli, count + 1)
     losses = tuple((level, *lost[level]) for level in sorted(lost, reverse=True))
     if not losses:
-        return (*NOTHING[:5], node)
+        return (*NOTHING[:6], node)
     highest = losses[0][0]
     first_s = min(draft.loses_since_s(each) for each in gone if draft.priority[each] == highest)
-    return highest, sum(milli for milli, _ in lost.values()), len(gone), losses, -first_s, node
+    missed = len(gone) - sum(_is_spared(draft, gone, gang) for gang in draft.snapshot.pods.gang[gone].tolist())
+    return highest, sum(milli for milli, _ in lost.values()), len(gone), missed, losses, -first_s, node
+
+
+def _is_spared(draft: PackingDraft, gone: Sequence[int], gang: int) -> bool:
+    """Whether a gang runs on without these of its members."""
+    if gang < 0:
+        return False
+    left = set(members_running(draft, gang)).difference(gone)
+    return bool(left) and lacking(draft, gang, left) <= 0
 
 
 def may_all_leave(draft: PackingDraft, gone: Sequence[int]) -> bool:
@@ -170,6 +179,7 @@ def fewest_victims(draft: PackingDraft, shape: workloads.PodShape, node: int, pr
     level = max(int(draft.resistance[row]) for row in needed)
     live = [row for row in there if not draft.ends(row) and (best is None or draft.resistance[row] <= level)]
     live.sort(key=lambda r: (draft.resistance[r], -draft.shape(r).total_gpu_milli, -draft.loses_since_s(r), r))
+    may_spare = any(_is_spared(draft, (row,), int(draft.snapshot.pods.gang[row])) for row in live)
     most = Counter[str]()
     for row in live:
         most |= Counter(everything_asked(draft.shape(row)))
@@ -187,7 +197,7 @@ def fewest_victims(draft: PackingDraft, shape: workloads.PodShape, node: int, pr
     steps = MOST_STEPS if shape.beside == workloads.ALONE else MOST_STEPS_BY_RULES
     while queue and steps > 0:
         loss, chosen = heappop(queue)
-        if best is not None and loss >= best[0][:3]:
+        if best is not None and (loss > best[0][:3] or (loss == best[0][:3] and not may_spare)):
             break
         tried = set[object]()
         for position in range(chosen[-1] + 1 if chosen else 0, len(live)):

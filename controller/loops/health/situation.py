@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
@@ -17,6 +18,7 @@ from controller.loops.health.members import allowed_disruptions
 from controller.loops.health.stream import HealthStream, OwnLimit
 from health.remediation import facts
 from health.remediation.incidents import Incident
+from placement.packing.draft import effective_priority, gang_priorities
 from power.control.admission import speed_at
 
 OWNERS = (
@@ -132,14 +134,22 @@ def situation_of(
         row = pods.names.row(pod)
         return 0 if row is None else pods.shapes[int(pods.shape[row])].gpus
 
-    min_members = {gang.name: gang.min_members for gang in snapshot.gangs}
+    gangs = {gang.name: (number, gang.min_members) for number, gang in enumerate(snapshot.gangs)}
+    priorities, top = gang_priorities(snapshot), highest_on(snapshot)
+    lent = [
+        top[row]
+        for name, row in zip(names, range(len(snapshot.nodes)), strict=True)
+        if (node := known.get(name)) is not None and node.gpus and node.ready and node.taint is None and not node.owner
+    ]
     allowed = allowed_disruptions(snapshot, stream.members)
     jobs = {}
     for job, members in stream.members.jobs.items():
         spec = next((spec_of[each.node] for each in members if each.node in spec_of), HealthPolicySpec())
-        jobs[job] = _job(
-            job, stream, gpus_of, min_members.get(job, 1), spec, allowed.get(job), restarted_s.get(job, ())
-        )
+        number, least = gangs.get(job, (-1, 1))
+        found = _job(job, stream, gpus_of, least, spec, allowed.get(job), restarted_s.get(job, ()))
+        below = priorities[number] if number >= 0 else -math.inf
+        borrowable = sum(-math.inf < each < below for each in lent)
+        jobs[job] = replace(found, borrowable=borrowable)
     # Nodes with GPUs on which nothing runs and that speak for themselves.
     spares = tuple(
         name
@@ -147,6 +157,17 @@ def situation_of(
         if node.gpus and node.ready and node.taint is None and not node.owner and not jobs_on.get(name)
     )
     return facts.Situation(now_s, jobs, known, spares, stream.heard_share(now_s))
+
+
+def highest_on(snapshot: Snapshot) -> list[float]:
+    """Highest priority of the pods with GPUs on each node; inf where one may not be stopped, -inf where none runs."""
+    pods, highest = snapshot.pods, np.full(len(snapshot.nodes), -math.inf)
+    holds = np.array([shape.gpus > 0 for shape in pods.shapes], dtype=np.bool_)
+    rows = np.flatnonzero((pods.node != PENDING) & (holds[pods.shape] if len(holds) else False))
+    stays = np.where(pods.may_be_stopped[rows], effective_priority(snapshot)[rows].astype(np.float64), math.inf)
+    np.maximum.at(highest, pods.node[rows], stays)
+    found: list[float] = highest.tolist()
+    return found
 
 
 def _node(

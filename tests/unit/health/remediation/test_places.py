@@ -34,6 +34,15 @@ def test_two_restarts_do_not_count_on_one_spare_node() -> None:
     assert len(moved(world.decision(heard))) == 1
 
 
+def test_a_node_of_work_of_lower_priority_is_a_place_where_no_node_is_free() -> None:
+    world = two_jobs(spares=0)
+    heard = [evidence(world.jobs["train/a"], "n0", at_s=AT_S)]
+    alone = moved(world.decision(heard))
+    world.jobs["train/a"] = replace(world.jobs["train/a"], borrowable=1)
+
+    assert (alone, moved(world.decision(heard))) == ([], ["train/a"])
+
+
 def test_a_restart_counts_on_no_node_that_the_same_plan_takes_out() -> None:
     """Of four nodes and a spare n0 hangs and n1 shows a fault: three are left for four pods."""
     world = fleet(4, 1, leaf=1)
