@@ -189,6 +189,8 @@ def needed(
     group = "coordination.k8s.io"
     yield "lead", Permission("create", group, "leases", namespace)
     yield from (("lead", Permission(verb, group, "leases", namespace, name)) for verb in ("get", "update"))
+    if "autoscale" in enabled:
+        yield from (("lead", Permission(verb, "", "configmaps", namespace)) for verb in ("get", "create", "patch"))
 
 
 if __name__ == "__main__":

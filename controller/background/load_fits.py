@@ -16,6 +16,8 @@ from cluster.frame import Buffer, framed, unframed
 from controller.background.tasks import BackgroundTask
 
 KIND = "load_fits"
+FORM = 1
+"""Version of what fits mean, raised when older ones could not be used: they outlive an upgrade (`fits_in`)."""
 BATCH = 8
 """Most policies in a batch, on average. Chosen: one with trees takes 1.5 s of a core alone, 0.7 s in such a batch and
 0.6 s in one of 50; and what a lost worker has to repeat takes seconds."""
@@ -59,15 +61,16 @@ class _BatchFits:
     trees: tuple[BoostedFit, ...]
 
 
-def batches_of(names: Collection[str]) -> list[tuple[str, ...]]:
-    """The policies in batches: a name that comes or goes changes its own batch alone, until their number doubles."""
+def batches_of(names: Collection[str]) -> dict[int, tuple[str, ...]]:
+    """The policies in batches, by number: a name that comes or goes changes its own alone, until there are twice as
+    many."""
     count = 1
     while count * BATCH < len(names):
         count *= 2
     batches: list[list[str]] = [[] for _ in range(count)]
     for name in sorted(names):
         batches[crc32(name.encode()) % count].append(name)
-    return [tuple(each) for each in batches if each]
+    return {number: tuple(each) for number, each in enumerate(batches) if each}
 
 
 def task_of(histories: Iterable[LoadHistory]) -> BackgroundTask:

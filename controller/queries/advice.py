@@ -271,7 +271,7 @@ def _held(held: Sequence[Holder]) -> Iterator[Advice]:
     for use, (words, remedy) in _HELD.items():
         found = [each for each in held if each.use == use]
         count = _many(sum(each.devices for each in found), "GPU")
-        why = ", ".join(f"{n} {said}" for said, n in Counter(each.why for each in found).most_common(3))
+        why = ", ".join(f"{said} ({n})" for said, n in Counter(each.why for each in found).most_common(3))
         verb = words.replace("hold", "holds", 1) if len(found) == 1 else words
         said = f"{_many(len(found), 'pod')} {verb.format(count)}" + ("" if use == "unused" else f": {why}")
         items = (Item(each.name, each.dollars_per_hour, each.said.partition(" ")[2]) for each in found)
@@ -484,8 +484,9 @@ def _unblocked(changes: Sequence[Change]) -> Iterator[Advice]:
     steps = []
     for move in moves:
         namespace, _, pod = move.pod.partition("/")
-        do = f"kubectl cordon {move.from_node} && kubectl -n {namespace} delete pod {pod}"
-        steps.append(Step(do, f"kubectl uncordon {move.from_node}"))
+        # Closed only until the pod's replacement has a place elsewhere: what waits is to start there.
+        cordon, opened = f"kubectl cordon {move.from_node}", f"kubectl uncordon {move.from_node}"
+        steps.append(Step(f"{cordon} && kubectl -n {namespace} delete pod {pod} && {opened}", opened))
     remedy = "let Tonnage move these pods and place what waits (docs/operator.md)"
     yield from _advice("unblock", said, remedy, items, "serves", steps, changes)
 

@@ -146,12 +146,18 @@ def decide(
             break
     tainted = {node.taint.incident for node in situation.nodes.values() if node.taint is not None}
     kept = tuple(
-        each
+        _without_ended_runs(each, situation) if each.domain else each
         for _, each in sorted(after.items())
         if each.is_open or each.id in tainted or situation.now_s - each.closed_s <= policy.forget_s
     )
     jobs = job_intents(kept, _around(kept, situation, policy))
     return HealthDecision(kept, tuple(node_intents(kept, situation)), tuple(jobs))
+
+
+def _without_ended_runs(incident: Incident, situation: Situation) -> Incident:
+    """A domain's incident outlives its runs: with hundreds of restarts its record would grow without bound."""
+    live = {job.name: job.incarnation for job in lifecycle.live_jobs(incident, situation)}
+    return replace(incident, runs=tuple(each for each in incident.runs if live.get(each.job) == each.incarnation))
 
 
 def _with_lost(incidents: Mapping[str, Incident], situation: Situation) -> dict[str, Incident]:

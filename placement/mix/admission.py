@@ -114,9 +114,12 @@ def answer_shared(
         memory.keep_pool(pool)
     if pool.settled is not None and pool.settled.certificate.gap <= gap:
         return [(pool.question, pool.settled)], {}
-    if not pool.is_begun:
+    if not pool.is_begun and budget.allows_more():
         pool.is_begun = True
-        pool.prices = start(pool, budget)
+        if pool.prices is None:
+            pool.prices = start(pool, budget)
+        else:
+            columns.generate(pool, pool.prices, budget)
         served = (np.isfinite(offer.load).sum() for need in pool.question.needs for offer in need.offers)
         pool.root_work = ROOT_WORK * int(sum(served))
     if not pool.has_running:
@@ -202,7 +205,8 @@ def _with_columns(pool: columns.ColumnPool, prices: StockPrices | None, budget: 
     best = _Admission(pool, columns.first_fit(pool))
     if pool.chosen:
         best = _better(best, _Admission(pool, pool.chosen))
-    best = _chosen(best, budget, gap)
+    if pool.count != pool.judged:
+        best = _chosen(best, budget, gap)
     if columns.fill(pool, best.chosen):
         best = _chosen(best, budget, gap)
     everything = range(len(pool.columns))
@@ -247,6 +251,7 @@ def _chosen(best: _Admission, budget: Budget, gap: float) -> _Admission:
     Services whose mix costs most beyond its bound then take what the others leave, one at a time.
     """
     pool = best.pool
+    pool.judged = pool.count
     serve_all = len(best.served) == len(best.chosen)
     found = _better(best, _Admission(pool, columns.choose(pool, budget, gap, serve_all=serve_all)))
     chosen = list(found.chosen)

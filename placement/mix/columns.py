@@ -80,6 +80,8 @@ class ColumnPool:
     """The proof that exact models of single needs have raised; None before the first."""
     nodes: dict[int, int] = field(default_factory=dict)
     """By need: nodes of the tree search of its next exact model; 0: there is nothing left to find."""
+    judged: int = 0
+    """Columns that the last choice could take."""
     settled: MixAnswer | None = None
     """The answer of the exact joint model, once the work of a plan sufficed for it; None before."""
 
@@ -90,6 +92,11 @@ class ColumnPool:
     def choices(self) -> milp.Choices:
         """Instances and objectives of the columns."""
         return [[milp.MixChoice(each.objective, each.mix.instances) for each in columns] for columns in self.columns]
+
+    @property
+    def count(self) -> int:
+        """Number of all columns."""
+        return sum(map(len, self.columns))
 
     @property
     def order(self) -> list[int]:

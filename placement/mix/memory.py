@@ -87,6 +87,15 @@ def _digest(words: str, *columns: FloatArray) -> bytes:
     return found.digest()
 
 
+def is_of_same_offers(one: MixQuestion, other: MixQuestion) -> bool:
+    """Whether both questions are about the same services, with the same buckets and offers in any stock."""
+
+    def shape(question: MixQuestion) -> list[object]:
+        return [(n.service, n.cells, [(o.instance_type, o.group) for o in n.offers]) for n in question.needs]
+
+    return shape(one) == shape(other)
+
+
 def profiles_digest(profiles: Iterable[ThroughputProfile]) -> bytes:
     """Digest of throughput profiles, in their order."""
     found = blake2b(digest_size=16)
@@ -290,16 +299,27 @@ class SearchMemory:
         return pool
 
     def seed(self, pool: ColumnPool) -> None:
-        """Adds the columns kept for the same needs and another stock, and their choice if this stock holds it."""
-        if self.shared is None or self.shared[0].needs != needs_digest(pool.question):
+        """Adds what was kept of the same services on another stock or at another demand.
+
+        Of another stock: all columns, and their choice if this stock holds it. Of another demand: the columns chosen,
+        where they still serve it, and the prices, which the demand of single services hardly moves.
+        """
+        if self.shared is None:
             return
-        old = self.shared[1]
-        for k, columns in enumerate(old.columns):
-            for column in columns:
-                pool.add(k, column.mix)
-        mixes = tuple(column.mix for column in old.chosen if column is not None)
-        if len(mixes) == len(pool.columns) and is_feasible(pool.question, mixes):
-            pool.chosen = tuple(pool.known(k, mix) for k, mix in enumerate(mixes))
+        (needs, _, _), old = self.shared
+        if needs == needs_digest(pool.question):
+            for k, columns in enumerate(old.columns):
+                for column in columns:
+                    pool.add(k, column.mix)
+            mixes = tuple(column.mix for column in old.chosen if column is not None)
+            if len(mixes) == len(pool.columns) and is_feasible(pool.question, mixes):
+                pool.chosen = tuple(pool.known(k, mix) for k, mix in enumerate(mixes))
+        elif is_of_same_offers(old.question, pool.question):
+            for k, best in enumerate(old.chosen):
+                if best is not None:
+                    pool.add(k, best.mix)
+            if old.best_proof is not None:
+                pool.prices = old.best_proof.prices
 
     def keep_pool(self, pool: ColumnPool) -> None:
         self.shared = digest_of(pool.question, of_all_stock=True), pool

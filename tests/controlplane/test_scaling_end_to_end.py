@@ -212,7 +212,7 @@ def test_a_leader_that_is_killed_in_the_ramp_loses_nothing_and_nothing_is_scaled
             seen.append(stage.instances())
             status = stage.status
             is_measured = status["load"] > 5 * QUIET_PER_S
-            # It read the history again, so its forecast is as good as the first one's.
+            # It read the history again, and the saved fit, so its forecast is as good as the first one's.
             return bool(
                 is_measured
                 and stage.condition("ForecastTrusted")[0] == "True"
@@ -226,3 +226,5 @@ def test_a_leader_that_is_killed_in_the_ramp_loses_nothing_and_nothing_is_scaled
         assert min(seen) * settled["replicaLoad"] >= 6 * QUIET_PER_S
         assert max(seen) < 2 * max(settled["recommendedReplicas"], seen[0])
         assert stage.running() <= stage.instances()
+        fitted = standby.counted("tonnage_background_tasks_total")
+        assert fitted['tonnage_background_tasks_total{kind="load_fits",result="done"}'] == 0

@@ -1,6 +1,6 @@
 """Forecasts of all policies' loads, kept up to date from the samples of their sources."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -60,6 +60,7 @@ class _Kept:
 class _Asked:
     """Batch that is being fitted."""
 
+    number: int
     task: BackgroundTask
     lengths: Mapping[str, int]
     """Points of each policy's history."""
@@ -74,6 +75,26 @@ class Forecasts:
         self._kept: dict[str, _Kept] = {}
         self._asked: dict[str, _Asked] = {}
         """Batches that are being fitted, by their task's digest."""
+        self._saved: dict[str, Fit] = {}
+        """Fits that were read and not replaced since."""
+        self._unsaved: dict[int, bytes] = {}
+
+    def restore(self, saved: Iterable[bytes]) -> None:
+        """Takes the fits of an earlier leader, of policies that have none yet."""
+        for value in saved:
+            try:
+                fits = load_fits.fits_in(value)
+            except FrameError as error:
+                log.warning("fits cannot be read; they are made again later", why=str(error))
+                continue
+            for name, fit in fits.items():
+                if fit is not None and (name not in self._saved or self._saved[name].fitted_at_s < fit.fitted_at_s):
+                    self._saved[name] = fit
+
+    def take_unsaved(self) -> dict[int, bytes]:
+        """Fits since the last call, by the number of their batch, to be saved for the next leader."""
+        unsaved, self._unsaved = self._unsaved, {}
+        return unsaved
 
     @property
     def waiting(self) -> int:
@@ -82,12 +103,18 @@ class Forecasts:
 
     def turn(self, wanted: Mapping[str, LoadSeries]) -> None:
         """Takes the new samples of these policies, and puts their forecasts."""
-        self._kept = {name: kept for name, kept in self._kept.items() if name in wanted}
+        for name in self._kept.keys() - wanted.keys():
+            del self._kept[name]
+            self._saved.pop(name, None)
         histories = [name for name, series in wanted.items() if self._measured.waiting(name, series.role) > LONG]
         later = set(histories[HISTORIES_PER_TURN:])
         for name, series in wanted.items():
             if name not in later:
                 self._guarded(name, partial(self._learn, name, series))
+        for name in self._kept.keys() & self._saved.keys():
+            if not self._kept[name].fit_due_at_s:  # it has no fit, or its history came after that
+                saved = self._saved[name]
+                self._guarded(name, partial(self._adopt, name, saved, saved.fitted_at_s))
         self.take_fits()
         self._ask_for_fits()
         at_s = self._clock()
@@ -102,6 +129,7 @@ class Forecasts:
             log.exception("the forecast of a policy failed; it starts again", policy=name)
             self._measured.put_forecast(name, None, None)
             self._kept.pop(name, None)
+            self._saved.pop(name, None)
 
     def _put_forecast(self, name: str, at_s: float) -> None:
         forecaster = self._kept[name].forecaster
@@ -113,6 +141,8 @@ class Forecasts:
         kept, capacity = self._kept.get(name), max(2, int(series.history_s / STEP_S))
         if kept is None and not samples:
             return  # a forecaster takes 200 kB, and anybody may make thousands of policies that measure nothing
+        if kept is not None and kept.series != series:
+            self._saved.pop(name, None)
         if kept is None or kept.series != series:
             kept = self._kept[name] = _Kept(series, OnlineForecaster(STEP_S, capacity))
         history = kept.forecaster.history
@@ -152,9 +182,13 @@ class Forecasts:
             except FrameError as error:
                 log.warning("fits cannot be read; they are made again later", why=str(error))
                 made = {}
+            if made:
+                self._unsaved[asked.number] = result.value
             for name, length in asked.lengths.items():
                 if name not in self._kept:
                     continue
+                if made.get(name) is not None:
+                    self._saved.pop(name, None)
                 self._adopt(name, made.get(name), at_s)
                 if self._kept[name].forecaster.history.newest_slot + 1 > 2 * length:
                     self._kept[name].fit_due_at_s = 0.0  # it was only a part of what is known now
@@ -167,13 +201,14 @@ class Forecasts:
         at_s, kept = self._clock(), self._kept.keys()
         self._asked = {digest: each for digest, each in self._asked.items() if kept & each.lengths.keys()}
         busy = {name for each in self._asked.values() for name in each.lengths}
-        for batch in load_fits.batches_of(self._kept):
+        for number, batch in load_fits.batches_of(self._kept).items():
             if len(self._asked) >= MOST_ASKED:
                 break
             if busy.isdisjoint(batch) and any(self._is_due(name, at_s) for name in batch):
                 histories = [self._history(name) for name in batch]
                 task = load_fits.task_of(histories)
-                self._asked[task.digest] = _Asked(task, {each.scaler: len(each.series.values) for each in histories})
+                lengths = {each.scaler: len(each.series.values) for each in histories}
+                self._asked[task.digest] = _Asked(number, task, lengths)
         # Also those that were asked for before: a replica that led again in between has forgotten them.
         self._background.submit(each.task for each in self._asked.values())
 

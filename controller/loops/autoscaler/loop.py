@@ -29,6 +29,7 @@ from controller.loops.autoscaler.measured import LengthShares, Measured, Sample
 from controller.loops.autoscaler.policies import HPAS, PolicyReader, conflicts_of, with_measured
 from controller.loops.autoscaler.prometheus import MOST_POINTS, PrometheusServers, Series, SourceError
 from controller.loops.autoscaler.readings import Allowed
+from controller.loops.autoscaler.saved_fits import SavedFits
 from controller.loops.autoscaler.targets import KnownKinds, Targets
 from controller.loops.loop import ControlLoop, Leader, LoopContext, repeat
 from controller.metrics.registry import Meter
@@ -316,7 +317,7 @@ class AutoscalerLoop(ControlLoop):
 
     def __init__(self, settings: OperatorSettings) -> None:
         self._settings, self._host = settings.autoscaler, settings.host
-        self._namespace = settings.lease.namespace
+        self._lease = settings.lease.namespace, settings.lease.name
         self._hpas = cache.Cache(HPAS)
         self._measured = Measured(time.time)
         self._running: tuple[PolicyReader, Targets] | None = None
@@ -347,7 +348,7 @@ class AutoscalerLoop(ControlLoop):
             self._measured,
             servers,
             CustomMetrics(context.connection, kinds, clocks.wall),
-            Allowed(asked.url, asked.other_urls, asked.allow_queries, self._settings.custom_metrics, self._namespace),
+            Allowed(asked.url, asked.other_urls, asked.allow_queries, self._settings.custom_metrics, self._lease[0]),
             self._settings,
             clocks.wall,
             context.meter,
@@ -359,10 +360,15 @@ class AutoscalerLoop(ControlLoop):
     async def _keep(self, context: LoopContext, policies: PolicyReader, targets: Targets) -> None:
         """Reads targets and renews forecasts for ever. An internal error is logged, and the next turn tries again."""
         clock, forecasts = context.clocks.monotonic, Forecasts(self._measured, time.time, context.background)
+        saved, term = SavedFits(context.connection, context.applier, self._lease), None
         while True:
             try:
                 if context.leadership.may_write():
                     known = policies.all()
+                    if term != context.leadership.epoch and known:
+                        term = context.leadership.epoch
+                        async for value in saved.read(known):
+                            await asyncio.to_thread(forecasts.restore, [value])
                     self._measured.keep(known)
                     await targets.turn(known)
                     series = {name: series_of(policy) for name, policy in known.items() if policy.spec.mode != "Off"}
@@ -377,6 +383,7 @@ class AutoscalerLoop(ControlLoop):
                 await asyncio.sleep(min(left_s, TAKE_EVERY_S))
                 if await asyncio.to_thread(forecasts.take_fits):  # at once, so that the next ones are begun
                     context.trigger.changed()
+                await saved.write(forecasts.take_unsaved())
 
 
 def series_of(policy: ScalingPolicy) -> LoadSeries:

@@ -57,19 +57,19 @@ def test_the_same_histories_are_the_same_task_and_others_are_another() -> None:
 
 def test_batches_hold_every_policy_once_and_few_each() -> None:
     names = [f"d/s{n}" for n in range(1000)]
-    batches = batches_of(names)
+    batches = [*batches_of(names).values()]
 
     assert sorted(name for batch in batches for name in batch) == sorted(names)
     assert np.mean([len(batch) for batch in batches]) <= BATCH
     assert max(len(batch) for batch in batches) <= 3 * BATCH
-    assert batches_of(names[:BATCH]) == [tuple(sorted(names[:BATCH]))]
-    assert batches_of([]) == []
+    assert batches_of(names[:BATCH]) == {0: tuple(sorted(names[:BATCH]))}
+    assert batches_of([]) == {}
 
 
 def test_a_policy_that_comes_changes_its_own_batch_alone() -> None:
     names = [f"d/s{n}" for n in range(1000)]
 
-    before, after = set(batches_of(names)), set(batches_of([*names, "d/new"]))
+    before, after = set(batches_of(names).values()), set(batches_of([*names, "d/new"]).values())
 
     (changed,) = after - before
     assert "d/new" in changed

@@ -189,6 +189,19 @@ def test_two_suspects_under_one_switch_are_one_incident_of_the_switch() -> None:
     assert world.tainted() == set()
 
 
+def test_the_incident_of_a_domain_keeps_no_runs_that_have_ended() -> None:
+    """One went on for days in which its job was restarted two thousand times."""
+    world = fleet()
+    for number in range(4):
+        at_s = AT_S + 100 * number
+        heard = [hang(world, name, at_s=at_s, source=Origin.NODE) for name in ("n1", "n2")]
+        world.cycle(heard, at_s=at_s)
+    (domain,) = [each for each in world.incidents if each.domain]
+
+    assert len(world.restarts) > 1
+    assert len(domain.runs) <= 1
+
+
 def test_suspects_under_different_switches_stay_apart() -> None:
     world = fleet(nodes=200, spares=4)
     decision = world.cycle([hang(world, "n1"), hang(world, "n20")], at_s=AT_S)

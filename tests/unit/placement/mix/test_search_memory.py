@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import numpy as np
+
 from cluster.clock import Clock
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
@@ -125,6 +127,28 @@ def test_many_services_on_a_stock_that_binds_are_close_to_their_bound_and_good_b
     kept = sum(each.cost_per_hour for each in first.services)
     assert second.certificates["mix"].objective <= kept + 1e-6
     assert of_another_planner.certificates["mix"].objective <= kept + 1e-6
+
+
+def test_after_a_change_of_demand_services_that_compete_go_on_from_the_prices_of_their_stock() -> None:
+    """A new search spends this work on prices, and is 0.6 % dearer."""
+    machines, count = 1000, 20
+    manifests = [*fleet(machines), *definitions(), *services(count, machines * GPUS_PER_NODE, 42)]
+    snapshot, memory = observed(manifests), SearchMemory()
+    for _ in range(2):
+        snapshot = snapshot.after(planned(snapshot, memory, within_s=1.0)[0].actions)
+    chance, moved = np.random.default_rng(7), []
+    for each in snapshot.services:
+        assert each.demand is not None
+        rate_per_s = each.demand.rate_per_s * float(chance.uniform(0.97, 1.03))
+        moved.append(replace(each, demand=replace(each.demand, rate_per_s=rate_per_s)))
+    snapshot = replace(snapshot, services=tuple(moved))
+
+    costs = [
+        sum(each.cost_per_hour for each in planned(snapshot, kept, within_s=0.5)[0].services)
+        for kept in (memory, SearchMemory())
+    ]
+
+    assert costs[0] < 0.997 * costs[1]
 
 
 def test_columns_for_other_running_instances_keep_their_mixes_and_the_bounds_that_count_no_changes() -> None:

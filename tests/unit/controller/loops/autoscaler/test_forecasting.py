@@ -170,3 +170,59 @@ def test_policies_that_measure_nothing_take_no_memory() -> None:
     forecasts.turn({f"d/{n}": CORE for n in range(1000)})
 
     assert list(forecasts._kept) == ["d/7"]
+
+
+def test_a_new_leader_fits_nothing_that_the_last_one_saved_and_forecasts_the_same() -> None:
+    last = Bench()
+    last.here.run()
+    last.turn()
+    saved = last.forecasts.take_unsaved()
+    assert list(saved) == [0]
+    assert last.forecasts.take_unsaved() == {}
+
+    new = Bench(minutes=0)
+    new.forecasts.restore(saved.values())
+    new.add(2880)
+
+    assert (new.asked(), new.forecasts.waiting) == ([], 0)
+    for name in new.names:
+        one, other = last.measured.of(name).forecast, new.measured.of(name).forecast
+        assert one is not None
+        assert other is not None
+        assert one.model == other.model
+        np.testing.assert_array_equal(one.quantiles, other.quantiles)
+    new.turn(after_s=REFIT_S)
+    assert new.asked() == [["d/a", "d/b"]], "a saved fit is as old as when it was made"
+
+
+def test_a_saved_fit_outlives_a_history_that_comes_after_the_first_value() -> None:
+    last = Bench()
+    last.here.run()
+    last.turn()
+
+    new = Bench(minutes=0)
+    new.forecasts.restore(last.forecasts.take_unsaved().values())
+    new.measured.put_sample("d/a", "load", 2879 * MINUTE_S, 50.0)
+    new.turn()
+    assert "core" in new.models()
+    new.add(2880, "d/a")
+    assert "core" in new.models()
+    assert new.asked() == []
+
+
+def test_saved_fits_that_cannot_be_read_or_are_of_another_series_are_made_again() -> None:
+    last = Bench()
+    last.here.run()
+    last.turn()
+    (value,) = last.forecasts.take_unsaved().values()
+
+    new = Bench(minutes=0)
+    new.forecasts.restore([b"nonsense"])
+    new.add(2880)
+    assert new.asked() == [["d/a", "d/b"]]
+
+    other = Bench(minutes=0)
+    other.forecasts.restore([value])
+    other.add(2880)
+    other.forecasts.turn(dict.fromkeys(other.names, replace(CORE, history_s=7 * DAY_S)))
+    assert "core" not in other.models()
