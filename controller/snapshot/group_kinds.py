@@ -22,7 +22,7 @@ SIGN = foreign_kinds.FOREIGN_GANG
 """Separates the parts of a part."""
 COMPOSITE = foreign_kinds.COMPOSITE_POD_GROUP.called
 # Words of these kinds, looked up once: every pod is compared with all of them.
-_POD_GROUP, _WORKLOAD, _COSCHEDULING = (
+POD_GROUP, _WORKLOAD, _COSCHEDULING = (
     kind.called for kind in (foreign_kinds.POD_GROUP, foreign_kinds.WORKLOAD, foreign_kinds.COSCHEDULING)
 )
 _VOLCANO, _KAI, _GROVE = (kind.called for kind in (foreign_kinds.VOLCANO, foreign_kinds.KAI, foreign_kinds.GROVE))
@@ -47,6 +47,10 @@ class GroupRef:
     prefer_within: str = ""
     follows: bool = False
     """Whether its controller makes the other members once the leader has its node, so that they start after it."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.word, self.name
 
     @property
     def text(self) -> str:
@@ -111,7 +115,7 @@ def _names(pod: Pod) -> Iterator[tuple[str, str | None]]:
     spec, labels, annotations = pod.spec, pod.metadata.labels, pod.metadata.annotations
     yield GANG, pod.metadata.gang
     yield KUEUE, labels.get("kueue.x-k8s.io/pod-group-name")
-    yield _POD_GROUP, spec.scheduling_group.pod_group_name if spec.scheduling_group else None
+    yield POD_GROUP, spec.scheduling_group.pod_group_name if spec.scheduling_group else None
     yield _WORKLOAD, spec.workload_ref.name if spec.workload_ref else None
     yield _COSCHEDULING, labels.get("scheduling.x-k8s.io/pod-group")
     yield _VOLCANO, annotations.volcano_group
@@ -333,10 +337,10 @@ DEEPEST = 4
 """Most groups around a pod. Source: scheduling.k8s.io/v1alpha3, WorkloadMaxTreeDepth."""
 
 
-def root_of(ref: GroupRef, owners: Owners) -> str:
+def root_of(key: tuple[str, str], owners: Owners) -> str:
     """Outermost composite group of Kubernetes that a group starts together with; empty: none."""
-    word, name, root = ref.word, ref.name, ""
-    for _ in range(DEEPEST if word == _POD_GROUP else 0):
+    (word, name), root = key, ""
+    for _ in range(DEEPEST if word == POD_GROUP else 0):
         if not (parent := parent_of(word, name, owners)):
             break
         word, name, root = COMPOSITE, parent, parent
@@ -350,12 +354,12 @@ def composites(owners: Owners) -> Mapping[str, Share]:
     """
     inside = defaultdict[str, list[tuple[str, str]]](list)
     for word, name in owners:
-        if word in (_POD_GROUP, COMPOSITE) and (parent := parent_of(word, name, owners)):
+        if word in (POD_GROUP, COMPOSITE) and (parent := parent_of(word, name, owners)):
             inside[parent].append((word, name))
 
     def group(word: str, name: str) -> MemberGroup:
         owner = owners[word, name]
-        if word == _POD_GROUP:
+        if word == POD_GROUP:
             least = _count(_at(owner.spec, "schedulingPolicy", "gang", "minCount"), 1)
             return MemberGroup(name, least, within=_key_of(owner))
         inner = tuple(group(*each) for each in sorted(inside[name]))
@@ -391,8 +395,8 @@ def _of_leader(owner: GroupOwner | None, ref: GroupRef, _: Done) -> Share | None
 class JobSetSizes:
     """Numbers of pods of a JobSet that start together."""
 
-    is_ordered: bool
-    """Whether one replicated job starts after the other."""
+    first: Mapping[str, str]
+    """First of the replicated jobs that are made at once, by each of them."""
     of_job: Mapping[str, int]
     of_each: Mapping[str, int]
     """Of one job of it."""
@@ -404,33 +408,34 @@ def job_set_sizes(owner: GroupOwner) -> JobSetSizes:
     """Pods of each replicated job of a JobSet that run at once, without those of jobs that succeeded."""
     jobs = list(_maps(owner.spec.get("replicatedJobs")))
     is_ordered = _at(owner.spec, "startupPolicy", "startupPolicyOrder") == "InOrder"
+    first, made_at_once = dict[str, str](), dict[str, str]()
     statuses = _maps(owner.status.get("replicatedJobsStatus"))
     done = {str(each.get("name")): _count(each.get("succeeded")) for each in statuses}
     sizes, total, each_job = dict[str, int](), dict[str, int](), dict[str, int]()
     for job in jobs:
         name, spec = str(job.get("name")), _map(_at(job, "template", "spec"))
+        first[name] = made_at_once.setdefault(name if is_ordered else str(job.get("dependsOn")), name)
         parallelism = _count(spec.get("parallelism"), 1)
         completions = _count(spec.get("completions"), parallelism)
         replicas = _count(job.get("replicas"), 1)
         each_job[name] = min(parallelism, completions)
         sizes[name] = max(0, replicas - done.get(name, 0)) * each_job[name]
         total[name] = replicas * completions
-    is_ordered = is_ordered or any(job.get("dependsOn") for job in jobs)
-    return JobSetSizes(is_ordered, sizes, each_job, total)
+    return JobSetSizes(first, sizes, each_job, total)
 
 
 def _of_job_set(sizes: JobSetSizes, ref: GroupRef, done: Done) -> Share | None:
-    """All pods of a JobSet; those of each replicated job where one is made after the other; those of each job but its
-    first where its admission refuses them until that one has a node."""
+    """All pods of a JobSet; those of the replicated jobs that are made at once where one is made after the other; those
+    of each job but its first where its admission refuses them until that one has a node."""
     of = sizes.of_job
     if ref.follows:
         role, _sign, place = ref.part.partition(SIGN)
         size = sizes.of_each.get(role, 0) - 1
         return None if place.endswith(LEADER) else Share(size, ref.part, {ref.part: done.get(ref.part, 0)})
     ended = {name: max(0, size - max(0, sizes.left[name] - done.get(name, 0))) for name, size in of.items()}
-    if sizes.is_ordered:
-        return Share(of.get(ref.part, 0), ref.part, {ref.part: ended.get(ref.part, 0)})
-    return Share(sum(of.values()), done=ended, groups=_flat(of))
+    part = sizes.first.get(ref.part, "") if len(set(sizes.first.values())) > 1 else ""
+    of = {name: size for name, size in of.items() if not part or sizes.first[name] == part}
+    return Share(sum(of.values()), part, {name: ended[name] for name in of}, _flat(of))
 
 
 def _flat(roles: Mapping[str, int], most: Mapping[str, int] | None = None) -> tuple[MemberGroup, ...]:

@@ -47,7 +47,11 @@ def still_needed(asked: int, done: int, alive: int) -> int:
     return min(asked, max(asked - done, alive))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+Key = tuple[str, str]
+"""Word and name of a group's object."""
+
+
+@dataclass(frozen=True, slots=True)
 class KnownGroups:
     """Gangs at one instant."""
 
@@ -68,93 +72,140 @@ class Groups:
     def __init__(self, rules: Mapping[str, group_kinds.GroupRule] = group_kinds.RULE) -> None:
         """rules: by their words."""
         self._rules = rules
-        self._owners: dict[tuple[str, str], GroupOwner] = {}
+        self._owners: dict[Key, GroupOwner] = {}
         self._read: frozenset[str] = frozenset()
-        self._members: dict[str, tuple[GroupRef, dict[str, bool]]] = {}
-        """(group, whether it is for Tonnage by pod) by name."""
-        self._of_pod: dict[str, str] = {}
+        self._members: defaultdict[Key, dict[str, tuple[GroupRef, dict[str, bool]]]] = defaultdict(dict)
+        """(group, whether it is for Tonnage by pod) by name, by object."""
+        self._of_pod: dict[str, GroupRef] = {}
         self._done: dict[str, GroupRef] = {}
         """Group of each pod that is done."""
+        self._ended: defaultdict[Key, Counter[str]] = defaultdict(Counter)
+        """How many are done, by part, by object."""
+        self._changed: set[Key] = set()
+        self._made: dict[Key, KnownGroups] = {}
+        """What follows of each object, and together of those of one composite group."""
         self._known: KnownGroups | None = None
 
     def put_done(self, pod: str, ref: GroupRef | None) -> None:
         """A member that is done; None: it is not, or not any more."""
-        if (ref is not None or pod in self._done) and put(self._done, pod, ref):
-            self._known = None
+        before = self._done.get(pod)
+        if before == ref:
+            return
+        for each, count in ((before, -1), (ref, 1)):
+            if each is not None:
+                self._ended[each.key][each.part] += count
+                self._changed.add(each.key)
+        put(self._done, pod, ref)
 
     def put_pod(self, pod: str, ref: GroupRef | None, *, is_ours: bool = True) -> None:
         """A pod that is not ours is no member of the gang, and counts as one that is there. None: of no group."""
-        text, before = ref.text if ref else None, self._of_pod.get(pod)
-        if ref is not None and text is not None and before == text:
-            known, members = self._members[text]
-            if known == ref and members[pod] == is_ours:
-                return
+        before = self._of_pod.get(pod)
         if before is not None:
-            self._known = None
-            del self._of_pod[pod], self._members[before][1][pod]
-            if not self._members[before][1]:
-                del self._members[before]
-        if ref is not None and text is not None:
-            _, members = self._members.get(text, (ref, {}))
+            known, members = self._members[before.key][before.text]
+            if ref is not None and ref.text == before.text and known == ref and members[pod] == is_ours:
+                return
+            del members[pod]
+            if not members:
+                del self._members[before.key][before.text]
+            self._changed.add(before.key)
+        if ref is not None:
+            _, members = self._members[ref.key].get(ref.text, (ref, {}))
             members[pod] = is_ours
-            self._members[text] = (ref, members)
-            self._of_pod[pod], self._known = text, None
+            self._members[ref.key][ref.text] = ref, members
+            self._changed.add(ref.key)
+        put(self._of_pod, pod, ref)
 
     def put_owner(self, word: str, name: str, owner: GroupOwner | None) -> None:
         if put(self._owners, (word, name), owner):
-            self._known = None
+            self._changed.add((word, name))
 
     def read(self, words: Iterable[str]) -> None:
         """Kinds whose objects are all known. A group of another kind has no size."""
         if (now := frozenset(words)) != self._read:
-            self._read, self._known = now, None
+            self._read = now
+            self._changed.update(self._members)
 
     def known(self) -> KnownGroups:
-        """Gangs of these pods; the same object while nothing changed."""
-        if self._known is not None:
+        """Gangs of these pods; the same object while nothing changed. Only what concerns changed objects is made anew.
+
+        5,000 groups of eight of which one changed: 3 ms.
+        """
+        if self._known is not None and not self._changed:
             return self._known
-        found: dict[str, _Found] = {}
-        gang_of, unread, unreadable = {}, [], set()
-        read: dict[tuple[str, str], Any] = {}
-        ended: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-        for ref in self._done.values():
-            ended[ref.word, ref.name][ref.part] += 1
-        groups = dict(self._members)
-        for word, name in self._owners:  # a Gang is one without members, too
-            if word == group_kinds.GANG:
-                groups.setdefault(name, (GroupRef(word, name), {}))
-        composites = group_kinds.composites(self._owners)
-        for text, (ref, members) in groups.items():
-            key = ref.word, ref.name
-            rule, owner = self._rules[ref.word], self._owners.get(key)
-            if owner is None and rule.needs_object:
-                if ref.word not in self._read and ref.word != group_kinds.GANG:
-                    gang_of[text] = ""
-                    unread += [(ref.word, pod) for pod in members]
-                continue
-            done, whole = ended.get(key, Counter()), ref
-            try:
-                if root := group_kinds.root_of(ref, self._owners):
-                    whole, ref = replace(ref, word=group_kinds.COMPOSITE, name=root), replace(ref, part=ref.name)
-                    if root not in composites:
-                        continue
-                    share: Share | None = replace(composites[root], done={ref.part: done.total()})
-                else:
-                    if owner is not None and key not in read:
-                        read[key] = rule.read(owner)
-                    share = rule.share(read.get(key), ref, done)
-            except Exception:  # noqa: BLE001 - one object must not stop the others
-                unreadable.add(text)
-                continue
-            if share is None or (share.size <= 1 and ref.word != group_kinds.GANG):
-                gang_of[text] = ""
-                continue
-            gang = GroupRef(whole.word, whole.name, share.part).text
-            gang_of[text] = gang
-            found.setdefault(gang, _Found(whole.word)).put(share, ref, members)
-        gangs = [each.gang(name) for name, each in sorted(found.items(), key=lambda of: (not of[1].is_own, of[0]))]
-        self._known = KnownGroups(tuple(gangs), gang_of, tuple(sorted(unread)), frozenset(unreadable))
+        in_tree = {group_kinds.POD_GROUP, group_kinds.COMPOSITE}
+        if not in_tree.isdisjoint(word for word, _ in self._changed):
+            self._changed.update(key for key in (*self._made, *self._members) if key[0] in in_tree)
+        wholes: defaultdict[Key, list[Key]] = defaultdict(list)
+        for key in sorted(self._changed):
+            self._made.pop(key, None)
+            if not self._members.get(key):
+                self._members.pop(key, None)
+            if key in self._ended and not self._ended[key].total():
+                del self._ended[key]
+            if root := group_kinds.root_of(key, self._owners):
+                wholes[group_kinds.COMPOSITE, root].append(key)
+            else:
+                wholes[key].append(key)
+        composites = group_kinds.composites(self._owners) if group_kinds.COMPOSITE in (w for w, _ in wholes) else {}
+        for whole, keys in wholes.items():
+            self._made[whole] = self._of_objects(whole, keys, composites)
+            if self._made[whole] == NOTHING:
+                del self._made[whole]
+        self._changed.clear()
+        parts = self._made.values()
+        gangs = [gang for each in parts for gang in each.gangs]
+        gangs.sort(key=_order)
+        self._known = KnownGroups(
+            tuple(gangs),
+            {text: gang for each in parts for text, gang in each.gang_of.items()},
+            tuple(sorted(each for part in parts for each in part.unread)),
+            frozenset().union(*(each.unreadable for each in parts if each.unreadable)),
+        )
         return self._known
+
+    def _of_objects(self, whole: Key, keys: Iterable[Key], composites: Mapping[str, Share]) -> KnownGroups:
+        """What follows of these objects, which make up one whole."""
+        found: dict[str, _Found] = {}
+        gang_of, unread, unreadable = {}, list[tuple[str, str]](), set()
+        for key in keys:
+            owner, done = self._owners.get(key), self._ended.get(key, Counter())
+            groups = self._members.get(key, {})
+            if key[0] == group_kinds.GANG and owner is not None:  # one without members is a gang, too
+                groups = {key[1]: (GroupRef(*key), {}), **groups}
+            read: Any = None
+            for text, (ref, members) in groups.items():
+                rule = self._rules[ref.word]
+                if owner is None and rule.needs_object:
+                    if key[0] not in self._read and key[0] != group_kinds.GANG:
+                        gang_of[text] = ""
+                        unread += [(key[0], pod) for pod in members]
+                    continue
+                try:
+                    if whole != key:
+                        if whole[1] not in composites:
+                            continue
+                        ref = replace(ref, part=ref.name)
+                        share: Share | None = replace(composites[whole[1]], done={ref.part: done.total()})
+                    else:
+                        read = rule.read(owner) if read is None and owner is not None else read
+                        share = rule.share(read, ref, done)
+                except Exception:  # noqa: BLE001 - one object must not stop the others
+                    unreadable.add(text)
+                    continue
+                if share is None or (share.size <= 1 and key[0] != group_kinds.GANG):
+                    gang_of[text] = ""
+                    continue
+                gang_of[text] = GroupRef(*whole, share.part).text
+                found.setdefault(gang_of[text], _Found(whole[0])).put(share, ref, members)
+        gangs = tuple(each.gang(name) for name, each in found.items())
+        return KnownGroups(gangs, gang_of, tuple(unread), frozenset(unreadable))
+
+
+NOTHING = KnownGroups()
+
+
+def _order(gang: Gang) -> tuple[bool, str]:
+    return group_kinds.SIGN in gang.name, gang.name
 
 
 class _Found:

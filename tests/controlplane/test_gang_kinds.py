@@ -56,20 +56,10 @@ def objects(kind: str, workers: int) -> list[Object]:
         case "grove":
             cliques = [{"name": role, "minReplicas": count, "podReferences": []} for role, count in roles]
             return [made("scheduler.grove.io/v1alpha1", "PodGang", {"podgroups": cliques})]
-        case "composite":
-            whole = made("scheduling.k8s.io/v1alpha3", "CompositePodGroup", policy(minGroupCount=2))
-            of_roles = [
-                made("scheduling.k8s.io/v1beta1", "PodGroup",
-                     {**policy(minCount=count), "parentCompositePodGroupName": kind}, f"{kind}-{role}")
-                for role, count in roles
-            ]  # fmt: skip
-            return [whole, *of_roles]
+        case "kubernetes":
+            return [groups.pod_group("scheduling.k8s.io/v1alpha2", 1 + workers, kind)]
         case _:
             return []
-
-
-def policy(**gang: int) -> Object:
-    return {"schedulingPolicy": {"gang": gang}}
 
 
 def marks(kind: str, role: str, number: int) -> tuple[Mapping[str, str], Mapping[str, str], Object]:
@@ -91,15 +81,15 @@ def marks(kind: str, role: str, number: int) -> tuple[Mapping[str, str], Mapping
         "volcano": ({}, {"scheduling.k8s.io/group-name": kind, "volcano.sh/task-spec": role}, {}),
         "kai": ({"kai.scheduler/subgroup-name": role}, {"pod-group-name": kind}, {}),
         "grove": ({"grove.io/podgang": kind, "grove.io/podclique": role}, {}, {}),
-        "composite": ({}, {}, {"schedulingGroup": {"podGroupName": f"{kind}-{role}"}}),
+        "kubernetes": ({}, {}, {"schedulingGroup": {"podGroupName": kind}}),
     }
     return found[kind]
 
 
 KINDS = ("gang", "jobset", "lws", "ray", "pytorch", "mpi", "kueue", "coscheduling", "volcano", "kai", "grove",
-         "composite")  # fmt: skip
+         "kubernetes")  # fmt: skip
 OWNED = {"ray": "rayclusters", "pytorch": "pytorchjobs", "mpi": "mpijobs"}
-COUNTED = ("gang", "ray", "pytorch", "mpi", "coscheduling", "volcano", "kai", "grove", "composite")
+COUNTED = ("gang", "ray", "pytorch", "mpi", "coscheduling", "volcano", "kai", "grove", "kubernetes")
 """Kinds whose object says another number when they are scaled; a JobSet and a LeaderWorkerSet are made anew."""
 
 
@@ -175,12 +165,12 @@ def fleet(start_server: StartServer, programs: Programs, tmp_path_factory: pytes
     folder = tmp_path_factory.mktemp("kinds")
     manifests = folder / "nodes.yaml"
     manifests.write_text(yaml.safe_dump_all(nodes()), encoding="utf-8")
-    flags = ("--feature-gates=GenericWorkload=true",)
+    flags = ("--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1alpha2=true")
     server = start_server(ControlPlaneSettings(manifests=str(manifests), api_flags=flags))
     kubectl = Kubectl(programs["kubectl"], server.kubeconfig)
     kubectl("apply", "-f", str(ROOT / "deploy" / "crds"))
     kubectl("create", "namespace", "tonnage-system")
-    read = [kind for kind in foreign_kinds.FOREIGN_KINDS if kind.group != "batch"]
+    read = [kind for kind in foreign_kinds.FOREIGN_KINDS if kind.group not in ("batch", "scheduling.k8s.io")]
     kubectl("create", "-f", "-", stdin=listed(map(definition, read)))
     kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
     kubectl("apply", "-f", str(ROOT / "examples" / "gpu-types.yaml"))

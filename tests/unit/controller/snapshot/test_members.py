@@ -153,7 +153,9 @@ def test_a_member_that_is_done_does_not_have_to_start_again(tmp_path: Path, kind
 
     seen = observed(tmp_path, gpu_type(), node(), *as_of_cluster(group, WHOLE, *done, failed, of_kind(kind, 4)))
 
-    started = [each.pod for each in pack(seen.snapshot, Packer(seen.snapshot, BestFit())).actions]
+    started = [
+        seat.pod for each in pack(seen.snapshot, Packer(seen.snapshot, BestFit())).actions for seat in each.seat_changes
+    ]
     assert ([each.min_members for each in seen.snapshot.gangs], started) == ([1], ["default/train-4"])
 
 

@@ -250,3 +250,20 @@ def test_pods_name_the_level_that_kueue_asks_for(tmp_path: Path) -> None:
     made = [member(0, "Job", driver), *(member(n, "Job", labels, level) for n in range(1, 4))]
     (found,) = gangs_of(tmp_path, job_set(), *made).values()
     assert tree(found) == {"driver": (1, 1, None, None), "workers": (3, 3, None, "rack")}
+
+
+def test_jobs_of_a_set_that_wait_for_the_same_others_start_together(tmp_path: Path) -> None:
+    """A TrainJob's initializer comes before its launcher and its nodes, which need each other."""
+    written = job_set(workers=3)
+    after = {"dependsOn": [{"name": "init", "status": "Complete"}]}
+    driver, workers = ({**each, **after} for each in written["spec"]["replicatedJobs"])
+    written["spec"]["replicatedJobs"] = [{**driver, "name": "init", "dependsOn": []}, driver, workers]
+    of = {"jobset.sigs.k8s.io/jobset-name": "train"}
+    role = "jobset.sigs.k8s.io/replicatedjob-name"
+
+    (found,) = gangs_of(
+        tmp_path, written, *pods(1, {**of, role: "driver"}, "Job"), *pods(4, {**of, role: "workers"}, "Job", first=1)
+    ).values()
+
+    assert (found.name, found.min_members) == ("default/JobSet:train:driver", 4)
+    assert tree(found) == {"driver": (1, 1, None, None), "workers": (3, 4, None, None)}
