@@ -14,10 +14,10 @@ MOST_PER_NODE = 16
 """Members of a gang on one node for which victims are looked for. Chosen: the GPUs of the widest common server."""
 MOST_KINDS = 64
 """Kinds of nodes that are looked at for one gang; where more differ, its victims are found member by member."""
-NEVER_MET = 1 << 40
+NEVER_MET = 1 << 50
 """Cost of what cannot be."""
-NODES_PER_VICTIM = 1 << 16
-"""Nodes that are worth one victim: any number of them."""
+VICTIM, HIGHEST = 1 << 28, 1 << 14
+"""Cost of a victim, and of one of the highest priority, who would stop others in turn, in nodes: any number of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +111,13 @@ class _Victims:
         return tuple(reversed(found))
 
     def _cost(self, node: int, many: int) -> int:
-        """Victims, and a small part of one for the node."""
+        """Victims, then those of the highest priority, then the node, as one number."""
         if not many or many <= self._free[node]:
             return 1 if many else 0
         gone = self.of(node, many)
-        return NODES_PER_VICTIM * len(stopped_with(self._draft, gone)) + 1 if gone else NEVER_MET
+        lost = stopped_with(self._draft, gone)
+        highest = sum(int(self._draft.priority[each]) >= self._below - 1 for each in lost)
+        return (VICTIM * len(lost) + HIGHEST * highest + 1) if gone else NEVER_MET
 
     def _kind(self, node: int) -> object:
         """Key of nodes on which as many pods of the shape cost as many victims."""

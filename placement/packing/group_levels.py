@@ -2,7 +2,7 @@
 one of the level of the whole.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -37,19 +37,6 @@ def levels_in(groups: Iterable[MemberGroup]) -> Iterator[str]:
         yield from levels_in(group.groups)
 
 
-def root_of(gang: Gang, others: Sequence[str]) -> MemberGroup:
-    """The gang as a group. others: its members that are in none of its groups."""
-    return MemberGroup(
-        gang.name,
-        gang.min_members,
-        tuple(others),
-        gang.groups,
-        gang.least_groups,
-        within=gang.within,
-        prefer_within=gang.prefer_within,
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class _Task:
     group: MemberGroup
@@ -66,13 +53,14 @@ class TreeSeating:
         self._tried = 0
         names = draft.snapshot.pods.names
         self._row = {names[row]: row for row in draft.members(unit.gang)}
-        self._pending = frozenset(unit.rows)
 
     def seat(self) -> bool:
         """Places what the gang needs, and further members as far as they fit; or changes nothing."""
         draft, gang = self._draft, self._draft.snapshot.gangs[self._unit.gang]
         grouped = {pod for group in gang.groups for pod in group.pods}
-        root = root_of(gang, [pod for pod in self._row if pod not in grouped])
+        alone = tuple(pod for pod in self._row if pod not in grouped)
+        root = MemberGroup(gang.name, gang.min_members, alone, gang.groups, gang.least_groups)
+        root = replace(root, within=gang.within, prefer_within=gang.prefer_within)
         # Groups that are placed one by one share few nodes: first they are tried on the fewest that hold them all.
         for allowed in (*self._few_nodes(gang), np.ones(len(draft.snapshot.nodes), dtype=np.bool_)):
             mark, self._tried = draft.mark, 0
@@ -120,16 +108,16 @@ class TreeSeating:
         unit = self._unit_of(group)
         if unit.rows:
             self._seat_in(unit, allowed)
+        return group.lacks(self._running()) <= 0 and self._all_of(rest)
+
+    def _running(self) -> frozenset[str]:
         names = self._draft.snapshot.pods.names
-        running = frozenset(names[row] for row in members_running(self._draft, self._unit.gang))
-        return group.lacks(running) <= 0 and self._all_of(rest)
+        return frozenset(names[row] for row in members_running(self._draft, self._unit.gang))
 
     def _unit_of(self, group: MemberGroup) -> Unit:
         members = {self._row[pod] for pod in group.pods if pod in self._row}
         rows = tuple(row for row in self._unit.rows if row in members and self._draft.node[row] == PENDING)
-        names = self._draft.snapshot.pods.names
-        running = frozenset(names[row] for row in members_running(self._draft, self._unit.gang))
-        return replace(self._unit, rows=rows, need=max(0, min(len(rows), group.lacks(running))))
+        return replace(self._unit, rows=rows, need=max(0, min(len(rows), group.lacks(self._running()))))
 
     def _places(self, task: _Task) -> Iterable[arrays.BoolArray]:
         """Nodes among which a group may start, the best first: where its members run, else each domain of its level."""

@@ -132,7 +132,8 @@ def situation_of(
 
     def gpus_of(pod: str) -> int:
         row = pods.names.row(pod)
-        return 0 if row is None else pods.shapes[int(pods.shape[row])].gpus
+        # At least one: without a price, nothing would be cheaper than anything else.
+        return 1 if row is None else max(pods.shapes[int(pods.shape[row])].gpus, 1)
 
     gangs = {gang.name: (number, gang.min_members) for number, gang in enumerate(snapshot.gangs)}
     priorities, top = gang_priorities(snapshot), highest_on(snapshot)
