@@ -62,7 +62,7 @@ class Cache(Generic[Item]):
         self.trouble = ""
         """Error of the last request; empty once a request has succeeded."""
         self.seen_at_s = 0.0
-        """Time of the last data from the server, seconds since the epoch."""
+        """Time of the last data from the server, by the clock of its reader."""
         self.lists = self.events = self.failures = 0
         """Counts since the start, for metrics."""
         self.is_absent = False
@@ -200,6 +200,15 @@ class Cache(Generic[Item]):
     def is_synced(self) -> bool:
         return self.synced.is_set()
 
+    def start_over(self) -> None:
+        """Lists anew from whatever version the server has: its store went back in time, and a watch from a version that
+        it does not have yet would be silent.
+
+        The objects stay until then, so that the list marks what differs; the cache counts as not synced.
+        """
+        self.wants_list, self._is_version_lost, self._version = True, True, ""
+        self.synced.clear()
+
     def fail(self, refusal: Refusal) -> None:
         """Record that a list or watch failed, and choose the next request.
 
@@ -316,7 +325,7 @@ class WatchSurroundings:
     """Clock, sleep and random numbers of a reflector, which tests replace."""
 
     clock: Clock
-    """Current time, seconds since the epoch."""
+    """Monotonic: a cache is as old as before when somebody sets the clock of dates."""
     pause: Sleep
     chance: Random
 

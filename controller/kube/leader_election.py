@@ -1,7 +1,7 @@
 """Leader election by a Lease on the API server: its rules, its durations, and the task that keeps to them."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -84,6 +84,16 @@ class LeaseCandidate:
         renewed_at_s = self.renewed_at_s if self._wrote(record) else None
         return replace(self, seen=record, seen_at_s=now_s if changed else self.seen_at_s, renewed_at_s=renewed_at_s)
 
+    def after_rollback(self, record: LeaseRecord, now_s: float) -> "LeaseCandidate":
+        """State after a read of a Lease that is older than one that was read before: the API server's store went back.
+
+        Nobody leads, and the next epoch is a new one. Who led until now may take it at once: whoever holds the old one
+        ended long ago. Others wait for as long as for any other leader.
+        """
+        led = self.may_write(now_s)
+        free = replace(record, holder="" if led else record.holder, transitions=max(record.transitions, self.epoch))
+        return replace(self, seen=free, seen_at_s=now_s, renewed_at_s=None, sent=())
+
     def wanted(self, now_s: float, instant: str) -> LeaseRecord | None:
         """Lease that this candidate should try to write now; None while another candidate holds it.
 
@@ -135,14 +145,18 @@ class Leadership:
         identity: str,
         clock: Clock,
         wall_clock: Clock,
+        rolled_back: Callable[[], None] = lambda: None,
     ) -> None:
-        """clock: monotonic, seconds. wall_clock: seconds since the epoch, only for human readers of the Lease."""
+        """clock: monotonic, seconds. wall_clock: seconds since the epoch, only for human readers of the Lease.
+        rolled_back: called in the event loop when the API server's store went back in time, as by a restored backup."""
         self._writer = writer
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._namespace, self._name = namespace, name
         self._clock, self._wall_clock = clock, wall_clock
         self._candidate = LeaseCandidate(identity)
         self._rests_until_s = 0.0
+        self._rolled_back = rolled_back
+        self._newest = 0
 
     @property
     def epoch(self) -> int:
@@ -173,11 +187,20 @@ class Leadership:
 
     async def round(self) -> None:
         """Read the Lease and try once to hold it. Raises ObservationError, ActionError."""
-        self._candidate = self._candidate.watched(await self._read(), self._clock())
+        record = await self._read()
+        version = _number(record.version)
+        if 0 < version < self._newest:
+            log.error("the API server's store went back in time: all is read anew", was=self._newest, now=version)
+            self._candidate = self._candidate.after_rollback(record, self._clock())
+            self._rolled_back()
+        else:
+            self._candidate = self._candidate.watched(record, self._clock())
+        self._newest = version or self._newest
         sent_at_s = self._clock()
         if wanted := self._candidate.wanted(sent_at_s, self._instant()):
             self._candidate = self._candidate.sending(wanted)
-            self._candidate = self._candidate.written(await self._write(wanted), sent_at_s)
+            self._candidate = self._candidate.written(written := await self._write(wanted), sent_at_s)
+            self._newest = _number(written.version) or self._newest
 
     async def step_down(self, rest_s: float) -> None:
         """Release the Lease, and leave it to others for a while, seconds, before trying for it again."""
@@ -216,6 +239,11 @@ class Leadership:
 
     def _instant(self) -> str:
         return datetime.fromtimestamp(self._wall_clock(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _number(version: str) -> int:
+    """A resourceVersion as a number, which grows with the store; 0 where there is none."""
+    return int(version) if version.isdecimal() else 0
 
 
 def record_from(body: bytes) -> LeaseRecord:

@@ -296,8 +296,9 @@ def observer_from(
     freezes_heap: bool = True,
     facts: Facts = FACTS,
     reservations: Reservations | None = None,
+    ages: Clock | None = None,
 ) -> Observer:
-    """clock: seconds since the epoch. facts: parts of the snapshot from objects of Tonnage's kinds."""
+    """As `Observer`. facts: parts of the snapshot from objects of Tonnage's kinds."""
     pools = pools_from(settings)
     return Observer(
         caches,
@@ -307,4 +308,5 @@ def observer_from(
         freezes_heap=freezes_heap,
         facts=facts,
         reservations=reservations,
+        ages=ages,
     )

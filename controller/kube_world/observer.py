@@ -151,8 +151,9 @@ class Observer:
         freezes_heap: bool = True,
         facts: scalers.Facts = FACTS,
         reservations: Reservations | None = None,
+        ages: Clock | None = None,
     ) -> None:
-        """clock: seconds since the epoch, the one that the reflectors have.
+        """clock: seconds since the epoch. ages: the clock that the reflectors have; None: the same.
 
         is_ours: whether a pending pod waits for Tonnage; others are left to their own scheduler.
         translation: an empty translation of claims, for caches that have devices. freezes_heap:
@@ -163,7 +164,7 @@ class Observer:
         self.caches = caches
         self.claims = (translation or ClaimTranslation({})) if caches.devices is not None else None
         """ResourceClaims as of the last snapshot; None where they are not watched."""
-        self._clock = clock
+        self._clock, self._ages = clock, ages or clock
         self._freezes_heap = freezes_heap
         self._is_ours = is_ours
         self._facts = facts
@@ -192,7 +193,8 @@ class Observer:
             words = "; ".join(_with_trouble(cache, cache.resource.part) for cache in missing)
             raise errors.ObservationError(f"observing the cluster: not seen yet: {words}")
         needed = [cache for cache in self.caches.each if not cache.resource.is_optional]
-        ages_s = {cache: at_s - cache.seen_at_s for cache in needed}
+        now_s = self._ages()
+        ages_s = {cache: now_s - cache.seen_at_s for cache in needed}
         stale = "; ".join(
             _with_trouble(cache, f"{cache.resource.part} for {age_s:.0f} s")
             for cache, age_s in ages_s.items()
@@ -200,7 +202,7 @@ class Observer:
         )
         if stale:
             raise errors.ObservationError(f"observing the cluster: nothing was heard of {stale}")
-        observed_at_s = {cache.resource.part: cache.seen_at_s for cache in needed}
+        observed_at_s = {cache.resource.part: at_s - age_s for cache, age_s in ages_s.items()}
         if self._last is not None and not anew and not any(cache.has_changes for cache in self.caches.each):
             # The same objects at a later instant: what is written from it is of now, however long the plan took.
             now = replace(self._last.snapshot, at_s=at_s, observed_at_s=observed_at_s)

@@ -30,6 +30,8 @@ exist; of each other reason it says first for how many nodes it holds."""
 FORGET_S = 120.0
 """A process that has not looked for longer was not the leader meanwhile, and knows nothing any more. Chosen: four times
 the longest pause between two cycles."""
+STEP_S = 5.0
+"""A clock of dates that ran so much faster or slower than the monotonic one was set, and not slewed."""
 
 
 class StateStartTimes:
@@ -40,21 +42,34 @@ class StateStartTimes:
         """may_lag: whether a stored instant may belong to an earlier period of the state and not be removed yet."""
         self._may_lag = may_lag
         self._known: Mapping[str, float] = {}
+        self._outdated: Mapping[str, float | None] = {}
+        """Instants that were stored before the clock of dates was set."""
         self._looked_at_s: float | None = None
+        self._looked_s = 0.0
 
-    def of(self, written: Mapping[str, float | None], at_s: float) -> Mapping[str, float]:
+    def of(self, written: Mapping[str, float | None], at_s: float, now_s: float) -> Mapping[str, float]:
         """Start time of each object that is in the state now.
 
-        written: instant stored on each of them, seconds since the epoch; None for none. at_s: now, likewise.
+        written: instant stored on each of them, seconds since the epoch; None for none. at_s: now, likewise. now_s:
+        now, by a monotonic clock: where the clock of dates was set meanwhile, each state is as old as it was.
         """
-        if self._looked_at_s is not None and at_s - self._looked_at_s > FORGET_S:
-            self._known, self._looked_at_s = {}, None
+        if self._looked_at_s is not None:
+            step_s = (at_s - self._looked_at_s) - (now_s - self._looked_s)
+            if now_s - self._looked_s > FORGET_S:
+                self._known, self._looked_at_s = {}, None
+            elif abs(step_s) > STEP_S:
+                self._known = {name: since_s + step_s for name, since_s in self._known.items()}
+                self._outdated = {name: written[name] for name in self._known.keys() & written.keys()}
+                self._looked_at_s += step_s
+        self._looked_s = now_s
         found = {name: each for name in written if (each := self._since(name, written[name], at_s)) is not None}
         self._known, self._looked_at_s = since(tuple(written), found, at_s) if written else {}, at_s
         return self._known
 
     def _since(self, name: str, written: float | None, at_s: float) -> float | None:
         known = self._known.get(name)
+        if known is not None and written == self._outdated.get(name):
+            written = None
         if written is not None and written > at_s:
             written = None  # by a clock that is ahead, or by somebody else: a deadline must pass all the same
         if not self._may_lag or written is None:
@@ -79,7 +94,7 @@ class PlanningView:
         most_stops_per_seat: int = PlanLimits().max_stops_per_seat,
         release_deadline_s: float = math.inf,
     ) -> None:
-        """clock: monotonic, seconds, for `assumed`.
+        """clock: monotonic, seconds.
 
         device_classes: DeviceClass that instances request in pools of mode dra, by extended resource name.
         reservations: which released pods hold what they say; all of them where none are given. release_deadline_s:
@@ -107,7 +122,8 @@ class PlanningView:
     def snapshot(self, *, anew: bool = True) -> Snapshot:
         """Present snapshot for planning; anew as in `ClusterView`. Raises ObservationError."""
         seen = self._modes.with_strangers(self.view.snapshot(anew=anew))
-        issued = self.assumed.unconfirmed(self.view.pod, self.clock())
+        now_s = self.clock()
+        issued = self.assumed.unconfirmed(self.view.pod, now_s)
         names = (seen.pods.names[int(row)] for row in seen.pods.pending)
         found = {name: self.view.pod(name) for name in names}  # once each: a tenant decides how many wait
         waiting = [pod for pod in found.values() if pod]
@@ -116,7 +132,7 @@ class PlanningView:
         self.reservations.retain(frozenset(pod.uid for pod in waiting))
         held = {pod.name: bind for pod in waiting if (bind := self.reservations.held_by(pod))}
         released = [pod for pod in waiting if pod.name in held]
-        released_at_s = self._released.of({pod.name: pod.placed_at_s for pod in released}, seen.at_s)
+        released_at_s = self._released.of({pod.name: pod.placed_at_s for pod in released}, seen.at_s, now_s)
         given_up = self._heed_refusals(seen, released, released_at_s)
         for each in given_up:
             del held[each.pod]
@@ -141,7 +157,7 @@ class PlanningView:
             for claim in self.view.half_made_claims()
             if not any(pod.node or pod.chosen_node for pod in map(self.view.pod, claim.pods) if pod)
         }
-        since_s = self._idle.of({key: claim.placed_at_s for key, claim in claims.items()}, seen.at_s)
+        since_s = self._idle.of({key: claim.placed_at_s for key, claim in claims.items()}, seen.at_s, now_s)
         partial = half_started(restricted) if restricted.gangs else ()
         partial_since_s = {gang: self.view.half_started_since_s(gang) for gang in partial}
         # Pods whose ResourceClaims cannot be allocated yet.
@@ -152,7 +168,7 @@ class PlanningView:
         )
         planned = replace(
             restricted,
-            half_started_since_s=self._half_started.of(partial_since_s, seen.at_s),
+            half_started_since_s=self._half_started.of(partial_since_s, seen.at_s, now_s),
             released_at_s={pod.name: released_at_s[pod.name] for pod in underway},
             scheduler_says={pod.name: _words_for(pod) for pod in underway if pod.scheduler_says},
             recreated=tuple(pod.name for pod in underway if pod.is_recreated),

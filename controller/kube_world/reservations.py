@@ -40,6 +40,9 @@ class AssumedBinds:
         """Add a bind before its request is sent: a lost answer must not free the devices."""
         self._by_pod[bind.pod] = _Assumption(bind, uid, now_s + ASSUMED_FOR_S)
 
+    def clear(self) -> None:
+        self._by_pod = {}
+
     def drop(self, pods: Iterable[str]) -> None:
         """Remove binds that certainly failed or were undone."""
         for pod in pods:

@@ -72,6 +72,7 @@ class WatchedCluster(api_server.RequestListener):
             identity=identity_of(settings),
             clock=boot_time_s,
             wall_clock=time.time,
+            rolled_back=self._watch_anew,
         )
         changed = self.trigger.changed
         self.caches = observer.empty_caches(
@@ -87,8 +88,8 @@ class WatchedCluster(api_server.RequestListener):
         )
         of_loops = (cache for each in loops for cache in each.caches)
         self._watched = (*self.caches.each, deployments, failed, quotas, *of_loops)
-        around = Watching(time.time, asyncio.sleep, Random())  # noqa: S311 - spreads reconnects, hides nothing
-        stack.callback(self.thread.begin(observer.follow(self._watched, self.connection, around)).cancel)
+        self._watching = self.thread.begin(self._watch())
+        stack.callback(lambda: self._watching.cancel())
         stack.callback(lambda: self.thread.run_within(self.leadership.release(), SHUTDOWN_S))
         stack.callback(self.thread.begin(self.leadership.campaign()).cancel)
         self.reservations = reservations.Reservations(time.monotonic, settings.release_deadline_s)
@@ -98,6 +99,7 @@ class WatchedCluster(api_server.RequestListener):
             time.time,
             facts=registries.facts,
             reservations=self.reservations,
+            ages=boot_time_s,
         )
         self.view = cached_view.CachedView(
             self.observer,
@@ -117,6 +119,16 @@ class WatchedCluster(api_server.RequestListener):
     def may_write(self) -> bool:
         """Whether this process holds the Lease."""
         return self.leadership.may_write()
+
+    async def _watch(self) -> None:
+        around = Watching(boot_time_s, asyncio.sleep, Random())  # noqa: S311 - spreads reconnects, hides nothing
+        await observer.follow(self._watched, self.connection, around)
+
+    def _watch_anew(self) -> None:
+        self._watching.cancel()
+        for each in self._watched:
+            each.start_over()
+        self._watching = self.thread.begin(self._watch())
 
     def fenced(self) -> None:
         """Counts a write that was refused because another process leads."""
@@ -163,7 +175,7 @@ class ClusterWriter:
         self._fence = sender.Fence(cluster.connection, settings.lease.namespace, time.monotonic)
         published = PublishedLimits() if settings.autoscaler.config_maps else None
         self._statuses = StatusReports(cluster.observer, cluster.caches, cluster.is_running, published)
-        planning = planning_view.PlanningView(
+        self._planning = planning_view.PlanningView(
             cluster.view,
             cached_view.pools_from(settings),
             clock=time.monotonic,
@@ -173,7 +185,7 @@ class ClusterWriter:
             release_deadline_s=settings.release_deadline_s,
         )
         self.world = world.KubernetesWorld(
-            planning,
+            self._planning,
             self._applier,
             cluster.thread.run,
             self,
@@ -186,7 +198,10 @@ class ClusterWriter:
 
     def fence(self) -> bool:
         """Waits until the API server refuses writes of earlier leaders; False when that cannot be achieved."""
-        return self._cluster.thread.run(self._fence.is_enforced(self.epoch()))
+        is_enforced = self._cluster.thread.run(self._fence.is_enforced(self.epoch()))
+        if is_enforced:  # nothing that was sent before can still take effect, and the watches show what did
+            self._planning.assumed.clear()
+        return is_enforced
 
     def report(self, snapshot: Snapshot, plan: Plan, outcome: Outcome, generations: Mapping[str, int]) -> None:
         """Events and statuses of what was done. generations: of each service when the plan was made."""

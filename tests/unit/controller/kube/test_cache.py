@@ -91,6 +91,20 @@ def test_a_relist_tells_what_went_while_nobody_watched_and_is_silent_about_what_
     assert drained["gone"] is None
 
 
+def test_a_cache_whose_store_went_back_asks_for_the_newest_list_and_takes_it_whatever_its_version() -> None:
+    cache = nodes("came later", "stays", version=900)
+    cache.drain()
+
+    cache.start_over()
+
+    assert (cache.is_synced, cache.wants_list) == (False, True)
+    assert "resourceVersion" not in cache.list_query()
+    cache.take_page(listed([node("stays"), node("was deleted later")], version=9), 3.0, is_first=True)
+    assert cache.is_synced
+    assert cache.watch_query(300.0)["resourceVersion"] == "9"
+    assert sorted(cache.drain()) == ["came later", "was deleted later"]
+
+
 def test_a_list_that_breaks_between_two_pages_leaves_no_trace() -> None:
     cache = nodes("a", version=5)
     cache.take_page(listed([node("b")], continue_="next"), 2.0, is_first=True)

@@ -51,9 +51,17 @@ class LeaseServer:
         return json.dumps(self.stored).encode()
 
 
-def candidate(server: LeaseServer, clock: HandClock, identity: str = "a") -> Leadership:
+def candidate(
+    server: LeaseServer, clock: HandClock, identity: str = "a", rolled_back: Callable[[], None] = lambda: None
+) -> Leadership:
     return Leadership(
-        server, namespace="ns", name="tonnage", identity=identity, clock=clock, wall_clock=lambda: 1.7e9 + clock.now_s
+        server,
+        namespace="ns",
+        name="tonnage",
+        identity=identity,
+        clock=clock,
+        wall_clock=lambda: 1.7e9 + clock.now_s,
+        rolled_back=rolled_back,
     )
 
 
@@ -128,6 +136,45 @@ def test_a_takeover_is_a_new_epoch_and_the_former_leader_sees_it() -> None:
     assert (other.may_write(), other.epoch) == (True, leader.epoch)
     assert other.epoch == 1
     assert not leader.may_write()
+
+
+def test_a_store_that_went_back_is_told_and_its_leader_takes_the_lease_in_a_new_epoch() -> None:
+    """As after a restored backup: the Lease is one that a process held which ended long ago."""
+    clock, server, told = HandClock(), LeaseServer(), list[str]()
+    gone = candidate(server, clock, "gone")
+    asyncio.run(gone.round())
+    backup = server.version, server.stored
+    clock.now_s = 20.0
+    leader = candidate(server, clock, rolled_back=lambda: told.append("leader"))
+    standby = candidate(server, clock, "b", rolled_back=lambda: told.append("standby"))
+    asyncio.run(leader.round())
+    clock.now_s = 35.0
+    asyncio.run(leader.round())
+    asyncio.run(standby.round())
+    epoch = leader.epoch
+
+    server.version, server.stored = backup
+    asyncio.run(standby.round())
+    was_refused = not standby.may_write()
+    asyncio.run(leader.round())
+    asyncio.run(standby.round())
+
+    assert told == ["standby", "leader"]
+    assert was_refused
+    assert (leader.may_write(), standby.may_write()) == (True, False)
+    assert leader.epoch == epoch + 1
+
+
+def test_a_lease_that_somebody_deleted_is_no_store_that_went_back() -> None:
+    clock, server, told = HandClock(), LeaseServer(), list[str]()
+    leader = candidate(server, clock, rolled_back=lambda: told.append("leader"))
+    asyncio.run(leader.round())
+    server.stored = None
+
+    asyncio.run(leader.round())
+    asyncio.run(leader.round())
+
+    assert (told, leader.may_write()) == ([], True)
 
 
 def test_a_renewal_without_an_answer_ends_before_the_leader_must_stop() -> None:
