@@ -13,6 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from cli.printing.terminal import drawable
 from simulator.day.simulation import HOUR_S, DayMoment, clock_words
 from simulator.packing.replay import Replay
 from simulator.sweep.runner import K, PolicyRun, SweepProgress
@@ -40,7 +41,7 @@ def progress_on(
         TimeElapsedColumn(),
         TextColumn("{task.description}", table_column=rest),
     )
-    with Bar(*columns, console=Console(file=stream), transient=True, expand=True) as bar:
+    with Bar(*columns, console=Console(file=drawable(stream)), transient=True, expand=True) as bar:
         task = bar.add_task("", total=total)
         yield lambda progress: bar.update(task, completed=progress.done, description=describe(progress))
 
@@ -72,7 +73,7 @@ def watching(stream: TextIO, pace_s: float) -> Iterator[Show]:
         yield print_hour
         return
     news: deque[str] = deque(maxlen=NEWS_LINES)
-    with Live(console=Console(file=stream), auto_refresh=False) as screen:
+    with Live(console=Console(file=drawable(stream)), auto_refresh=False) as screen:
         due_s = time.monotonic()
 
         def show(moment: DayMoment) -> None:

@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from cli.printing.terminal import printable, styled
+
 Row = Sequence[str]
 
 PIPE_WIDTH = 10_000
@@ -30,7 +32,7 @@ def table(columns: Sequence[str], rows: Iterable[Row], width: int | None = None,
     numeric: whether all columns but the first hold numbers.
     """
     is_terminal = sys.stdout.isatty()
-    rows = [list(row) for row in rows]
+    rows = [[printable(cell) for cell in row] for row in rows]
     room = width or (get_terminal_size().columns if is_terminal else PIPE_WIDTH)
     widths = fitted(columns, rows, room - GAP * (len(columns) - 1))
     made = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
@@ -43,7 +45,7 @@ def table(columns: Sequence[str], rows: Iterable[Row], width: int | None = None,
     console = Console(file=StringIO(), width=whole, force_terminal=is_terminal, highlight=False)
     console.print(made)
     text = console.file.getvalue() if isinstance(console.file, StringIO) else ""
-    return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
+    return styled("\n".join(line.rstrip() for line in text.splitlines()) + "\n")
 
 
 def fitted(columns: Sequence[str], rows: Iterable[Row], room: int) -> list[int]:

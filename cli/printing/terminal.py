@@ -2,8 +2,10 @@
 
 import codecs
 import os
+import re
 import sys
 from collections.abc import Iterable
+from typing import Any, TextIO
 
 import click
 
@@ -23,12 +25,68 @@ def make_safe() -> None:
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115  # open as long as the process
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-    for stream in (sys.stdout, sys.stderr):
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
         reconfigure = getattr(stream, "reconfigure", None)  # tests and notebooks have streams without it
         if reconfigure is not None:
             reconfigure(errors=ESCAPED)
+        if stream is not None and not isinstance(stream, PrintableStream):
+            setattr(sys, name, PrintableStream(stream))
     if sys.stdout is None:
         raise TonnageError("standard output is closed, so results have nowhere to go; to discard them: >/dev/null")
+
+
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)")
+"""Characters by which a terminal does something else than show text."""
+_NONCE = os.urandom(8).hex()
+_OWN_STYLE = re.compile(rf"\x00{_NONCE}([\d;]*)\x00")
+_STYLE = re.compile(r"\x1b\[([\d;]*)m")
+
+
+class PrintableStream:
+    """Standard stream that shows control characters instead of passing them to a terminal.
+
+    Tenants write names, labels, messages and whole templates, which an admin's terminal must not obey.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        """The stream as it was, for what draws on a terminal by itself."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+    def write(self, text: str) -> int:
+        """Writes it with control characters as `^[` or `\\u009b`; returns the number of characters given."""
+        if _UNPRINTABLE.search(text):
+            parts = _OWN_STYLE.split(text)  # text, style, text, style, ..., text
+            parts[::2] = map(printable, parts[::2])
+            parts[1::2] = (f"\x1b[{style}m" for style in parts[1::2])
+            self.stream.write("".join(parts))
+        else:
+            self.stream.write(text)
+        return len(text)
+
+
+def printable(text: str) -> str:
+    """Text with its control characters as people write them: `^[`, `^G`, `\\u009b`."""
+
+    def shown(found: re.Match[str]) -> str:
+        code = ord(found[0])
+        return f"^{chr(code ^ 64)}" if code < 128 else f"\\u{code:04x}"
+
+    return _UNPRINTABLE.sub(shown, text)
+
+
+def styled(text: str) -> str:
+    """Text whose colours and weights are our own, so that the standard streams keep them. What others wrote in it must
+    be `printable` already."""
+    return _STYLE.sub(f"\0{_NONCE}\\1\0", text) if isinstance(sys.stdout, PrintableStream) else text
+
+
+def drawable(stream: TextIO) -> TextIO:
+    """The stream, for what moves the cursor and shows nothing that tenants write."""
+    return stream.stream if isinstance(stream, PrintableStream) else stream
 
 
 def write_out() -> None:
@@ -88,7 +146,7 @@ def echo_difference(lines: Iterable[str]) -> None:
     """Print lines, each in the color of its first character."""
     colored = colors_are_wanted()
     for line in lines:
-        click.echo(click.style(line, fg=_BY_SIGN.get(line[:1])) if colored else line)
+        click.echo(styled(click.style(printable(line), fg=_BY_SIGN.get(line[:1]))) if colored else line)
 
 
 WHOLE = 10_000

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.inputs.options import output_choice
-from cli.printing.terminal import FAILED, VerbGroup
+from cli.printing.terminal import FAILED, VerbGroup, drawable
 
 if TYPE_CHECKING:  # imported only after the options were checked
     from simulator.controlplane.binaries import Programs
@@ -67,7 +67,7 @@ def up(path: Path | None, nodes: int | None, nodes_from: Path | None, *, dry_run
     settings = settings_from(folder, nodes=nodes, nodes_from=nodes_from, **given)
     if settings.manifests:  # a wrong file is told now, not after minutes of building
         nodes_in(Path(settings.manifests))
-    programs = control_plane_programs(progress_on(sys.stderr))
+    programs = control_plane_programs(progress_on(drawable(sys.stderr)))
     if dry_run:
         click.echo(commands_as_text(folder, settings, programs), nl=False)
         return

@@ -41,12 +41,12 @@ def doctor(ctx: click.Context, output: str, access: ClusterAccess) -> None:
 
     findings = examine(run(facts()), time.time())
     if output == "table":
-        from cli.printing.terminal import colors_are_wanted
+        from cli.printing.terminal import colors_are_wanted, styled
 
         colored = colors_are_wanted()
         for finding in findings:
             sign, color = SIGNS[finding.verdict]
-            click.echo(f"{click.style(sign, fg=color) if colored else sign} {finding.check:<9} {finding.words}")
+            click.echo(f"{styled(click.style(sign, fg=color)) if colored else sign} {finding.check:<9} {finding.words}")
             if finding.remedy:
                 click.echo(f"{'':<12}→ {finding.remedy}")
         counts = {verdict: sum(f.verdict == verdict for f in findings) for verdict in SIGNS}

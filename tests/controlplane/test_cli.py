@@ -448,6 +448,47 @@ def test_describe_tells_what_was_decided_and_why_a_pod_waits(kubectl: Kubectl, r
     kubectl("delete", "pod", "stuck")
 
 
+@pytest.fixture(scope="module")
+def poisoned(kubectl: Kubectl) -> str:
+    """What a tenant with `edit` may write everywhere, in a pod and in an event about it."""
+    words = "\x1b]0;owned\x07\x1b[2J\x1b[8mhidden\x9b31m txt\rover"
+    evil = pod("evil", gpus=1, annotations={"note": words, "tonnage.dev/devices": words}, **PLACEMENT_GATE)
+    evil["spec"]["containers"][0]["env"] = [{"name": "E", "value": words}]
+    evil["spec"]["containers"][0]["command"] = [words]
+    kubectl("create", "-f", "-", stdin=evil)
+    about = {"apiVersion": "v1", "kind": "Pod", "name": "evil", "namespace": "default"}
+    uid = kubectl.get("pod", "evil")["metadata"]["uid"]
+    event = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": "evil.1", "namespace": "default"},
+        "involvedObject": {**about, "uid": uid},
+        "reason": "FailedScheduling",
+        "message": words,
+        "type": "Warning",
+        "source": {"component": words},
+    }
+    kubectl("create", "-f", "-", stdin=event)
+    return words
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["describe pod evil", "events", "get events", "get pod evil -o yaml", "get pod evil -o json", "explain pod/evil",
+     "get pod evil -o jsonpath={.metadata.annotations.note}", "get pod -o custom-columns=N:.metadata.annotations.note",
+     "plan", "advise", "get pod evil --template={{.metadata.annotations.note}}"],
+)  # fmt: skip
+def test_a_terminal_gets_no_control_character_that_a_tenant_wrote(
+    command: str, poisoned: str, server: ControlPlane
+) -> None:
+    words = [sys.executable, "-m", "cli.main", *shlex.split(command), "--kubeconfig", str(server.kubeconfig)]
+    shown = subprocess.run(words, cwd=ROOT, capture_output=True, check=False)  # noqa: S603
+
+    text = (shown.stdout + shown.stderr).decode()
+    assert text
+    assert not [each for each in text.replace("\n", "").replace("\t", "") if not each.isprintable()]
+
+
 def test_usage_adds_up_to_the_fleet(run: Any) -> None:
     by_type = json.loads(said(run("top gpus -o json")))
     by_node = json.loads(said(run("top nodes -o json")))
