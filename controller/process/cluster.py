@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import replace
 from random import Random
@@ -22,7 +23,7 @@ from controller.placers import NO_CLAIMS
 from controller.ports import Outcome
 from controller.process.registries import Registries
 from controller.report.events import AT_A_TIME, Events, decisions_of, gangs_of, refusals_of
-from controller.report.own_statuses import StatusReports
+from controller.report.own_statuses import MOST_WRITES, StatusReports
 from controller.report.scaling_status import PublishedLimits
 from controller.report.statuses import log_unwritten
 from controller.settings import OperatorSettings
@@ -174,6 +175,8 @@ class ClusterWriter:
         stack.callback(cluster.thread.begin(self._events.write()).cancel)
         self._fence = sender.Fence(cluster.connection, settings.lease.namespace, time.monotonic)
         published = PublishedLimits() if settings.autoscaler.config_maps else None
+        self._sending: Future[None] = Future()
+        self._sending.set_result(None)
         self._statuses = StatusReports(cluster.observer, cluster.caches, cluster.is_running, published)
         self._planning = planning_view.PlanningView(
             cluster.view,
@@ -211,11 +214,18 @@ class ClusterWriter:
             *refusals_of(snapshot, cluster.mistakes(), plan),
         )
         cluster.thread.call(lambda: self._events.say(decisions))
-        jobs = list(self._statuses.jobs(snapshot, plan, outcome, generations, at_s))
-        for job, answer in zip(jobs, cluster.thread.run(self._reports.send(jobs)), strict=True):
+        cluster.observer.log_devices()
+        if self._sending.done():
+            jobs = list(self._statuses.jobs(snapshot, plan, outcome, generations, at_s))
+            self._sending = cluster.thread.begin(self._send(jobs))
+
+    async def _send(self, jobs: Sequence[sender.WriteJob]) -> None:
+        """Writes statuses while the cycle goes on; those that are not written yet are made anew in a later cycle."""
+        for job, answer in zip(jobs, await self._reports.send(jobs), strict=True):
             if isinstance(answer, ActionError):
                 log_unwritten(job.about, answer)
-        cluster.observer.log_devices()
+        if len(jobs) >= MOST_WRITES:
+            self._cluster.trigger.changed()
 
     def loop_context(self, background: Background) -> LoopContext:
         """What loops beside the cycle get at their start."""
