@@ -76,12 +76,13 @@ class WatchedCluster(api_server.RequestListener):
             rolled_back=self._watch_anew,
         )
         changed = self.trigger.changed
-        self.caches = observer.empty_caches(
+        empty = observer.empty_caches(
             changed,
             with_devices=cached_view.allocates_claims(settings),
             kinds=registries.kinds,
             groups=cached_view.foreign_kinds_from(settings),
         )
+        self.caches = replace(empty, ages=boot_time_s)
         deployments, failed, quotas = (
             Cache(cached_view.DEPLOYMENTS, changed),
             Cache(refusals.FAILED_PODS, changed),
@@ -100,7 +101,6 @@ class WatchedCluster(api_server.RequestListener):
             time.time,
             facts=registries.facts,
             reservations=self.reservations,
-            ages=boot_time_s,
         )
         self.view = cached_view.CachedView(
             self.observer,
