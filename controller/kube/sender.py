@@ -1,11 +1,15 @@
 """Sender of writes: concurrent, in order per object, only while this process leads, and without blind retries."""
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from functools import lru_cache
+from typing import Any, Protocol
 
 import msgspec
+import structlog
 
 from cluster.clock import Clock
 from cluster.errors import UNREADABLE, ActionError
@@ -14,6 +18,8 @@ from controller.api.notation import rfc3339
 from controller.api.structs import Meta, Slim
 from controller.kube.api_server import ApiServer
 from controller.kube.request import JSON, Body, KubeWriteError, Refusal, Sleep
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +188,8 @@ class Applier:
             write = _following(write, before)
             return await self._sent(write)
         except KubeWriteError as error:
+            if (declared := without_undeclared(write, error)) is not None:
+                return await self.send_one(declared)
             wait_s = error.refusal.retry_after_s
             if error.refusal.status not in (429, 503) or wait_s is None or wait_s > MAX_WAIT_S:
                 return error
@@ -208,6 +216,45 @@ class Applier:
                 raise
             self.leader.fenced()
             raise NotLeadingError(str(error)) from error
+
+
+_UNDECLARED = re.compile(r"(\.status\b\S*): field not declared in schema")
+"""How the API server refuses a field that the installed CRD lacks, as that of an older release."""
+
+
+def without_undeclared(write: Write, error: KubeWriteError) -> Write | None:
+    """The write of a status without the fields that the installed CRD lacks; None where that is not the complaint.
+
+    One such field must not cost the rest of the status.
+    """
+    paths = set(_UNDECLARED.findall(error.refusal.words))
+    if not paths or write.body is None:
+        return None
+    body = deepcopy(dict(write.body))
+    for path in sorted(paths):
+        _drop(body, re.sub(r"\[[^]]*\]", ".[]", path).split(".")[1:])
+        _tell_undeclared(str(body.get("kind")), path)
+    return None if body == write.body else replace(write, body=body)
+
+
+def _drop(at: Any, path: Sequence[str]) -> None:
+    """Deletes a field at a path, in which `[]` stands for all entries of a list."""
+    first, *rest = path
+    if first == "[]" and isinstance(at, list):
+        for each in at:
+            _drop(each, rest)
+    elif isinstance(at, dict) and first in at:
+        if rest:
+            _drop(at[first], rest)
+        else:
+            del at[first]
+
+
+@lru_cache(maxsize=1024)
+def _tell_undeclared(kind: str, path: str) -> None:
+    """Logs it once, not for each of a thousand objects."""
+    remedy = "apply the CRDs of this version (`tonnage crds | kubectl apply -f -`)"
+    log.warning("the installed CRD lacks a field of the status: it is left out", kind=kind, field=path, remedy=remedy)
 
 
 class _Answer(Slim, frozen=True):

@@ -85,6 +85,8 @@ class Caches:
     devices: DeviceCaches | None = None
     groups: tuple[Cache[structs.OwnObject], ...] = ()
     """Caches of other projects' kinds that say how many pods start together."""
+    ages: Clock | None = None
+    """Clock by which the reflectors say when they heard of each; None: the same as for dates."""
 
     @property
     def each(self) -> tuple[Cache[Any], ...]:
@@ -151,9 +153,8 @@ class Observer:
         freezes_heap: bool = True,
         facts: scalers.Facts = FACTS,
         reservations: Reservations | None = None,
-        ages: Clock | None = None,
     ) -> None:
-        """clock: seconds since the epoch. ages: the clock that the reflectors have; None: the same.
+        """clock: seconds since the epoch.
 
         is_ours: whether a pending pod waits for Tonnage; others are left to their own scheduler.
         translation: an empty translation of claims, for caches that have devices. freezes_heap:
@@ -164,7 +165,7 @@ class Observer:
         self.caches = caches
         self.claims = (translation or ClaimTranslation({})) if caches.devices is not None else None
         """ResourceClaims as of the last snapshot; None where they are not watched."""
-        self._clock, self._ages = clock, ages or clock
+        self._clock, self._ages = clock, caches.ages or clock
         self._freezes_heap = freezes_heap
         self._is_ours = is_ours
         self._facts = facts

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import replace
 from random import Random
@@ -22,7 +23,7 @@ from controller.placers import NO_CLAIMS
 from controller.ports import Outcome
 from controller.process.registries import Registries
 from controller.report.events import AT_A_TIME, Events, decisions_of, gangs_of, refusals_of
-from controller.report.own_statuses import StatusReports
+from controller.report.own_statuses import MOST_WRITES, StatusReports
 from controller.report.scaling_status import PublishedLimits
 from controller.report.statuses import log_unwritten
 from controller.settings import OperatorSettings
@@ -75,12 +76,13 @@ class WatchedCluster(api_server.RequestListener):
             rolled_back=self._watch_anew,
         )
         changed = self.trigger.changed
-        self.caches = observer.empty_caches(
+        empty = observer.empty_caches(
             changed,
             with_devices=cached_view.allocates_claims(settings),
             kinds=registries.kinds,
             groups=cached_view.foreign_kinds_from(settings),
         )
+        self.caches = replace(empty, ages=boot_time_s)
         deployments, failed, quotas = (
             Cache(cached_view.DEPLOYMENTS, changed),
             Cache(refusals.FAILED_PODS, changed),
@@ -174,6 +176,8 @@ class ClusterWriter:
         stack.callback(cluster.thread.begin(self._events.write()).cancel)
         self._fence = sender.Fence(cluster.connection, settings.lease.namespace, time.monotonic)
         published = PublishedLimits() if settings.autoscaler.config_maps else None
+        self._sending: Future[int] = Future()
+        self._sending.set_result(0)
         self._statuses = StatusReports(cluster.observer, cluster.caches, cluster.is_running, published)
         self._planning = planning_view.PlanningView(
             cluster.view,
@@ -211,11 +215,29 @@ class ClusterWriter:
             *refusals_of(snapshot, cluster.mistakes(), plan),
         )
         cluster.thread.call(lambda: self._events.say(decisions))
-        jobs = list(self._statuses.jobs(snapshot, plan, outcome, generations, at_s))
-        for job, answer in zip(jobs, cluster.thread.run(self._reports.send(jobs)), strict=True):
+        cluster.observer.log_devices()
+        before = self._sending
+        is_behind = not before.done()
+        if not is_behind:
+            jobs = list(self._statuses.jobs(snapshot, plan, outcome, generations, at_s))
+            self._sending = cluster.thread.begin(self._send(jobs))
+            is_behind = len(jobs) >= MOST_WRITES
+            before.result()  # raises what a bug raised there: this cycle counts as failed
+        if is_behind:
+            self._sending.add_done_callback(self._ask_for_rest)
+
+    async def _send(self, jobs: Sequence[sender.WriteJob]) -> int:
+        """Writes statuses while the cycle goes on; returns how many. A later cycle makes anew what is not written."""
+        answers = await self._reports.send(jobs)
+        for job, answer in zip(jobs, answers, strict=True):
             if isinstance(answer, ActionError):
                 log_unwritten(job.about, answer)
-        cluster.observer.log_devices()
+        return sum(not isinstance(answer, ActionError) for answer in answers)
+
+    def _ask_for_rest(self, sent: "Future[int]") -> None:
+        """Asks for a cycle that reports what had to wait, unless the API server takes no status now."""
+        if not sent.cancelled() and not sent.exception() and sent.result():
+            self._cluster.trigger.changed()
 
     def loop_context(self, background: Background) -> LoopContext:
         """What loops beside the cycle get at their start."""

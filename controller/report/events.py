@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain, zip_longest
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
@@ -23,6 +23,7 @@ from controller.kube.sender import Applier, Write
 from controller.objects.own_objects import by_object
 from controller.ports import Outcome, Undone
 
+T = TypeVar("T")
 NO_EVENT = ("AwaitsPod", "DeadlinePassed", "WorkUsedUp")
 """Codes of workloads that wait without an Event: there is no object yet that it could refer to, or they had no turn in
 this plan and are tried in the next, so that there is nothing to say of them."""
@@ -271,7 +272,10 @@ class Events:
                 self._say(decision, at_s)
         self._waiting.refill(at_s)
         untold: Counter[str] = Counter()
-        for decision in in_turns(waiting):
+        by_namespace: defaultdict[str, list[ReportedDecision]] = defaultdict(list)
+        for decision in waiting:
+            by_namespace[event_namespace(decision)].append(decision)
+        for decision in in_turns(each for _, each in sorted(by_namespace.items())):
             if not self._say(decision, at_s, FOR_NAMESPACES):
                 untold[event_namespace(decision)] += 1
         for namespace, count in sorted(untold.items()):
@@ -335,13 +339,9 @@ class Events:
                 log.debug("an event was not written", why=str(answer))
 
 
-def in_turns(decisions: Iterable[ReportedDecision]) -> Iterator[ReportedDecision]:
-    """Decisions in turns of the namespaces of their objects."""
-    by_namespace: defaultdict[str, list[ReportedDecision]] = defaultdict(list)
-    for each in decisions:
-        by_namespace[event_namespace(each)].append(each)
-    turns = chain.from_iterable(zip_longest(*(each for _, each in sorted(by_namespace.items()))))
-    return (each for each in turns if each is not None)
+def in_turns(groups: Iterable[Sequence[T]]) -> Iterator[T]:
+    """The first of each group, then the second of each, until all are through: no group waits for another."""
+    return (each for each in chain.from_iterable(zip_longest(*groups)) if each is not None)
 
 
 def _is_again(before: EventSeries, decision: ReportedDecision, at_s: float) -> bool:

@@ -1,7 +1,9 @@
 """Statuses of Tonnage's objects: the condition Accepted of every object, the state of every gang and policy."""
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -21,6 +23,7 @@ from controller.kube.sender import WriteJob
 from controller.kube_world.observer import Caches, Observer
 from controller.objects.own_objects import by_object
 from controller.ports import Outcome
+from controller.report.events import in_turns
 from controller.report.fleet_metrics import IsRunning
 from controller.report.scaling_status import PublishedLimits, scaling_status_after
 from controller.report.service_status import ServiceFacts, facts_of_services, service_status_after
@@ -150,6 +153,10 @@ class ObjectFacts:
         return self.service is None and (self.scaling is None or is_past_bound(self.scaling.scaler))
 
 
+MOST_WRITES = 240
+"""Most writes of statuses at once: half a second of them. A tenant may change thousands of objects together."""
+
+
 class StatusReports:
     """Statuses of all objects after each cycle.
 
@@ -164,11 +171,13 @@ class StatusReports:
         are written."""
         self._observer, self._caches, self._is_running, self._published = observer, caches, is_running, published
         self._settled: Settled = {}
+        self._written: Counter[str] = Counter()
+        """Writes by namespace: in each, objects have their turns, those first that come after the last one."""
 
     def jobs(
         self, snapshot: Snapshot, plan: Plan, outcome: Outcome, generations: Mapping[str, int], at_s: float
     ) -> Iterator[WriteJob]:
-        """Writes of the changed statuses, and of concurrency limits.
+        """Writes of the changed statuses, `MOST_WRITES` at most in turns of the namespaces, and of concurrency limits.
 
         snapshot: the cluster after the plan. generations: metadata.generation of each service when the plan was made.
         at_s: now, seconds since the epoch.
@@ -192,8 +201,19 @@ class StatusReports:
                 services.get(name) if kind is SERVICE else None,
             )
 
-        known = ((kind, name, obj, facts(kind, name)) for kind, named in objects for name, obj in named.items())
-        yield from status_jobs(known, at_s, self._settled)
+        by_namespace: defaultdict[str, list[tuple[Kind, str, OwnObject]]] = defaultdict(list)
+        for kind, named in objects:
+            for name, obj in named.items():
+                by_namespace[obj.metadata.namespace].append((kind, name, obj))
+        rotated = (
+            (*each[(turn := self._written[space] % len(each)) :], *each[:turn]) for space, each in by_namespace.items()
+        )
+        known = ((kind, name, obj, facts(kind, name)) for kind, name, obj in in_turns(rotated))
+        for job in islice(status_jobs(known, at_s, self._settled), MOST_WRITES):
+            self._written[job.about.partition("/")[2].rpartition("/")[0]] += 1
+            yield job
+        for gone in self._written.keys() - by_namespace.keys():
+            del self._written[gone]
         if self._published is not None:
             yield from self._published.jobs(snapshot.scalers, plan.limits, at_s)
 
@@ -207,16 +227,16 @@ def status_jobs(
 ) -> Iterator[WriteJob]:
     """Writes of the changed statuses of these objects, by kind and name.
 
-    at_s: now, seconds since the epoch. settled: of the cycle before, which is brought up to date.
+    at_s: now, seconds since the epoch. settled: of the cycle before, which is brought up to date as writes are taken.
     """
-    before = dict(settled)
-    settled.clear()
+    gone = set(settled)
     for kind, name, obj, facts in objects:
+        gone.discard((kind.name, name))
+        was, known = settled.pop((kind.name, name), (None, facts))
         # A service without a plan and without errors is planned in a later cycle.
         is_unplanned = kind is SERVICE and not facts.mistaken and facts.service is None
         if obj.metadata.deletion_timestamp or is_unplanned:
             continue
-        was, known = before.get((kind.name, name), (None, facts))
         own: tuple[WriteJob, ...] = ()
         # The object is the one of before, as its cache has it; what else its status is made from is equal.
         if not (facts.is_constant and was is obj and known == facts):
@@ -224,6 +244,8 @@ def status_jobs(
         if not own:
             settled[kind.name, name] = obj, facts
         yield from own
+    for key in gone:
+        del settled[key]
 
 
 def _status_job(kind: Kind, name: str, obj: OwnObject, facts: ObjectFacts, at_s: float) -> Iterator[WriteJob]:

@@ -1,25 +1,32 @@
 """Our kinds as a real API server serves them: every rule and bound, merging, pruning, explaining, printing."""
 
+import asyncio
 import json
+import time
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 
 import msgspec
 import pytest
 import yaml
 
-from cluster.errors import Mistake
+from cluster.errors import ActionError, Mistake
 from controller.api.crds import FOLDER
 from controller.api.kinds import OWN_KINDS
 from controller.api.structs import OwnObject
-from controller.kube.sender import Write
+from controller.kube.connection import connect
+from controller.kube.credentials import ApiAccess
+from controller.kube.sender import Applier, Write
 from controller.objects.documents import read_documents
 from controller.report.own_statuses import GangFacts, ObjectFacts, status_jobs
 from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import ControlPlaneSettings
 from simulator.controlplane.server import ControlPlane
 from tests.builders.crd_cases import FULL, LARGEST, RULE_CASES, Case, Object, all_bound_cases, having
+from tests.builders.leading import Leading
 from tests.controlplane.kubectl import Kubectl
+from tests.controlplane.operators import until
 from tests.controlplane.plain_api import APPLY_PATCH, MERGE_PATCH, TABLE, Answer, PlainApi
 from tests.controlplane.servers import StartServer
 
@@ -398,3 +405,47 @@ def test_what_the_operator_says_of_an_object_is_stored_and_then_not_written_agai
 
     assert [answer.status for answer in answers] == [200, 200, 200], [answer.message for answer in answers]
     assert writes() == []
+
+
+def test_a_status_that_an_older_definition_does_not_know_whole_is_written_without_the_rest(
+    api: PlainApi, server: ControlPlane
+) -> None:
+    """As while the definitions of an earlier release are still installed: one field must not cost the others."""
+    where = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gangs.tonnage.dev"
+    whole = api.send("GET", where).body
+    (version,) = whole["spec"]["versions"]
+    older = deepcopy(version)
+    status = older["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+    del status["running"], status["conditions"]["items"]["properties"]["observedGeneration"]
+    api.send("PATCH", where, {"spec": {"versions": [older]}}, content_type=MERGE_PATCH)
+    write = Write(
+        "PATCH",
+        f"{path_of('Gang', 'full')}/status",
+        {
+            "apiVersion": "tonnage.dev/v1alpha1",
+            "kind": "Gang",
+            "metadata": {"name": "full", "namespace": "default"},
+            "status": FULL["Gang"]["status"] | {"running": 3},
+        },
+        APPLY_PATCH,
+        {"fieldManager": "test", "force": "true"},
+    )
+
+    async def send() -> bytes | ActionError:
+        async with await connect(ApiAccess(kubeconfig=str(server.kubeconfig)), time.monotonic) as connection:
+            return await Applier(connection, Leading()).send_one(write)
+
+    def answer() -> Object:
+        found = asyncio.run(send())
+        assert isinstance(found, bytes), found
+        stored: Object = json.loads(found)["status"]
+        return stored
+
+    try:
+        until(lambda: "running" not in answer(), "the older definition is served")
+        stored = answer()
+    finally:
+        api.send("PATCH", where, {"spec": {"versions": [version]}}, content_type=MERGE_PATCH)
+
+    assert stored["members"] == FULL["Gang"]["status"]["members"]
+    assert stored["conditions"]

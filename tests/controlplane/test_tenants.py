@@ -1,8 +1,10 @@
 """Objects of one tenant on a real API server that once stopped, or slowed, the placing of everybody's pods."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -16,7 +18,7 @@ from tests.builders import groups
 from tests.builders.manifests import OURS
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.manifests import GPU, pod
-from tests.controlplane.operators import ROOT, OperatorProcess, operator, until
+from tests.controlplane.operators import ROOT, OperatorProcess, create_all, operator, until
 from tests.controlplane.servers import StartServer
 from tests.controlplane.test_groups import definition, listed
 from tests.controlplane.test_operator import chat
@@ -269,3 +271,32 @@ def asking(rate: float, name: str) -> Object:
         "metadata": {"name": name},
         "spec": {**made["spec"], "demand": made["spec"]["demand"] | {"requestsPerSecond": rate}},
     }
+
+
+def test_2500_objects_of_one_namespace_delay_nobody_elses_pods(admin: Kubectl, tenant: Kubectl) -> None:
+    waits_s, others = [], admin.within("default")
+    made = [
+        {
+            "apiVersion": OURS,
+            "kind": "Gang",
+            "metadata": {"name": f"many-{n:04d}", "namespace": tenant.namespace},
+            "spec": {"minMembers": 2},
+        }
+        for n in range(2500)
+    ]
+    path = f"/apis/{OURS}/namespaces/{tenant.namespace}/gangs"
+    creating = Thread(target=create_all, args=(admin.kubeconfig, path, made))
+    creating.start()
+    told = 0
+    while told < len(made):
+        name = f"canary-{len(waits_s)}"
+        others("create", "-f", "-", stdin=pod(name, gpus=1, schedulerName="tonnage", terminationGracePeriodSeconds=0))
+        began_s = time.monotonic()
+        until(lambda: "nodeName" in others.get("pod", name)["spec"], "somebody else's pod is placed")  # noqa: B023
+        waits_s.append(time.monotonic() - began_s)
+        others("delete", "pod", name)
+        told = sum("status" in each for each in tenant.get("gangs")["items"])
+    creating.join()
+
+    assert len(waits_s) >= 5
+    assert sorted(waits_s)[int(0.95 * len(waits_s))] <= 5.0, waits_s

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import count, islice
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from tests.unit.controller.background.test_load_fits import history
 until = partial(waiting.until, within_s=300.0)
 """A busy machine is not a failure."""
 LEAN_MB = 300
+NUMBERS = count()
 WHO_WAITS = """
 import time
 from controller.background.host import BackgroundHost
@@ -58,16 +60,16 @@ def ray() -> Iterator[tuple[BackgroundHost, ChildDriver]]:
         yield made
 
 
-def tasks(first: int, count: int) -> list[BackgroundTask]:
-    """Batches of four histories with trees; no two are alike."""
-    names = [[f"d/{'x' * (4 * n + k)}" for k in range(4)] for n in range(first, first + count)]
+def tasks(wanted: int) -> list[BackgroundTask]:
+    """Batches of four histories with trees; no two are alike, and a test that is tried again gets others."""
+    names = [[f"d/{'x' * (4 * n + k)}" for k in range(4)] for n in islice(NUMBERS, wanted)]
     return [task_of([history(name, 4, boosted=True) for name in batch]) for batch in names]
 
 
-def results(host: BackgroundHost, count: int) -> dict[str, TaskResult]:
+def results(host: BackgroundHost, wanted: int) -> dict[str, TaskResult]:
     """So many results by their task."""
     found: dict[str, TaskResult] = {}
-    while len(found) < count:
+    while len(found) < wanted:
         found |= {each.digest: each for each in until(lambda: host.results(KIND, 1.0), "a result has come")}
     return found
 
@@ -79,7 +81,7 @@ def pids_of(child: ChildDriver, name: bytes) -> list[int]:
 
 def test_fits_are_those_of_a_process_without_ray_bit_by_bit(ray: tuple[BackgroundHost, ChildDriver]) -> None:
     host, _ = ray
-    asked = tasks(0, 3)
+    asked = tasks(3)
     host.submit(asked)
 
     found = results(host, 3)
@@ -90,7 +92,7 @@ def test_fits_are_those_of_a_process_without_ray_bit_by_bit(ray: tuple[Backgroun
 
 def test_ray_brings_nothing_that_nobody_uses(ray: tuple[BackgroundHost, ChildDriver]) -> None:
     host, child = ray
-    host.submit(tasks(10, 1))
+    host.submit(tasks(1))
     results(host, 1)
 
     for name in (b"monitor.py", b"log_monitor", b"dashboard.py"):
@@ -100,7 +102,7 @@ def test_ray_brings_nothing_that_nobody_uses(ray: tuple[BackgroundHost, ChildDri
 
 def test_what_a_killed_worker_ran_is_run_again(ray: tuple[BackgroundHost, ChildDriver]) -> None:
     host, child = ray
-    host.submit(tasks(20, 6))
+    host.submit(tasks(6))
     driver = child.process
     (worker, *_) = until(lambda: pids_of(child, b"ray::run_task"), "a worker runs a task")
     os.kill(worker, signal.SIGKILL)
@@ -116,8 +118,7 @@ def test_what_was_open_when_ray_or_its_driver_ended_is_given_to_the_next_one(
     ray: tuple[BackgroundHost, ChildDriver], name: bytes
 ) -> None:
     host, child = ray
-    first = 40 + 10 * len(name)
-    host.submit(tasks(first, 6))
+    host.submit(tasks(6))
     until(lambda: pids_of(child, b"ray::run_task"), "a worker runs a task")
     folder, losses = Path(child.folder), host.standing.losses.total()
     for pid in pids_of(child, name):
@@ -126,8 +127,9 @@ def test_what_was_open_when_ray_or_its_driver_ended_is_given_to_the_next_one(
     found = results(host, 6)
 
     assert [each.error for each in found.values()] == [""] * 6
-    assert host.standing.losses.total() == losses + 1
-    assert not folder.exists()
+    # A driver works on for some seconds without its GCS: it may have done all that was open before it ends.
+    until(lambda: host.standing.losses.total() == losses + 1, "the loss is told")
+    until(lambda: not folder.exists(), "nothing is left")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda each: each.name)

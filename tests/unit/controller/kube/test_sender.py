@@ -3,10 +3,11 @@
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
 
 from cluster.errors import ActionError
 from controller.kube.leader_election import LeaseTimes
-from controller.kube.request import KubeWriteError
+from controller.kube.request import KubeWriteError, Refusal
 from controller.kube.sender import Applier, Leader, NotLeadingError, Write, WriteJob, may_have_happened
 from tests.builders.leading import Leading
 from tests.clock import run_in_no_time
@@ -101,6 +102,42 @@ def test_a_lease_that_is_lost_in_the_middle_ends_the_sending_there() -> None:
 @pytest.mark.parametrize(("status", "may"), [(0, True), (500, True), (504, True), (409, False), (429, False)])
 def test_only_what_the_server_refused_certainly_did_not_happen(status: int, may: bool) -> None:
     assert may_have_happened(refused(status)) is may
+
+
+def test_a_field_that_an_older_crd_lacks_does_not_cost_the_rest_of_the_status() -> None:
+    words = (
+        "failed to create typed patch object (default/g; tonnage.dev/v1alpha1, Kind=Gang): errors:\n"
+        '  .status.roles[name="worker"].places: field not declared in schema\n'
+        "  .status.later: field not declared in schema"
+    )
+    status = {"members": 2, "later": 1, "roles": [{"name": "worker", "places": 1}, {"name": "head"}]}
+    write = Write("PATCH", "/gangs/g/status", {"kind": "Gang", "status": status})
+
+    def answer(given: Write) -> bytes | Exception:
+        assert given.body is not None
+        is_whole = "later" in given.body["status"]
+        return KubeWriteError("writing", Refusal(500, "InternalError", words)) if is_whole else b"{}"
+
+    writer = FakeWriter(answer)
+    with capture_logs() as lines:
+        answers, _ = sent(writer, [WriteJob("Gang/a", write), WriteJob("Gang/b", write)])
+
+    assert answers == [b"{}", b"{}"]
+    assert writer.sent[-1].body == {
+        "kind": "Gang",
+        "status": {"members": 2, "roles": [{"name": "worker"}, {"name": "head"}]},
+    }
+    assert [line["field"] for line in lines] == [".status.later", '.status.roles[name="worker"].places']
+
+
+def test_a_complaint_about_something_else_is_no_reason_to_send_again() -> None:
+    words = ".status.gone: field not declared in schema"
+    writer = FakeWriter(lambda _: KubeWriteError("writing", Refusal(500, "InternalError", words)))
+
+    (answer,), _ = sent(writer, [WriteJob("Gang/a", Write("PATCH", "/x", {"status": {"members": 2}}))])
+
+    assert isinstance(answer, ActionError)
+    assert len(writer.sent) == 1
 
 
 def test_a_write_that_rests_on_the_one_before_it_names_the_version_which_that_one_made() -> None:

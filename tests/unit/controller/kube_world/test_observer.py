@@ -83,17 +83,18 @@ def test_each_part_tells_when_it_was_last_seen() -> None:
 @pytest.mark.parametrize("step_s", [3600.0, -3600.0, 86400.0, -86400.0])
 def test_what_was_heard_is_as_old_as_before_when_somebody_sets_the_clock(step_s: float) -> None:
     ages = HandClock(50.0)
-    live = LiveCluster([node()], ages=ages)
+    live = LiveCluster([node()])
+    observer = Observer(replace(live.caches, ages=ages), live.clock)
     for cache in live.caches.each:
         cache.seen_at_s = 40.0
     live.clock.now_s += step_s
 
-    seen = live.observer.observe()
+    seen = observer.observe()
 
     assert (seen.at_s, seen.age_s("pods")) == (1000.0 + step_s, 10.0)
     ages.now_s += 180.0
     with pytest.raises(ObservationError, match="for 190 s"):
-        live.observer.observe()
+        observer.observe()
 
 
 def test_what_did_not_change_is_the_same_table() -> None:

@@ -13,7 +13,7 @@ from controller.api.structs import OwnObject
 from controller.kube.sender import WriteJob
 from controller.objects.own_objects import by_object
 from controller.ports import Outcome
-from controller.report.own_statuses import GangFacts, ObjectFacts, Settled, StatusReports, status_jobs
+from controller.report.own_statuses import MOST_WRITES, GangFacts, ObjectFacts, Settled, StatusReports, status_jobs
 from tests.builders.crd_cases import FULL, having
 from tests.builders.live_cluster import LiveCluster
 from tests.builders.manifests import gang, gpu_type, node, pod, profile
@@ -139,6 +139,26 @@ def test_a_cluster_is_told_once_what_is_wrong_in_it_and_how_its_gangs_stand() ->
     )
 
     assert jobs(NOON_S + 60) == []
+
+
+def test_one_namespace_s_thousands_leave_the_others_their_turn_and_all_are_told_in_the_end() -> None:
+    def of(namespace: str, number: int) -> Any:
+        return having(gang(f"g{number:04d}"), "metadata.namespace", namespace)
+
+    live = LiveCluster([*(of("flood", n) for n in range(1000)), *(of("quiet", n) for n in range(3))])
+    reports = StatusReports(live.observer, live.caches, lambda _: False)
+    rounds: list[set[str]] = []
+
+    while jobs := list(reports.jobs(live.observer.observe(), Plan(), Outcome(), {}, NOON_S)):
+        rounds.append({job.about for job in jobs})
+        for job in jobs:
+            _, namespace, name = job.about.split("/")
+            live.put({**of(namespace, int(name[1:])), "status": job.write.body["status"]})
+
+    assert {f"Gang/quiet/g{n:04d}" for n in range(3)} <= rounds[0]
+    assert max(map(len, rounds)) == MOST_WRITES
+    assert len(rounds) == -(-1003 // MOST_WRITES)
+    assert len(set.union(*rounds)) == 1003
 
 
 def _abouts(objects: list[Any]) -> list[str]:
