@@ -111,7 +111,8 @@ def kind_and_name(target: str) -> tuple[str, str]:
     kind, _, name = target.partition("/")
     found = next((known for known in EXPLAINED if known.lower() == kind.lower()), None)
     if found is None or not name:
-        raise ConfigError(Mistake(target, "should be KIND/NAME", meant(kind, EXPLAINED)))
+        remedy = "kubectl explain says what a field means" if "." in kind else meant(kind, EXPLAINED)
+        raise ConfigError(Mistake(target, "should be KIND/NAME", remedy))
     return found, name
 
 
