@@ -53,7 +53,7 @@ VERBS = {
     "drain": Verb("cli.verbs.drain", "Empty a node, after showing where its pods would go."),
     "events": Verb("cli.verbs.describe", "Show what Tonnage decided about objects, oldest first."),
     "examples": Verb("cli.verbs.installation", "Copy the examples and the Helm chart into a folder."),
-    "explain": Verb("cli.verbs.plan", "Explain the plan for one object: why, and what was short."),
+    "explain": Verb("cli.verbs.plan", "Explain one object's plan, or the meaning of a field."),
     "get": Verb("cli.verbs.get", "List objects in the API server's columns, as kubectl does."),
     "gputypes": Verb("cli.verbs.gputypes", "Print the GPUTypes that a cluster's nodes need, with list prices."),
     "health": Verb("cli.verbs.health", "Show suspected faults, release nodes, and analyse recorded jobs."),

@@ -65,6 +65,10 @@ def _targets(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Co
     from cluster.errors import ConfigError
     from controller.objects.manifests import read_manifests
 
+    if "/" not in incomplete and "." in incomplete and not ctx.params.get("files"):
+        from cli.printing.field_documentation import field_names
+
+        return [CompletionItem(name) for name in field_names(incomplete) if name.startswith(incomplete)]
     try:
         read = read_manifests(ctx.params.get("files") or ())
         names = [each.subject for kind in (read.services, read.gangs, read.pods, read.nodes) for each in kind]
@@ -75,23 +79,29 @@ def _targets(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Co
     return [CompletionItem(name) for name in names if name.lower().startswith(incomplete.lower())]
 
 
-@click.command(epilog="tonnage explain pod/train-0")
-@click.argument("target", metavar="KIND/NAME", shell_complete=_targets)
+@click.command(epilog="tonnage explain modelservice.spec.slo")
+@click.argument("target", metavar="KIND/NAME | KIND[.FIELD...]", shell_complete=_targets)
 @planning_options
 @output_choice("table", "json", "yaml")
 @cluster_options
 def explain(target: str, files: tuple[str, ...], output: str, access: ClusterAccess, **given: Any) -> None:
-    """Explain the plan for one object.
+    """Explain the plan for one object, or the meaning of a field.
 
     \b
     ModelService/NAME  why this mix, its binding constraints, and which GPU type serves each request length
     Pod/NAME           cost terms of the chosen node and the runners-up, or which resource was short on how many nodes
     Gang/NAME          nodes of its members, or why it was held back
     Node/NAME          pods that run there, start there or leave, and what stays free
+    KIND.FIELD         what a field of Tonnage's kinds means
 
     Objects come from files (-f), otherwise from the cluster of the kubeconfig. NAME may be NAMESPACE/NAME; the default
     namespace is that of -n, or `default`. A pod's candidates are scored with the rest of the plan in place.
     """
+    if "/" not in target and not files:
+        from cli.printing.field_documentation import field_text
+
+        click.echo(field_text(target), nl=False)
+        return
     from cli.printing import explanation_output
     from controller.queries.explain import explain as why, kind_and_name
 

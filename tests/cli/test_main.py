@@ -129,9 +129,10 @@ def test_objects_are_completed_from_the_files_that_are_named() -> None:
     assert "Pod/" in completed("tonnage explain P", 2)
 
 
-def test_formats_and_policies_are_completed() -> None:
+def test_formats_policies_and_fields_are_completed() -> None:
     assert completed("tonnage get pods -o js", 4) == ["json", "jsonpath="]
     assert completed("tonnage whatif --policies fgd,best", 3) == ["fgd,bestfit"]
+    assert completed("tonnage explain modelservice.spec.slo", 2) == ["modelservice.spec.slo"]
 
 
 def test_summaries_of_commands_below_a_verb_are_whole() -> None:

@@ -35,11 +35,22 @@ def test_an_age_without_an_instant_is_unknown() -> None:
     assert since("1970-01-01T00:00:10Z", 15.0) == "5s"
 
 
-def test_a_field_is_left_to_kubectl() -> None:
+def test_a_field_is_explained_with_its_type_and_its_fields() -> None:
     result = CliRunner().invoke(tonnage, ["explain", "msvc.spec.slo"])
 
-    assert result.exit_code == 2
-    assert "kubectl explain" in result.stderr
+    assert result.exit_code == 0
+    assert result.stdout.startswith("ModelService.spec.slo\n")
+    assert "- `tpot` (duration, required): Upper bound" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("target", "help_"), [("msvc.spec.slos", "slo"), ("modelservices", ""), ("model", "modelservice")]
+)
+def test_a_field_that_is_not_there_is_wrong_use_and_its_like_is_named(target: str, help_: str) -> None:
+    result = CliRunner().invoke(tonnage, ["explain", target])
+
+    assert result.exit_code == (2 if help_ else 0)
+    assert help_ in result.stderr
 
 
 def test_files_and_a_cluster_are_not_planned_at_once() -> None:
