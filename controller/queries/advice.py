@@ -20,7 +20,8 @@ from controller.objects.read import Read
 from controller.queries.counterfactual import Change, PackerOf, Trial
 from controller.queries.holders import Holder
 from controller.queries.plan_diff import cost_per_hour
-from controller.queries.usage import NO_TYPE, Usage, of_nodes, of_services, of_types, total
+from controller.queries.usage import NO_TYPE, Usage, of_nodes, of_types, total
+from controller.report.fleet_metrics import running_instances
 from controller.report.idle_devices import idle_devices
 
 Decide = Callable[[Snapshot], Plan]
@@ -402,7 +403,7 @@ def _idle(now: Snapshot, trial: Trial, wanted: Collection[str | None]) -> Iterat
 
 def _services(now: Snapshot, plan: Plan) -> Iterator[Advice]:
     """Each service's cheapest mix for its demand, beside what runs of it."""
-    running = {each.name: each.running for each in of_services(now)}
+    running = running_instances(now)
     for service in now.services:
         planned = next((each for each in plan.services if each.service == service.name), None)
         if planned is None:
@@ -412,7 +413,7 @@ def _services(now: Snapshot, plan: Plan) -> Iterator[Advice]:
             said = f"no mix serves ModelService {planned.refusal.words}"
             yield Advice("services", said, EXPLAIN.format(service.name), 0.0)
             continue
-        runs = running[service.name]
+        runs = running.get(service.name, {})
         costs = cost_per_hour(now, service, runs)
         mix = f"{_mix(planned.instances)} at ${planned.cost_per_hour:,.2f}/h"
         if not runs:
