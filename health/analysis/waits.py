@@ -2,15 +2,16 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 
 from cluster.arrays import Array, BoolArray, FloatArray, IntArray
 from health.analysis.excess import Pulse, Waiting
 from health.records.layout import Layout
+from health.verdicts.standstill import CallState, GroupPath, RecordedCall, Standstill
+from health.verdicts.verdict import Cause
 from tonnage.records import STACK_BYTES, STACK_PIECES, Failure, Op
 
 LEAST_S = 3.0
@@ -52,16 +53,12 @@ class Stuck:
     since_s: float
 
 
-Difference = Literal["operation", "size", "order"]
-
-
 @dataclass(frozen=True, slots=True)
 class Differs:
     """Ranks whose calls differ from those of the others: the program's mistake."""
 
     ranks: tuple[int, ...]
-    what: Difference
-    """Another operation or another size under the same number, or they wait for each other in different ones."""
+    cause: Cause
     since_s: float
 
 
@@ -79,72 +76,49 @@ def stands_still(pulse: Pulse, layout: Layout, now_s: float) -> Absent | Stuck |
     if len(silent):
         ready = len(silent) <= BLIND * layout.ranks
         return _longest_absent(silent.tolist(), pulse, len(set(waits.rank[old].tolist())), now_s) if ready else None
-    blockers, stuck = _followed(pulse, layout, waits, old)
+    still = Standstill(_calls(pulse, layout, waits, old, now_s))
+    for cause, ranks, _ in still.differing():
+        return Differs(ranks, cause, now_s - float(waits.age_s[old].max()))
+    waiting = len(set(waits.rank[old].tolist()))
     in_operation = pulse.in_operation()
-    absent = [rank for rank in sorted(blockers) if not in_operation[rank]]
-    if (differs := _differing(stuck, waits, now_s)) is not None:
-        return differs
-    if stuck:
-        found = _oldest_stuck(stuck, pulse, waits, now_s)
-        if found is not None or not absent:
-            return found
+    absent = [rank for rank in sorted(still.absent) if not in_operation[rank]]
+    if still.stuck is not None:
+        path, since_s = int(still.stuck.path.group), still.complete_s(still.stuck)
+        if now_s - since_s >= max(LEAST_S, _TYPICAL * pulse.lately_s(path)):
+            return Stuck(path, len(set(waits.rank.tolist())), since_s)
     if absent:
-        return _longest_absent(absent, pulse, len(set(waits.rank[old].tolist())), now_s)
-    oldest = float(waits.age_s[old].max())
-    return Differs(tuple(sorted(blockers)), "order", now_s - oldest) if blockers and oldest > 2 * LEAST_S else None
+        return _longest_absent(absent, pulse, waiting, now_s)
+    since_s = now_s - float(waits.age_s[old].max())
+    is_circle = still.blockers and still.stuck is None and now_s - since_s > 2 * LEAST_S
+    return Differs(tuple(sorted(still.blockers)), Cause.CALL_ORDER, since_s) if is_circle else None
+
+
+def _calls(pulse: Pulse, layout: Layout, waits: Waiting, old: IntArray, now_s: float) -> Iterator[RecordedCall]:
+    """On the paths of old waits: what each rank entered last, and what it is in."""
+    of: dict[int, GroupPath] = {}
+    for number in np.unique(waits.path[old]).tolist():
+        slots = slice(layout.starts[number], layout.starts[number + 1])
+        is_send = number >= len(layout.groups)
+        path = of[number] = GroupPath(str(number), tuple(layout.members[slots].tolist()), is_send)
+        entered, at_s = pulse.entered[slots].tolist(), pulse.advanced_s[slots].tolist()
+        for rank, seq, since_s in zip(path.members, entered, at_s, strict=True):
+            yield RecordedCall(rank, path, seq, state=CallState.DONE, created_s=since_s)
+    rows = zip(
+        *(column.tolist() for column in (waits.rank, waits.path, waits.seq, waits.op, waits.size, waits.age_s)),
+        strict=True,
+    )
+    for rank, number, seq, op, size, age_s in rows:
+        if number in of:
+            kind = Op.SEND if op == Op.RECEIVE else Op(op)  # two ends of one operation
+            state = CallState.BEGUN if age_s >= _OLD_S else CallState.DONE
+            elements = size if op in _ALIKE else -1
+            yield RecordedCall(rank, of[number], seq, kind.name, elements, "", state, now_s - age_s)
 
 
 def _least_s(waits: Waiting, pulse: Pulse) -> float:
     """Age from which the oldest wait counts, by how far its group has come."""
     starts = waits.seq[waits.age_s.argmax()] <= _FIRST and pulse.entered.max() < _MANY
     return START_S if starts else LEAST_S
-
-
-def _followed(pulse: Pulse, layout: Layout, waits: Waiting, old: np.ndarray) -> tuple[set[int], list[int]]:
-    """Ranks that some old wait needs, and the waits whose members are all there."""
-    blockers: set[int] = set()
-    stuck: list[int] = []
-    seen: set[tuple[int, int]] = set()
-    for wait in old.tolist():
-        path, seq = int(waits.path[wait]), int(waits.seq[wait])
-        if (path, seq) in seen:
-            continue
-        seen.add((path, seq))
-        slots = slice(layout.starts[path], layout.starts[path + 1])
-        missing = layout.members[slots][pulse.entered[slots] < seq]
-        if len(missing):
-            blockers.update(missing.tolist())
-        else:
-            stuck.append(wait)
-    return blockers, stuck
-
-
-def _differing(stuck: list[int], waits: Waiting, now_s: float) -> Differs | None:
-    """The first operation that all have entered and that is not the same on all."""
-    for wait in sorted(stuck, key=lambda each: -float(waits.age_s[each])):
-        same = np.flatnonzero((waits.path == waits.path[wait]) & (waits.seq == waits.seq[wait]))
-        alike = np.isin(waits.op[same], _ALIKE)
-        op = np.where(waits.op[same] == Op.RECEIVE, Op.SEND, waits.op[same])  # two ends of one operation
-        by_what: Mapping[Difference, IntArray] = {"operation": op, "size": np.where(alike, waits.size[same], 0)}
-        for what, values in by_what.items():
-            kinds, count = np.unique(values, return_counts=True)
-            if len(kinds) > 1:
-                odd = values != kinds[count.argmax()]
-                ranks = waits.rank[same[odd]] if (count == count.max()).sum() == 1 else waits.rank[same]
-                return Differs(tuple(sorted(ranks.tolist())), what, now_s - float(waits.age_s[same].min()))
-    return None
-
-
-def _oldest_stuck(stuck: list[int], pulse: Pulse, waits: Waiting, now_s: float) -> Stuck | None:
-    """The operation that was complete first: the others may wait behind it."""
-    youngest_s: dict[int, float] = {}
-    for wait in stuck:
-        same = (waits.path == waits.path[wait]) & (waits.seq == waits.seq[wait])
-        youngest_s[wait] = min(float(waits.age_s[same].min()), now_s - pulse.complete_s(int(waits.path[wait])))
-    wait = max(youngest_s, key=lambda each: youngest_s[each])
-    if youngest_s[wait] < max(LEAST_S, _TYPICAL * pulse.lately_s(int(waits.path[wait]))):
-        return None
-    return Stuck(int(waits.path[wait]), len(set(waits.rank.tolist())), now_s - youngest_s[wait])
 
 
 def _longest_absent(absent: list[int], pulse: Pulse, waiting: int, now_s: float) -> Absent | None:

@@ -17,9 +17,9 @@ PHASE_CAUSES = {
     int(Phase.COMPILE): Cause.COMPILATION,
 }
 _DIFFERING = {
-    "operation": (Cause.OPERATIONS, "these entered another one"),
-    "size": (Cause.SIZES, "all members entered it, these with another size"),
-    "order": (Cause.CALL_ORDER, "ranks wait for each other in different operations"),
+    Cause.OPERATIONS: "these entered another one",
+    Cause.SIZES: "all members entered it, these with another size",
+    Cause.CALL_ORDER: "ranks wait for each other in different operations",
 }
 MANY = 0.5
 """Share of the ranks that must be absent for a common cause, such as storage."""
@@ -47,8 +47,8 @@ def on_hang(
     elif isinstance(found, Absent):
         verdict = _absent(found, layout, recent, at_s, causes=causes)
     else:
-        cause, words = _DIFFERING[found.what]
-        verdict = JobVerdict(at_s, Syndrome.NONE, Part.NOTHING, found.ranks, found.since_s, 0.9, (words,), cause)
+        words = (_DIFFERING[found.cause],)
+        verdict = JobVerdict(at_s, Syndrome.NONE, Part.NOTHING, found.ranks, found.since_s, 0.9, words, found.cause)
     return replace(verdict, evidence=(*verdict.evidence, *waits.shown(sampled)))
 
 

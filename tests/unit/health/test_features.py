@@ -11,6 +11,7 @@ from health.analysis.matching import Finished, Matcher
 from health.records.frames import RECORD
 from health.records.layout import Layout, layout_from
 from health.verdicts.slow_ranks import slow_ranks
+from health.verdicts.verdict import Cause
 from tests.rigs.health.job import TrainingJob
 from tonnage.records import Kind, Op
 
@@ -166,17 +167,17 @@ def test_a_rank_that_is_late_to_a_groups_first_operations_hangs_no_job_yet() -> 
 
 
 @pytest.mark.parametrize(
-    ("mine", "theirs", "what"),
+    ("mine", "theirs", "cause"),
     [
-        ((Op.ALL_REDUCE, 161), (Op.BROADCAST, 161), "operation"),
-        ((Op.ALL_REDUCE, 161), (Op.ALL_REDUCE, 77), "size"),
+        ((Op.ALL_REDUCE, 161), (Op.BROADCAST, 161), Cause.OPERATIONS),
+        ((Op.ALL_REDUCE, 161), (Op.ALL_REDUCE, 77), Cause.SIZES),
         ((Op.ALL_REDUCE, 161), (Op.ALL_REDUCE, 161), None),
         ((Op.ALL_TO_ALL, 161), (Op.ALL_TO_ALL, 77), None),  # what each rank sends may differ
         ((Op.SEND, 161), (Op.RECEIVE, 161), None),  # two ends of one operation
     ],
 )
 def test_calls_that_differ_under_one_number_are_no_hang_of_their_group(
-    mine: tuple[Op, int], theirs: tuple[Op, int], *, what: str | None
+    mine: tuple[Op, int], theirs: tuple[Op, int], cause: Cause | None
 ) -> None:
     layout = layout_of(PAIR)
     pulse = Pulse(layout)
@@ -189,4 +190,4 @@ def test_calls_that_differ_under_one_number_are_no_hang_of_their_group(
     pulse.beat(rows, rank, none, rank, np.full(4, 1001), 480.0)
     found = waits.stands_still(pulse, layout, 480.5)
 
-    assert (found.what if isinstance(found, waits.Differs) else None) == what
+    assert (found.cause if isinstance(found, waits.Differs) else None) is cause
