@@ -25,7 +25,7 @@ from controller.loops.health.stream import HealthStream
 from controller.loops.loop import ControlLoop, LoopContext, repeat, specs_in
 from controller.objects.own_objects import own_resource
 from controller.settings import OperatorSettings
-from health.analysis.waits import is_stack
+from health.analysis.last_words import is_stack
 from health.records.frames import PROBE_KIND, REPORT_KIND
 from health.remediation.facts import FaultEvidence, Situation
 from health.remediation.incidents import Act, Incident

@@ -1,137 +1,15 @@
-"""Wait-for graph: the ranks and paths on which a job that stands still waits in the end."""
+"""Last words of a job that stops: who ended without one, and where ranks say that they stand."""
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from cluster.arrays import Array, BoolArray, FloatArray, IntArray
-from health.analysis.excess import Pulse, Waiting
 from health.records.layout import Layout
-from health.verdicts.standstill import CallState, GroupPath, RecordedCall, Standstill
-from health.verdicts.verdict import Cause
-from tonnage.records import STACK_BYTES, STACK_PIECES, Failure, Op
-
-LEAST_S = 3.0
-"""Age from which a wait counts as a hang: above the stalls of data loading, within the goal of 5 s with heartbeats
-four times a second."""
-START_S = 120.0
-"""The same while a job starts: ranks load weights and compile for unlike times before they meet."""
-_FIRST, _MANY = 32, 1_000
-"""Operations of a group that count as its start, unless some group of the job has had many."""
-_TYPICAL = 5.0
-"""Multiple of the job's own 99th percentile that a wait must exceed too."""
-_OLD_S = 1.0
-"""Age of a wait that takes part in the graph."""
-SILENT_S = 2.5
-"""Silence from which a rank counts as stopped: ten heartbeats. It may have left what the last of them named."""
-BLIND = 0.5
-"""Share of silent ranks above which the records, not the job, are what stopped."""
-
-
-@dataclass(frozen=True, slots=True)
-class Absent:
-    """Ranks that the others wait for, and that wait for none."""
-
-    ranks: tuple[int, ...]
-    waiting: int
-    """Ranks that wait for them, directly or behind others."""
-    since_s: float
-    silent: bool
-    """Whether their heartbeats stopped as well."""
-    phase: int
-
-
-@dataclass(frozen=True, slots=True)
-class Stuck:
-    """Operation that all its members entered and that does not end."""
-
-    path: int
-    waiting: int
-    since_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Differs:
-    """Ranks whose calls differ from those of the others: the program's mistake."""
-
-    ranks: tuple[int, ...]
-    cause: Cause
-    since_s: float
-
-
-_ALIKE = (Op.ALL_REDUCE, Op.BROADCAST, Op.REDUCE)
-"""Operations whose size is the same on all members."""
-
-
-def stands_still(pulse: Pulse, layout: Layout, now_s: float) -> Absent | Stuck | Differs | None:
-    """Cause of the oldest waits; None while the job makes progress or while the cause is too young to tell."""
-    waits = pulse.waiting(now_s)
-    if not len(waits.rank) or waits.age_s.max() < _least_s(waits, pulse):
-        return None
-    old = np.flatnonzero(waits.age_s >= _OLD_S)
-    silent = np.flatnonzero(pulse.silent_s(now_s) > SILENT_S)
-    if len(silent):
-        ready = len(silent) <= BLIND * layout.ranks
-        return _longest_absent(silent.tolist(), pulse, len(set(waits.rank[old].tolist())), now_s) if ready else None
-    still = Standstill(_calls(pulse, layout, waits, old, now_s))
-    for cause, ranks, _ in still.differing():
-        return Differs(ranks, cause, now_s - float(waits.age_s[old].max()))
-    waiting = len(set(waits.rank[old].tolist()))
-    in_operation = pulse.in_operation()
-    absent = [rank for rank in sorted(still.absent) if not in_operation[rank]]
-    if still.stuck is not None:
-        path, since_s = int(still.stuck.path.group), still.complete_s(still.stuck)
-        if now_s - since_s >= max(LEAST_S, _TYPICAL * pulse.lately_s(path)):
-            return Stuck(path, len(set(waits.rank.tolist())), since_s)
-    if absent:
-        return _longest_absent(absent, pulse, waiting, now_s)
-    since_s = now_s - float(waits.age_s[old].max())
-    is_circle = still.blockers and still.stuck is None and now_s - since_s > 2 * LEAST_S
-    return Differs(tuple(sorted(still.blockers)), Cause.CALL_ORDER, since_s) if is_circle else None
-
-
-def _calls(pulse: Pulse, layout: Layout, waits: Waiting, old: IntArray, now_s: float) -> Iterator[RecordedCall]:
-    """On the paths of old waits: what each rank entered last, and what it is in."""
-    of: dict[int, GroupPath] = {}
-    for number in np.unique(waits.path[old]).tolist():
-        slots = slice(layout.starts[number], layout.starts[number + 1])
-        is_send = number >= len(layout.groups)
-        path = of[number] = GroupPath(str(number), tuple(layout.members[slots].tolist()), is_send)
-        entered, at_s = pulse.entered[slots].tolist(), pulse.advanced_s[slots].tolist()
-        for rank, seq, since_s in zip(path.members, entered, at_s, strict=True):
-            yield RecordedCall(rank, path, seq, state=CallState.DONE, created_s=since_s)
-    rows = zip(
-        *(column.tolist() for column in (waits.rank, waits.path, waits.seq, waits.op, waits.size, waits.age_s)),
-        strict=True,
-    )
-    for rank, number, seq, op, size, age_s in rows:
-        if number in of:
-            kind = Op.SEND if op == Op.RECEIVE else Op(op)  # two ends of one operation
-            state = CallState.BEGUN if age_s >= _OLD_S else CallState.DONE
-            elements = size if op in _ALIKE else -1
-            yield RecordedCall(rank, of[number], seq, kind.name, elements, "", state, now_s - age_s)
-
-
-def _least_s(waits: Waiting, pulse: Pulse) -> float:
-    """Age from which the oldest wait counts, by how far its group has come."""
-    starts = waits.seq[waits.age_s.argmax()] <= _FIRST and pulse.entered.max() < _MANY
-    return START_S if starts else LEAST_S
-
-
-def _longest_absent(absent: list[int], pulse: Pulse, waiting: int, now_s: float) -> Absent | None:
-    limit_s = max(LEAST_S, _TYPICAL * pulse.typical_gap_s)
-    silent_s = pulse.silent_s(now_s)
-    idle_s: FloatArray = pulse.idle_s + silent_s
-    ripe = [rank for rank in absent if idle_s[rank] > limit_s or silent_s[rank] > SILENT_S]
-    if len(ripe) < len(absent):  # the youngest may be what the others wait for
-        return None
-    longest = max(ripe, key=lambda rank: idle_s[rank])
-    silent = bool(silent_s[longest] > _OLD_S)
-    return Absent(tuple(ripe), waiting, now_s - float(idle_s[longest]), silent, int(pulse.phase[longest]))
-
+from tonnage.records import STACK_BYTES, STACK_PIECES, Failure
 
 DEAD_SILENT_S = 0.55
 """Two heartbeats and a delivery: a rank that lives has been heard of by then."""
