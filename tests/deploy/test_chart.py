@@ -290,8 +290,10 @@ def test_the_doctor_asks_for_every_right_that_is_granted_and_for_no_other(placer
     assert asked == rights(values, "ClusterRole") | rights(values, "Role")
 
 
-def test_the_lease_and_the_records_are_its_own_in_its_namespace_alone() -> None:
-    assert rights({}, "Role") == LEAD
+def test_the_lease_and_saved_fits_are_its_own_in_its_namespace_alone() -> None:
+    fits = {("", "configmaps", verb) for verb in ("get", "create", "patch")}
+    assert rights({}, "Role") == LEAD | fits
+    assert rights({"settings": settings("gate", autoscales=False)}, "Role") == LEAD
 
 
 @pytest.mark.parametrize("values", [{}, {"settings": settings("gate", "bind", "dra")}], ids=["default", "everything"])
@@ -299,7 +301,8 @@ def test_no_right_is_a_wildcard_and_none_reaches_secrets_or_nodes(values: Values
     everything = rights(values, "ClusterRole") | rights(values, "Role")
 
     assert not any("*" in right for right in everything)
-    assert not any(resource.startswith(("secrets", "configmaps", "serviceaccounts")) for _, resource, _ in everything)
+    assert not any(resource.startswith(("secrets", "serviceaccounts")) for _, resource, _ in everything)
+    assert not any(resource.startswith("configmaps") for _, resource, _ in rights(values, "ClusterRole"))
     assert {verb for _, resource, verb in everything if resource == "nodes"} == {"list", "watch"}
 
 
