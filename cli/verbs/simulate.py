@@ -145,8 +145,6 @@ def _cache_of(contest: "Contest", folder: Path | None) -> "ResultCache[PolicyRun
     click.FloatRange(0, 1),
     "SHARE",
 )
-@setting("--seconds", 0.0, "Shortest duration on a terminal, so that the day can be watched.",
-         click.FloatRange(0, 3600))  # fmt: skip
 @click.option("--baseline/--no-baseline", default=True, show_default=True, help=BASELINE)
 @report_option("Write a report with charts; to FILE.svg the picture of the services' cost alone.")
 @output_choice("table", "json")
@@ -157,7 +155,7 @@ def day(files: tuple[str, ...], **given: Any) -> None:
     end.
 
     \b
-    tonnage simulate day -f examples/ --seconds 60 --report out/day.html
+    tonnage simulate day -f examples/ --report out/day.html
     """
     from cli.verbs.simulate_day import DayOptions, simulate_day
     from simulator.day.simulation import DaySettings

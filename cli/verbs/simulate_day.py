@@ -32,8 +32,6 @@ class DayOptions:
 
     policy: str
     polish: float
-    seconds: float
-    """Shortest duration on a terminal, s."""
     baseline: bool
     """Whether to simulate the same day with one GPU type for each service and best fit, too."""
     report: Path | None
@@ -55,18 +53,16 @@ def simulate_day(files: Sequence[str], settings: DaySettings, options: DayOption
     operators = with_changes(settings_from({}), policy=options.policy, plan_deadline_s=settings.deadline_s)
     decisions = replace(decisions_from(operators, awaits_pods=False), move_share=options.polish, seed=settings.seed)
     started_at, began_s = datetime.now(UTC), time.perf_counter()
-    pace_s = options.seconds / max(1.0, settings.hours * HOUR_S / settings.step_s)
     moments: list[DayMoment] = []
     stopped = ""
-    with progress.watching(sys.stderr, pace_s) as show:
-        try:
-            for moment in live(observed.snapshot, InlineBrain(decisions), settings, time.perf_counter):
-                moments.append(moment)
-                show(moment)
-        except KeyboardInterrupt:
-            if not moments:
-                raise
-            stopped = f"interrupted after {moments[-1].at_s / HOUR_S:.1f} of {settings.hours:g} hours"
+    try:
+        for moment in live(observed.snapshot, InlineBrain(decisions), settings, time.perf_counter):
+            moments.append(moment)
+            progress.print_hour(moment)
+    except KeyboardInterrupt:
+        if not moments:
+            raise
+        stopped = f"interrupted after {moments[-1].at_s / HOUR_S:.1f} of {settings.hours:g} hours"
     beside = _baseline(observed.snapshot, settings, decisions, moments) if options.baseline and not stopped else None
     if options.output == "json":
         record: dict[str, Any] = {"record": 1, "simulated": True, "moments": [asdict(moment) for moment in moments]}

@@ -161,7 +161,10 @@ def advise(
     names = tuple(now.pods.names)
     loose = now.pods.movable | np.fromiter((name in replaced for name in names), np.bool_, len(names))
     loose &= now.pods.may_be_stopped & ~np.fromiter((name in fixed for name in names), np.bool_, len(names))
-    waiting, calm = _waiting_rows(now), _calm(now)
+    # The fleet in which nothing that runs is stopped for what waits.
+    calm = replace(now, pods=replace(now.pods, settled=now.pods.node != PENDING), services=())
+    asks = [shape.gpus > 0 for shape in now.pods.shapes]
+    waiting = [row for row in now.pods.pending.tolist() if asks[now.pods.shape[row]] and not now.pods.owner[row]]
     plan = decide(calm) if waiting else Plan()
     trial = Trial(
         now.after(plan.actions), packer_of, loose, np.fromiter((n in own for n in names), np.bool_, len(names))
@@ -192,12 +195,6 @@ def advise(
     )  # fmt: skip
 
 
-def _calm(now: Snapshot) -> Snapshot:
-    """The fleet in which nothing that runs is stopped for what waits."""
-    pods = now.pods
-    return replace(now, pods=replace(pods, settled=pods.node != PENDING), services=())
-
-
 def _watts(now: Snapshot, nodes: list[Usage], limit_w: Mapping[str, float]) -> Watts:
     by_name = {each.name: each for each in nodes}
     all_w = idle_w = 0.0
@@ -222,10 +219,6 @@ def _advice(topic: str, headline: str, remedy: str, items: Iterable[Item], effec
 
 def _many(count: float, word: str) -> str:
     return f"{count:.4g} {word}{'' if count == 1 else 's'}"
-
-
-def _cordon(node: str) -> Step:
-    return Step(f"kubectl cordon {node}", f"kubectl uncordon {node}")
 
 
 def _drain(node: str) -> Step:
@@ -320,7 +313,12 @@ def _unusable(unusable: Sequence[NotOffered]) -> Iterator[Advice]:
 def _emptied(now: Snapshot, changes: Sequence[Change], held: Mapping[str, Holder]) -> Iterator[Advice]:
     """Nodes whose pods run elsewhere for less: on nodes in use, or on idle ones of cheaper types."""
     for is_retyped in (False, True):
-        mine = [each for each in changes if _changes_type(now, each) is is_retyped]
+        mine = [
+            each
+            for each in changes
+            if is_retyped
+            is any(move.devices and _type_of(now, move.node) != _type_of(now, move.from_node) for move in each.moves)
+        ]
         moves = [move for each in mine for move in each.moves]
         said = f"{_many(len(mine), 'node')} would be free if {_many(len(moves), 'pod')} ran elsewhere"
         items = (
@@ -340,11 +338,6 @@ def _emptied(now: Snapshot, changes: Sequence[Change], held: Mapping[str, Holder
         if not is_retyped:
             remedy = "let Tonnage place pods (docs/operator.md), or drain the nodes; then give them back"
         yield from _advice("types" if is_retyped else "fragmentation", said, remedy, items, "saves", steps, mine)
-
-
-def _changes_type(now: Snapshot, change: Change) -> bool:
-    """Whether a pod with GPUs runs on another GPU type afterwards."""
-    return any(move.devices and _type_of(now, move.node) != _type_of(now, move.from_node) for move in change.moves)
 
 
 def _type_of(now: Snapshot, node: str) -> str:
@@ -379,7 +372,10 @@ def _idle(now: Snapshot, trial: Trial, wanted: Collection[str | None]) -> Iterat
         items = (
             Item(each.frees, each.dollars_per_hour, ", ".join(move.pod for move in each.moves[:3])) for each in changes
         )
-        steps = [(_drain if each.moves else _cordon)(each.frees) for each in changes]
+        steps = [
+            _drain(each.frees) if each.moves else Step(f"kubectl cordon {each.frees}", f"kubectl uncordon {each.frees}")
+            for each in changes
+        ]
         yield from _advice(topic, said, remedy, items, "saves", steps, changes)
     in_use: list[int] = np.flatnonzero(used & ~trial.gone).tolist()
     shut = [row for row in in_use if idle.closed[row] > LEAST_STRANDED]
@@ -429,14 +425,6 @@ def _services(now: Snapshot, plan: Plan) -> Iterator[Advice]:
 
 def _mix(counts: Mapping[InstanceType, int]) -> str:
     return " + ".join(f"{count} × {each.name}" for each, count in sorted(counts.items()) if count)
-
-
-def _waiting_rows(now: Snapshot) -> list[int]:
-    return [
-        row
-        for row in now.pods.pending.tolist()
-        if now.pods.shapes[now.pods.shape[row]].gpus and not now.pods.owner[row]
-    ]
 
 
 def _started(now: Snapshot, plan: Plan) -> dict[str, tuple[str, float]]:

@@ -137,6 +137,10 @@ def _pod(snapshot: Snapshot, after: Snapshot, plan: Plan, name: str, packer_of: 
         labels = list(without.nodes.labels)
         labels[node] = {**labels[node], **pins}
         without = replace(without, nodes=replace(without.nodes, labels=tuple(labels)))
+    concerned = (f"Pod/{name}", f"Gang/{_gang_name(after, row)}")
+    unplaced = [each.reason for each in plan.unplaced if each.workload in concerned]
+    steps = [step.reason for step in plan.steps() if any(seat.pod == name for seat in step.action.seat_changes)]
+    last = (steps if node != PENDING else unplaced or steps)[-1:]
     return PodWhy(
         name=name,
         shape=shape,
@@ -145,7 +149,7 @@ def _pod(snapshot: Snapshot, after: Snapshot, plan: Plan, name: str, packer_of: 
         node_after=_node_name(after, node),
         devices=device_numbers(int(after.pods.devices[row])),
         gang=_gang_name(after, row),
-        reason=_reason(plan, after, row),
+        reason=last[0] if last else None,
         seats=explain_seat(packer_of(without), shape),
         nodes=tuple(after.nodes.names),
     )
@@ -178,16 +182,6 @@ def _node_name(snapshot: Snapshot, node: int) -> str | None:
 def _gang_name(snapshot: Snapshot, row: int) -> str | None:
     gang = int(snapshot.pods.gang[row])
     return None if gang < 0 else snapshot.gangs[gang].name
-
-
-def _reason(plan: Plan, after: Snapshot, row: int) -> Reason | None:
-    """Last reason in the plan that concerns a pod."""
-    name = after.pods.names[row]
-    labels = (f"Pod/{name}", f"Gang/{_gang_name(after, row)}")
-    unplaced = [each.reason for each in plan.unplaced if each.workload in labels]
-    steps = [step.reason for step in plan.steps() if any(seat.pod == name for seat in step.action.seat_changes)]
-    starts = after.pods.node[row] != PENDING
-    return next(iter(reversed(steps if starts else unplaced or steps)), None)
 
 
 def _gang(snapshot: Snapshot, after: Snapshot, plan: Plan, row: int, packer_of: PackerOf) -> GangWhy:

@@ -1,6 +1,6 @@
 """Who holds devices, since when, and whether to any use: pods that do not run, that use nothing, or were forgotten."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -74,7 +74,12 @@ def holders(
     pod's devices over a day, 0..1, where it is known.
     """
     prices, pods = now.device_prices(), now.pods
-    half = set(_half_gangs(now))
+    half = set[int]()
+    """Gangs that run with too few members while others wait."""
+    for number, gang in enumerate(now.gangs):
+        mine = pods.node[pods.gang == number]
+        if 0 < int((mine != PENDING).sum()) < gang.min_members and (mine == PENDING).any():
+            half.add(number)
     found: list[Holder] = []
     for read in reads:
         row = pods.names.row(read.name)
@@ -101,14 +106,6 @@ def holders(
             )
         )
     return tuple(sorted(found, key=lambda each: (-each.dollars_per_hour, each.name)))
-
-
-def _half_gangs(now: Snapshot) -> Iterator[int]:
-    """Gangs that run with too few members while others wait."""
-    for number, gang in enumerate(now.gangs):
-        mine = now.pods.node[now.pods.gang == number]
-        if 0 < int((mine != PENDING).sum()) < gang.min_members and (mine == PENDING).any():
-            yield number
 
 
 def replaced_in(reads: Iterable[Read[structs.Pod]]) -> frozenset[str]:
