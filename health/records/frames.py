@@ -2,10 +2,10 @@
 
 from collections import Counter, deque
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
-from threading import Lock
 
 import msgspec
 import numpy as np
@@ -224,14 +224,13 @@ def order_in(body: bytes) -> ProbeOrder:
 class FairQueue:
     """What several senders have on its way: bounded, the oldest of whoever has most dropped first, taken in turns.
 
-    Any thread may add or take.
+    lock: lets one thread add or take at a time.
     """
 
-    def __init__(self, most_bytes: int, most_of_one: float = inf) -> None:
-        self._most, self._most_of_one = most_bytes, most_of_one
+    def __init__(self, lock: AbstractContextManager[object], most_bytes: int, most_of_one: float = inf) -> None:
+        self._lock, self._most, self._most_of_one = lock, most_bytes, most_of_one
         self._waiting: dict[str, deque[bytes]] = {}
         self._bytes: Counter[str] = Counter()
-        self._lock = Lock()
         self.waiting_bytes = self.dropped = 0
 
     def add(self, sender: str, body: bytes) -> None:

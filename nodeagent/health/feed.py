@@ -8,6 +8,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from threading import Lock
 
 from cluster.clock import Clock
 from health.records import frames as records_frames
@@ -64,7 +65,7 @@ class HealthFeed:
         """sockets_of: makes the sockets that deliver to a function. sources: evidence of the host besides ranks."""
         self._node, self.life, self._clock = node, life, clock
         self.sockets = sockets_of(self._deliver)
-        self.outbox = outbox or records_frames.FairQueue(MOST_BYTES)
+        self.outbox = outbox or records_frames.FairQueue(Lock(), MOST_BYTES)
         self._ranks, self._sources = ranks, (*sources, ranks)
         self._evidence: tuple[records_frames.Evidence, ...] = ()
         self._sent: tuple[frozenset[tuple[object, ...]], float] = (frozenset(), float("-inf"))

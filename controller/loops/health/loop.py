@@ -53,7 +53,7 @@ class ReportQueue(FairQueue):
     sends, receives = PROBE_KIND, REPORT_KIND
 
     def __init__(self, most_bytes: int = MOST_BYTES, most_of_node: int = MOST_OF_NODE) -> None:
-        super().__init__(most_bytes, most_of_node)
+        super().__init__(threading.Lock(), most_bytes, most_of_node)
         self.arrived = threading.Event()
         self._orders: Mapping[str, bytes] = {}
 

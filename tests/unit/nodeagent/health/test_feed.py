@@ -1,6 +1,7 @@
 """Feed of health: bounded while no controller answers, fair between pods, and evidence sent when it changes."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -86,7 +87,7 @@ def test_evidence_is_sent_when_it_changes_and_again_for_a_new_controller(feed: H
 
 
 def test_without_a_controller_the_fullest_pod_loses_its_oldest_frames() -> None:
-    box = FairQueue(most_bytes=100)
+    box = FairQueue(nullcontext(), most_bytes=100)
     box.add("quiet", b"q" * 30)
     for number in range(10):
         box.add("loud", bytes([number]) * 20)
@@ -99,7 +100,7 @@ def test_without_a_controller_the_fullest_pod_loses_its_oldest_frames() -> None:
 
 
 def test_pods_take_turns_in_a_report() -> None:
-    box = FairQueue(most_bytes=10_000)
+    box = FairQueue(nullcontext(), most_bytes=10_000)
     for _ in range(10):
         box.add("loud", b"l" * 50)
     box.add("quiet", b"q" * 50)
