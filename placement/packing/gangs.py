@@ -156,35 +156,14 @@ def _seat_near(draft: PackingDraft, unit: Unit, seat: Seat, rooms: Rooms, allowe
 def _left_near(
     draft: PackingDraft, unit: Unit, seat: Seat, rooms: Rooms, allowed: arrays.BoolArray | None, prefer: str | None
 ) -> list[int]:
-    """Places those of these pods of a gang that fit, inside `allowed`, and returns the others.
-
-    Domains are filled one after the other: the tightest that holds all remaining pods, else the roomiest. For equal
-    pods, the roomiest-first order needs the fewest possible domains.
-    """
+    """Places those of these pods of a gang that fit, inside `allowed`, and returns the others."""
     nodes = GangNodes(draft, unit.gang, unit.rows, rooms.copies)
     everywhere = np.ones(len(draft.snapshot.nodes), dtype=bool) if allowed is None else allowed
     among = np.flatnonzero(everywhere)
     if prefer is not None:
-        domain = draft.domain(prefer)
-        inside = np.where(everywhere, domain, -1)
-        among = nodes.in_fewest(inside)
+        among = nodes.in_fewest(np.where(everywhere, draft.domain(prefer), -1))
     left = _left_by_stops(draft, unit, seat, np.flatnonzero(everywhere))
     left = _left_by_choice(unit, seat, nodes, among) if left is None else left
-    if left and prefer is not None:
-        shapes: set[workloads.PodShape] = set()
-        while left:
-            if shapes != (shapes := {draft.shape(row) for row in left}):
-                # Pods are placed in one domain at a time, which is then done: the others keep their room.
-                rooms = Rooms(draft, left, seat.below)
-                room, most = rooms.free(inside), rooms.most(inside)
-            if not most.any():
-                break
-            enough = np.flatnonzero((room >= len(left)) & (most > 0))
-            best = int(enough[room[enough].argmin()] if len(enough) else np.where(most > 0, room, -1).argmax())
-            left = _left_of(draft, left, seat, inside == best)
-            inside = np.where(inside == best, -1, inside)
-            room[best] = most[best] = 0
-        allowed = everywhere & (domain < 0)
     return _left_of(draft, left, seat, allowed)
 
 
