@@ -42,8 +42,8 @@ def _kind(kind: Kind) -> str:
     scope = "Namespaced." if kind.is_namespaced else "Not namespaced."
     head = f"## {kind.name}\n\n{doc.removesuffix(' Not namespaced.')} {scope}\n\n`spec`:\n\n"
     parts = structural(kind.model)["properties"]
-    fields = "".join(f"{line}\n" for line in _fields(parts["spec"]))
-    status = "".join(f"{line}\n" for line in _fields(parts["status"], written=True)) if kind.has_status else ""
+    fields = "".join(f"{line}\n" for line in field_lines(parts["spec"]))
+    status = "".join(f"{line}\n" for line in field_lines(parts["status"], written=True)) if kind.has_status else ""
     return head + fields + _rules(kind) + (f"\n`status`, written by Tonnage:\n\n{status}" if status else "")
 
 
@@ -56,7 +56,7 @@ def _rules(kind: Kind) -> str:
     return "\nRules between fields, with the messages of violations:\n\n" + "".join((*lines, *whole))
 
 
-def _fields(schema: Schema, indent: str = "", *, written: bool = False) -> Iterator[str]:
+def field_lines(schema: Schema, indent: str = "", *, written: bool = False) -> Iterator[str]:
     """A line for each field, those of an object below it, without what every status has.
 
     written: of a status, which nobody but Tonnage writes and so has no defaults.
@@ -67,7 +67,7 @@ def _fields(schema: Schema, indent: str = "", *, written: bool = False) -> Itera
         default = "required" if name in schema.get("required", ()) else _default(field)
         kind = ", ".join(filter(None, (_type(field), "" if written else default)))
         yield f"{indent}- `{name}` ({kind}): {field.get('description', '')}".rstrip(" :")
-        yield from _fields(field.get("items", field), f"{indent}  ", written=written)
+        yield from field_lines(field.get("items", field), f"{indent}  ", written=written)
 
 
 def _type(schema: Schema) -> str:

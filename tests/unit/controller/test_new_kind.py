@@ -9,7 +9,7 @@ import pytest
 import yaml
 from pydantic import Field
 
-from cli.printing.field_documentation import field_text, made
+from cli.printing.field_documentation import field_text
 from cli.printing.object_pages import Related, page
 from cluster.errors import ConfigError, ObservationError
 from cluster.plans import Plan, Reason
@@ -172,7 +172,7 @@ def test_a_kind_without_a_status_gets_neither_the_right_nor_the_subresource() ->
 
 @pytest.mark.parametrize("word", ["squad", "squads", "sqd", "Squad"])
 def test_its_fields_are_explained(word: str) -> None:
-    assert "Pods that start together." in field_text(f"{word}.spec.size", known=made(WITH_SQUADS))
+    assert "Pods that start together." in field_text(f"{word}.spec.size", WITH_SQUADS)
 
     with pytest.raises(ConfigError, match="not one of Tonnage's kinds"):
         field_text(f"{word}.spec.size")
