@@ -329,8 +329,7 @@ def _backend(settings: AgentSettings) -> DeviceProcess:
             return DeviceProcess(partial(out_of_band.started, bmc), clock, start_s=BMC_START_S)
         case "pretend":
             log.warning("devices are simulated: no GPU of this node is read or limited")
-            about = settings.pretend
-            made = partial(PretendDevices, settings.node, about.devices, time.monotonic, about.folder)
+            made = partial(PretendDevices, settings.node, settings.pretend.devices, time.monotonic)
             return DeviceProcess(made, clock)
         case "nvml" | "amdsmi":
             return _vendors(settings.backend)

@@ -22,21 +22,15 @@ def progress_on(
     if not stream.isatty():
         yield lambda progress: click.echo(f"{progress.done}/{progress.total} {describe(progress)}", file=stream)
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress as Bar, TextColumn, TimeElapsedColumn
-    from rich.table import Column
-
-    # The description takes what is left of the line, and ends in an ellipsis before the count or the time would.
-    rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")
-    columns = (
-        BarColumn(20),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.description}", table_column=rest),
-    )
-    with Bar(*columns, console=Console(file=drawable(stream)), transient=True, expand=True) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda progress: bar.update(task, completed=progress.done, description=describe(progress))
+    with click.progressbar(
+        length=total,
+        file=drawable(stream),
+        width=20,
+        show_pos=True,
+        show_eta=False,
+        item_show_func=lambda words: words or "",
+    ) as bar:
+        yield lambda progress: bar.update(1, describe(progress))
 
 
 def replay_in_words(progress: SweepProgress[PolicyRun, Replay]) -> str:

@@ -203,18 +203,13 @@ def is_open(incident: Object) -> bool:
     return _status_of(incident).phase not in (None, "Closed")
 
 
-def _suspect_of(incident: Object) -> str:
-    """What is suspected: a failure domain, nodes, or the jobs alone."""
-    spec = incident.get("spec") or {}
-    return str(spec.get("domain") or ", ".join(spec.get("nodes", [])) or NONE)
-
-
 def explanation(incident: Object, now_s: float) -> Iterator[str]:
     """What is suspected and why, what was decided, what it waits for, and what else could be done at which price."""
-    status = _status_of(incident)
+    status, spec = _status_of(incident), incident.get("spec") or {}
+    suspect = spec.get("domain") or ", ".join(spec.get("nodes", [])) or NONE
     since = f", since {human_duration(now_s - status.since)}" if status.since else ""
     yield f"{incident['metadata']['name']}: {status.phase or 'not reported yet'}{since}"
-    yield f"suspect: {_suspect_of(incident)} ({status.part or 'unknown'}), confidence {status.confidence:.2f}"
+    yield f"suspect: {suspect} ({status.part or 'unknown'}), confidence {status.confidence:.2f}"
     yield f"disturbance: {status.syndrome}; jobs: {', '.join(status.jobs) or 'none'}"
     yield f"sources: {', '.join(status.sources) or 'none'}"
     for line in status.evidence:

@@ -28,7 +28,7 @@ Use = Literal["works", "held", "unused", "aged"]
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class DeviceHolder:
     """Pod that holds devices."""
 
     name: str
@@ -67,7 +67,7 @@ def holders(
     at_s: float,
     used_share: Mapping[str, float] | None = None,
     team_label: str = "team",
-) -> tuple[Holder, ...]:
+) -> tuple[DeviceHolder, ...]:
     """Every pod that holds devices, the dearest first.
 
     now: the snapshot of these pods. at_s: when it was taken, seconds since the epoch. used_share: mean utilisation of a
@@ -80,7 +80,7 @@ def holders(
         mine = pods.node[pods.gang == number]
         if 0 < int((mine != PENDING).sum()) < gang.min_members and (mine == PENDING).any():
             half.add(number)
-    found: list[Holder] = []
+    found: list[DeviceHolder] = []
     for read in reads:
         row = pods.names.row(read.name)
         node = PENDING if row is None else int(pods.node[row])
@@ -93,7 +93,7 @@ def holders(
         if use == "works" and int(pods.gang[row]) in half and (age_s is None or age_s >= LONG_S):
             use, why = "held", "waits for the rest of its gang"
         found.append(
-            Holder(
+            DeviceHolder(
                 read.name,
                 now.nodes.names[node],
                 milli / WHOLE_GPU_MILLI,

@@ -36,8 +36,8 @@ from nodeagent.health.processes import NodeProcess, Ranks, Senders
 from power.leases.messages import Inventory, Keys, Report, sealed, sealed_text
 from power.leases.mounted_keys import keys_of_node
 from power.rules import PowerRules
-from simulator.health.recorded import TICK_S
 from tests.rigs.health.large_job import job_of, read_job
+from tests.rigs.health.recorded import TICK_S
 from tonnage import records
 from tonnage.records import RECORD_BYTES
 

@@ -110,7 +110,7 @@ class Stage:
             controller={"host": "127.0.0.1", "port": self.port},
             keys=str(self.keys),
             backend="pretend",
-            pretend={"devices": 2, "folder": str(folder)},
+            pretend={"devices": 2},
             period=0.5,
         )
         with agent_process.running(settings) as process:

@@ -25,10 +25,10 @@ from controller.loops.health.stream import HealthStream
 from controller.loops.loop import ControlLoop, LoopContext, repeat, specs_in
 from controller.objects.own_objects import own_resource
 from controller.settings import OperatorSettings
-from health.analysis.waits import is_stack
+from health.analysis.last_words import is_stack
 from health.records.frames import PROBE_KIND, REPORT_KIND
 from health.remediation.facts import FaultEvidence, Situation
-from health.remediation.incidents import Act, Incident, JobIntent
+from health.remediation.incidents import Act, Incident
 from health.verdicts.findings import Severity
 
 log = structlog.get_logger(__name__)
@@ -118,10 +118,6 @@ class IncidentRecords:
     def clear(self) -> None:
         """Forgets everything, as a replica that no longer leads does."""
         self._incidents: Mapping[str, Incident] = {}
-        self._jobs: dict[str, tuple[str, ...]] = {}
-        """Jobs that each incident has disturbed."""
-        self._prices: dict[str, JobIntent] = {}
-        """Last alternatives of each incident."""
         self._awaited: tuple[Act, ...] = ()
         """Decisions that the API server did not show yet when the last plan was made."""
         self.reported: Reported | None = None
@@ -137,16 +133,9 @@ class IncidentRecords:
     def learn(self, outcome: HealthOutcome, given: HealthFacts) -> None:
         """Takes the incidents as a plan leaves them. given: what it was made from."""
         self._incidents = {incident.id: incident for incident in outcome.incidents}
-        self._jobs = {
-            incident.id: tuple(dict.fromkeys((*self._jobs.get(incident.id, ()), *(run.job for run in incident.runs))))
-            for incident in outcome.incidents
-        }
         acts = {each.act for each in outcome.incidents if each.runs and each.act is not None}
         self._awaited = tuple(acts.difference(given.recorded))
-        prices = {**self._prices, **{intent.incident: intent for intent in outcome.jobs}}
-        self._prices = {name: each for name, each in prices.items() if name in self._incidents}
-        reported = replace(outcome, jobs=tuple(self._prices.values()))
-        self.reported = Reported(reported, given.situation, given.rules, self._jobs)
+        self.reported = Reported(outcome, given.situation, given.rules)
 
     def take_recorded(self) -> bool:
         """Whether the API server shows by now a decision whose restart waited for that."""
