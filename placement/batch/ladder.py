@@ -199,7 +199,7 @@ def plan_batch(
     # Gangs with a topology label come first, placed or not; the stages plan for the others beside them.
     gangs, near, rest, asked, others = gangs_with_a_place(snapshot, startable), no_seats(), snapshot, batch, startable
     if gangs:
-        near = seat_near(snapshot, gangs)
+        near = seat_near(snapshot, batch, Table(batch, snapshot.free()), gangs, startable)
         rest, others = seated(snapshot, near), startable & ~np.isin(snapshot.pods.gang, gangs)
         asked = batch_of(rest, settings.price, others)
     best, relaxation, found = _staged(rest, asked, others, highest, memory, effort_for(asked, settings))

@@ -8,11 +8,11 @@ import numpy as np
 from cluster.arrays import BoolArray, IntArray
 from cluster.snapshot import PENDING, Snapshot
 from placement.batch.assignment_table import Table
-from placement.engine.packer import Packer
-from placement.packing.draft import PackingDraft, gang_priorities
-from placement.packing.gangs import Seat, seat_gang
-from placement.packing.units import gang_units
-from placement.policies.published import BestFit
+from placement.batch.problem import Batch
+from placement.packing.draft import gang_priorities
+
+MOST_TRIES = 8
+"""Domains that are tried for a gang of unequal pods. Equal pods need one: their capacity is counted exactly."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,15 +52,100 @@ def gangs_with_a_place(snapshot: Snapshot, among: BoolArray) -> list[int]:
     return sorted(bound, key=lambda g: (-int(priority[g]), -int(members[g]), g))
 
 
-def seat_near(snapshot: Snapshot, gangs: Sequence[int]) -> Seats:
-    """Placements for the gangs that can start whole inside a domain of their label, as packing places them: on the
-    fewest nodes, of which the fewest were idle. The others hold nothing.
+def seat_near(snapshot: Snapshot, batch: Batch, table: Table, gangs: Sequence[int], among: BoolArray) -> Seats:
+    """Placements for the gangs that can start whole inside a domain of their label; the others hold nothing.
+
+    among: pending pods that the batch is about, shape (pods,).
+
+    Members beyond a gang's minimum follow as far as they fit in the same domain.
     """
-    draft = PackingDraft(snapshot, Packer(snapshot, BestFit()))
-    for unit in (unit for gang in gangs for unit in gang_units(draft, gang)):
-        seat_gang(draft, unit, Seat(draft.seat))
-    rows = np.array(draft.changed()[1], dtype=np.int64)
-    return Seats(rows, draft.node[rows], draft.devices[rows])
+    class_of = batch.class_of(snapshot.pods.shapes)
+    domains: dict[str, IntArray] = {}
+    for gang in gangs:
+        for label in (snapshot.gangs[gang].within, snapshot.gangs[gang].prefer_within):
+            if label and label not in domains:
+                domains[label] = snapshot.nodes.domain(label)
+    return all_seats([_seat_gang(snapshot, table, class_of, gang, domains, among) for gang in gangs])
+
+
+def _seat_gang(
+    snapshot: Snapshot,
+    table: Table,
+    class_of: IntArray,
+    gang: int,
+    domains: Mapping[str, IntArray],
+    among: BoolArray,
+) -> Seats:
+    pods, wanted = snapshot.pods, snapshot.gangs[gang]
+    members = pods.gang == gang
+    running = members & (pods.node != PENDING)
+    rows = np.flatnonzero(members & among)
+    classes = class_of[pods.shape[rows]]
+    need = max(1, wanted.min_members - int(running.sum()))
+    count = np.bincount(classes, minlength=len(table.batch.order))
+    counts = [(c, int(count[c])) for c in table.batch.order.tolist() if count[c]]
+    prefer = domains[wanted.prefer_within] if wanted.prefer_within else None
+    places = [np.ones(len(snapshot.nodes), dtype=np.bool_)]
+    if wanted.within:
+        domain = domains[wanted.within]
+        at = np.unique(domain[pods.node[running]]).tolist()
+        values = at if at else _cheapest_first(table, counts, domain)
+        places = [domain == value for value in values if value >= 0]
+    for place in places:
+        before = [len(table.seats(c).node) for c, _ in counts]
+        _seat_in(table, counts, place, prefer)
+        parts = []  # the placements dealt here, assigned to the members of each class in table order
+        for (c, _), start in zip(counts, before, strict=True):
+            node, devices = table.seats(c).node[start:], table.seats(c).devices[start:]
+            parts.append(Seats(rows[classes == c][: len(node)], node, devices))
+        if sum(map(len, parts)) >= need:
+            return all_seats(parts)
+        for (c, _), start in zip(counts, before, strict=True):
+            table.take_back(c, range(start, len(table.seats(c).node)))
+    return no_seats()
+
+
+def _seat_in(table: Table, counts: list[tuple[int, int]], place: BoolArray, prefer: IntArray | None) -> None:
+    """Places members in a domain; with a preferred label, one value after the other, the cheapest first."""
+    left = dict(counts)
+    if prefer is not None:
+        values = np.unique(prefer[place & (prefer >= 0)]).tolist()
+        while values and any(left.values()):
+            best = _cheapest_first(table, [(c, n) for c, n in left.items() if n], np.where(place, prefer, -1))
+            value = next((v for v in best if v in values), values[0])
+            values.remove(value)
+            for c in left:
+                left[c] -= table.fit(c, left[c], place & (prefer == value)) if left[c] else 0
+    for c, count in left.items():
+        if count:
+            table.fit(c, count, place)
+
+
+def _cheapest_first(table: Table, counts: list[tuple[int, int]], domain: IntArray) -> list[int]:
+    """Values of a label by the price of the nodes that the largest members would start there, dollars an hour.
+
+    Values with too little capacity come last, the roomiest of them first. At most MOST_TRIES.
+    """
+    if not counts:
+        return []
+    c, wanted = counts[0]
+    nodes = np.flatnonzero(table.batch.eligible[c] & (domain >= 0))
+    copies = table.free.copies(table.batch.shapes[c], nodes)
+    nodes, copies = nodes[copies > 0], copies[copies > 0]
+    if not len(nodes):
+        return []
+    order = table.preference(nodes, copies, wanted)
+    order = order[np.argsort(domain[nodes[order]], kind="stable")]
+    nodes, copies = nodes[order], copies[order]
+    value, first, number = np.unique(domain[nodes], return_index=True, return_inverse=True)
+    before = np.cumsum(copies) - copies
+    before -= before[first][number]
+    opens = (before < wanted) & ~table.running[nodes]
+    usd = np.bincount(number, weights=np.where(opens, table.batch.node_usd[nodes], 0.0), minlength=len(value))
+    room = np.bincount(number, weights=copies, minlength=len(value))
+    short = room < wanted
+    ranked = np.lexsort((value, np.where(short, -room, room), np.where(short, 0.0, usd), short))
+    return [int(v) for v in value[ranked[:MOST_TRIES]]]
 
 
 MOST_GANGS = 100

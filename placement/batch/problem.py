@@ -26,8 +26,9 @@ every plan.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -36,10 +37,8 @@ from cluster.capacity import Free
 from cluster.nodes import NodeFilter
 from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import WHOLE_GPU_MILLI, PodShape
-from placement.engine.packer import Packer, filters_of
-from placement.packing.draft import PackingDraft, members_running
-from placement.packing.gangs import Rooms
-from placement.policies.published import BestFit
+from placement.engine.packer import filters_of
+from placement.packing.gangs import domain_sums, has_in_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,18 +290,55 @@ def startable_pods(snapshot: Snapshot, batch: Batch, among: BoolArray) -> BoolAr
     gangs = [gang for gang in np.unique(pods.gang[among]).tolist() if gang >= 0]
     if not gangs:
         return fits
-    whole, draft = fits.copy(), PackingDraft(snapshot, Packer(snapshot, BestFit()))
-    everywhere, answers = np.zeros(len(snapshot.nodes), dtype=np.int64), dict[object, bool]()
+    whole, places = fits.copy(), _Places(snapshot, batch)
+    order = np.argsort(pods.gang, kind="stable")
+    sorted_gangs = pods.gang[order]
     for gang in gangs:
-        wanted, members = snapshot.gangs[gang], np.array(draft.members(gang))
-        able, runs = members[fits[members]].tolist(), members_running(draft, gang)
-        need, label = max(1, wanted.min_members - len(runs)), wanted.within
-        domain = draft.domain(label) if label else everywhere
-        at = tuple(np.unique(domain[pods.node[runs]]).tolist()) if label else ()
-        question = (label, at, need, frozenset(Counter(map(draft.shape_number, able)).items()))
-        if question not in answers:
-            inside = np.where(np.isin(domain, at), domain, -1) if at else domain
-            answers[question] = bool(able) and bool(Rooms(draft, able, None).may_hold(inside, need).any())
-        if not answers[question]:
+        members = order[slice(*np.searchsorted(sorted_gangs, (gang, gang + 1)))]
+        if not places.hold(gang, members, members[fits[members]]):
             whole[members] = False
     return whole
+
+
+class _Places:
+    """Free resources by domain of each topology label."""
+
+    def __init__(self, snapshot: Snapshot, batch: Batch) -> None:
+        self.snapshot, self.batch = snapshot, batch
+        self._class_of = batch.class_of(snapshot.pods.shapes)
+        self._free = snapshot.free()
+        self._copies = cache(lambda c: self._free.copies(batch.shapes[c]) * batch.eligible[c])
+        everywhere = np.zeros(len(snapshot.nodes), dtype=np.int64)
+        self._domain = cache(lambda label: snapshot.nodes.domain(label) if label else everywhere)
+        """Domain of each node under a label, -1 for none; without a label all nodes are one domain."""
+        self._answers: dict[object, bool] = {}
+
+    def hold(self, gang: int, members: IntArray, fitting: IntArray) -> bool:
+        """Whether the gang's fitting members are enough, and some domain might hold as many as must start.
+
+        members, fitting: rows of pods.
+        """
+        wanted, pods = self.snapshot.gangs[gang], self.snapshot.pods
+        running = pods.node[members]
+        running = running[running != PENDING]
+        need = max(1, wanted.min_members - len(running))
+        counts = Counter(self._class_of[pods.shape[fitting]].tolist())
+        domain = self._domain(wanted.within)
+        at = tuple(np.unique(domain[running]).tolist())
+        question = (wanted.within, at, need, frozenset(counts.items()))
+        if question not in self._answers:
+            inside = np.where(np.isin(domain, at), domain, -1) if at and wanted.within else domain
+            self._answers[question] = self._any_holds(inside, counts, need)
+        return self._answers[question]
+
+    def _any_holds(self, domain: IntArray, counts: Mapping[int, int], need: int) -> bool:
+        """Whether a domain might hold `need` of these pods: by class, and by each resource of the smallest of them.
+
+        counts: pods by class.
+        """
+        if not counts:
+            return False
+        shapes = [self.batch.shapes[c] for c, count in counts.items() for _ in range(count)]
+        fit = [np.minimum(count, domain_sums(self._copies(c), domain)) for c, count in counts.items()]
+        eligible = np.asarray(self.batch.eligible[list(counts)].any(axis=0), dtype=np.bool_)
+        return bool(((np.sum(fit, axis=0) >= need) & has_in_all(self._free, eligible, domain, shapes, need)).any())

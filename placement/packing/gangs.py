@@ -7,7 +7,7 @@ from itertools import islice
 
 import numpy as np
 
-from cluster import arrays
+from cluster import arrays, capacity, workloads
 from placement.packing.draft import Kind, PackingDraft, Within, lacking, members_running
 from placement.packing.gang_nodes import MOST_COMPARED, GangNodes
 from placement.packing.gang_victims import GangClearing, least_clearing
@@ -98,12 +98,12 @@ class Rooms:
 
         domain: shape (nodes,), the domain of each node; -1 for none.
         """
-        most: arrays.IntArray = np.max([_sums(copies, domain) for copies in self.copies.values()], axis=0)
+        most: arrays.IntArray = np.max([domain_sums(copies, domain) for copies in self.copies.values()], axis=0)
         return most
 
     def most(self, domain: arrays.IntArray) -> arrays.IntArray:
         """Pods that fit at most, after any preemption; never too low. Shape (domains,)."""
-        parts = [np.minimum(_sums(self._most[shape], domain), count) for shape, count in self._kinds.items()]
+        parts = [np.minimum(domain_sums(self._most[shape], domain), count) for shape, count in self._kinds.items()]
         total: arrays.IntArray = np.sum(parts, axis=0)
         return total
 
@@ -111,18 +111,31 @@ class Rooms:
         """Domains that may hold so many of the pods, after any preemption; the others certainly cannot."""
         may: arrays.BoolArray = self.most(domain) >= need
         if len(self._kinds) > 1:
-            # As much of each resource in all as the smallest of the pods request, so many of them.
-            free, eligible = self._reach, np.any(list(self._open.values()), axis=0)
-            for left, asked in (
-                (free.cpu_milli, [shape.cpu_milli for shape in self._shapes]),
-                (free.memory_bytes, [shape.memory_bytes for shape in self._shapes]),
-                (free.gpu_milli.clip(min=0).sum(axis=1), [shape.total_gpu_milli for shape in self._shapes]),
-            ):
-                may &= _sums(np.maximum(left, 0) * eligible, domain) >= sum(sorted(asked)[:need])
+            may &= has_in_all(self._reach, np.any(list(self._open.values()), axis=0), domain, self._shapes, need)
         return may
 
 
-def _sums(copies: arrays.IntArray, domain: arrays.IntArray) -> arrays.IntArray:
+def has_in_all(
+    free: capacity.Free,
+    eligible: arrays.BoolArray,
+    domain: arrays.IntArray,
+    shapes: Sequence[workloads.PodShape],
+    need: int,
+) -> arrays.BoolArray:
+    """Domains whose eligible nodes have as much of each resource in all as the smallest of these pods request, so many
+    of them. Shape (domains,).
+    """
+    enough = np.ones(int(domain.max(initial=-1)) + 1, dtype=np.bool_)
+    for left, asked in (
+        (free.cpu_milli, [shape.cpu_milli for shape in shapes]),
+        (free.memory_bytes, [shape.memory_bytes for shape in shapes]),
+        (free.gpu_milli.clip(min=0).sum(axis=1), [shape.total_gpu_milli for shape in shapes]),
+    ):
+        enough &= domain_sums(np.maximum(left, 0) * eligible, domain) >= sum(sorted(asked)[:need])
+    return enough
+
+
+def domain_sums(copies: arrays.IntArray, domain: arrays.IntArray) -> arrays.IntArray:
     """Sum over the nodes of each domain; nodes of domain -1 are in none. Shape (domains,)."""
     inside = domain >= 0
     count = int(domain.max(initial=-1)) + 1
