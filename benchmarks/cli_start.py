@@ -26,7 +26,6 @@ ALONE = ("pass", "import click", "import http.client", "import yaml")
 OURS = {
     "--help": ("--help",),
     "get modelservices": ("get", "modelservices"),
-    "explain modelservice.spec": ("explain", "modelservice.spec"),
     "top gpus": ("top", "gpus"),
     "Tab behind `get modelservices`": (),
 }

@@ -14,10 +14,10 @@ from health.records.frames import decoded
 from health.records.layout import layout_from
 from health.stream import Analyser, Options
 from health.verdicts.verdict import OWN_LIMITS, Cause, FactKind, JobVerdict, Part, Syndrome
-from simulator.health.recorded import recording
 from tests.rigs.health.cases import Case, Probed, SimulatedNetwork, case as drawn_case, probed
 from tests.rigs.health.job import LIMITS, DisturbanceKind
 from tests.rigs.health.joint_faults import JointKind, joint_case
+from tests.rigs.health.recorded import recording
 from tests.rigs.health.simulated_job import START_S, SimulatedJob, takes_out_a_node
 from tonnage.recorder import RING, Recorder
 from tonnage.records import Op

@@ -61,7 +61,6 @@ def _solved(
     *,
     slice_factor: int | None,
     headroom: float | None,
-    per_instance: bool = False,
     deadline_s: float = 10.0,
     gap: float = 0.0,
 ) -> Iterator[Solved]:
@@ -95,7 +94,7 @@ def _solved(
         )
         factor = slice_factor or profiles.slice_factor
         need = problem.Need(workload, limit, profiles.grid, cells, rate_per_s, offers, factor, headroom)
-        question = problem.MixQuestion((need,), {}, per_instance=per_instance)
+        question = problem.MixQuestion((need,), {})
         answer = optimizer.answer_mix(question, Budget(optimizer.work_of(deadline_s), time.perf_counter), gap=gap)
         seconds = time.perf_counter() - began_s
         about = {"workload": workload, "slo": slo, "rate": rate}
@@ -135,7 +134,6 @@ def mix(
     rates: Sequence[float] = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0),
     slice_factor: int | None = 8,
     headroom: float | None = 0.0,
-    per_instance: bool = False,
     gap: float = 0.0,
     textbook_s: float = 15.0,
     seed: int = 42,
@@ -143,11 +141,11 @@ def mix(
     """A row for each workload, SLO and rate. Costs are US dollars per hour.
 
     size: GPU types and buckets of generated profiles, with 20 slices a bucket. headroom: fraction kept free; null: for
-    bursts. per_instance: keep slices whole on single instances. textbook_s: time limit of the textbook model; 0: it is
-    left out, as where headroom is for bursts, of which it knows nothing.
+    bursts. textbook_s: time limit of the textbook model; 0: it is left out, as where headroom is for bursts, of which
+    it knows nothing.
     """
     said = _profiles(profiles, size, seed)
-    terms: dict[str, Any] = {"slice_factor": slice_factor, "headroom": headroom, "per_instance": per_instance}
+    terms: dict[str, Any] = {"slice_factor": slice_factor, "headroom": headroom}
     times: list[tuple[float, float]] = []
     for each in _solved(said, workloads, slos, rates, **terms, gap=gap):
         row, answer = dict(each.about), each.answer
@@ -165,7 +163,6 @@ def mix(
                 "seconds": round(each.seconds, 4),
                 "solver": answer.certificate.solver,
                 "instances": {offer.instance_type.name: count for offer, count in counts if count},
-                "fluid_cost_per_hour": round(answer.fluid_cost_per_hour, 6),
                 "single_type": None
                 if single is None
                 else {

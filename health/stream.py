@@ -7,10 +7,9 @@ import numpy as np
 
 from cluster.arrays import Array, FloatArray, IntArray
 from cluster.frame import Buffer
-from health.analysis import waits
 from health.analysis.excess import TIERS, Baseline, Pulse, Tier, baseline_of
+from health.analysis.last_words import Errors, Stacks, lost
 from health.analysis.matching import Finished, Matcher, StepSums
-from health.analysis.waits import Errors, Stacks
 from health.records.frames import decoded
 from health.records.layout import Layout
 from health.verdicts import slow_paths, slow_ranks, stopped
@@ -210,7 +209,10 @@ class Analyser:
 
     def judge(self, now_s: float, facts: Sequence[Fact] = ()) -> tuple[JobVerdict, ...]:
         """Verdicts that are new at this instant."""
-        self._align(now_s)
+        pause_s, complete = 0.0 if self._aligned < FIRST_ALIGNED else ALIGN_S, self._sums.complete
+        if now_s - self._aligned_s >= pause_s and complete - self._aligned_step >= ALIGN_STEPS:
+            self._matcher.align()
+            self._aligned, self._aligned_s, self._aligned_step = self._aligned + 1, now_s, complete
         found = list(self._on_stop(now_s, facts))
         if not self._stopped:
             found += self._on_pace(now_s, facts)
@@ -258,23 +260,16 @@ class Analyser:
             self._blamed.setdefault(verdict.syndrome, set()).update(verdict.ranks)
         return not (verdict.abstains and self._blamed.get(verdict.syndrome, set()) & set(verdict.ranks))
 
-    def _align(self, now_s: float) -> None:
-        pause_s, complete = 0.0 if self._aligned < FIRST_ALIGNED else ALIGN_S, self._sums.complete
-        if now_s - self._aligned_s >= pause_s and complete - self._aligned_step >= ALIGN_STEPS:
-            self._matcher.align()
-            self._aligned, self._aligned_s, self._aligned_step = self._aligned + 1, now_s, complete
-
     def _on_stop(self, now_s: float, facts: Sequence[Fact]) -> Iterator[JobVerdict]:
-        lost = waits.lost(self._errors, self.layout, self._pulse.silent_s(now_s), self._pulse.ended)
-        if lost is not None and not self._stopped:
+        died = lost(self._errors, self.layout, self._pulse.silent_s(now_s), self._pulse.ended)
+        if died is not None and not self._stopped:
             self._stopped = True
-            yield stopped.on_death(lost, self.layout, facts, now_s)
+            yield stopped.on_death(died, self.layout, facts, now_s)
         if self._errors.first is not None or self._stopped:
             return
-        hang = waits.stands_still(self._pulse, self.layout, now_s)
+        hang = stopped.on_hang(self._pulse, self.layout, facts, now_s, self._stacks, causes=self._options.causes)
         if hang is not None:
-            stacks = self._stacks.since(hang.since_s)
-            yield stopped.on_hang(hang, self.layout, facts, now_s, stacks, causes=self._options.causes)
+            yield hang
 
     def _on_pace(self, now_s: float, facts: Sequence[Fact]) -> list[JobVerdict]:
         """Verdicts on slow ranks and paths, once for each step that all ranks have left behind."""

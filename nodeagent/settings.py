@@ -64,9 +64,6 @@ class PretendSettings(SettingsPart):
     """Fake devices, for the back end `pretend`."""
 
     devices: Annotated[int, Field(ge=1, le=16)] = 8
-    folder: Path | None = Field(
-        None, description="Folder of their script and of the files with their limits and orders; none if omitted."
-    )
 
 
 class ProbeSettings(SettingsPart):

@@ -100,15 +100,14 @@ class DumpedJob:
         """Rank, `Op`, enter and exit of each call, in seconds since the first; no exit is infinite."""
         first_s = min(each.created_s for each in self.calls)
         ops = [
-            Op.RECEIVE if each.path.is_send and each.rank == each.path.members[1] else _op(each) for each in self.calls
+            Op.RECEIVE
+            if each.path.is_send and each.rank == each.path.members[1]
+            else Op.__members__.get(each.op.upper(), Op.OTHER)
+            for each in self.calls
         ]
         enters = [each.created_s - first_s for each in self.calls]
         exits = [math.inf if each.state is not CallState.DONE else each.ended_s - first_s for each in self.calls]
         return [each.rank for each in self.calls], [int(op) for op in ops], enters, exits
-
-
-def _op(call: RecordedCall) -> Op:
-    return Op.__members__.get(call.op.upper(), Op.OTHER)
 
 
 def dumps_in(folder: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Recorded jobs: frames of a recorder, dumps of PyTorch's flight recorder, or recordings, analysed as a live job is."""
+"""Recorded jobs: frames of a recorder, dumps of PyTorch's flight recorder or answers of NCCL's RAS, read as live."""
 
 import json
 from collections.abc import Iterator
@@ -16,9 +16,10 @@ from controller.loops.health.job_stream import JobStream, frames_in
 from health.records.frames import decoded
 from health.verdicts.ras import RasStatus, ras_status, ras_verdict
 from health.verdicts.verdict import JobVerdict
-from simulator.health.recorded import TICK_S, recording
 from tonnage.records import Kind, Phase
 
+TICK_S = 0.25
+"""Time between two looks at what has arrived."""
 LONGEST_GAP_S = 60.0
 """Silence in a recording that is played; a clock that was set leaves a longer one."""
 FRAMES = "*.frames"
@@ -143,18 +144,12 @@ def ticks_of(folder: Path) -> Iterator[tuple[float, bytes]]:
     files = sorted(folder.glob(FRAMES))
     if files:
         yield from _ticks_of_frames(b"".join(path.read_bytes() for path in files))
-    elif (folder / "truth.json").exists():
-        made = recording(folder)
-        yield 0.0, made.introductions
-        yield 1.5, b""
-        for at_s, frames in made.ticks:
-            yield 1.5 + at_s, frames
     elif _dumps_of(folder):
         raise ConfigError(
             Mistake(str(folder), "holds dumps, which know no steps", "record the job with tonnage.recorder")
         )
     else:
-        words = f"holds no {FRAMES} files, no flight-recorder dumps, and no truth.json with rankN.jsonl.gz"
+        words = f"holds no {FRAMES} files and no flight-recorder dumps"
         raise ConfigError(Mistake(str(folder), words, "see docs/health.md, Replay"))
 
 
@@ -169,9 +164,8 @@ def _statuses_of(folder: Path) -> list[RasStatus]:
 
 
 def _dumps_of(folder: Path) -> list[Path]:
-    """Dumps of a folder that holds no frames and no recording."""
-    is_recorded = any(folder.glob(FRAMES)) or (folder / "truth.json").exists()
-    return [] if is_recorded else dumps_in(folder)
+    """Dumps of a folder that holds no frames."""
+    return [] if any(folder.glob(FRAMES)) else dumps_in(folder)
 
 
 def _ticks_of_frames(everything: bytes) -> Iterator[tuple[float, bytes]]:

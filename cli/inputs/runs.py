@@ -143,10 +143,3 @@ def executor_of(ray: str, jobs: int | None) -> "Executor":
     check_installed("--ray")
     configure_logs("auto", "warning")
     return SweepOnRay(ray, jobs or cores())
-
-
-def resume_hint(results: Path | None) -> str:
-    """Hint about resuming a sweep that was stopped."""
-    if results is None:
-        return "use --results FOLDER to keep finished runs for the next time"
-    return f"finished runs are in {results}; repeat the command to resume"

@@ -8,7 +8,7 @@ from typing import Any
 
 from cli.printing.plan_figures import figure, money, written
 from cli.printing.tables import table
-from controller.queries.advice import HOURS_PER_MONTH, Advice, AdviceReport, Item, Split
+from controller.queries.advice import HOURS_PER_MONTH, Advice, AdviceReport, CostSplit, Item
 from controller.queries.doctor_scaling import few
 
 STATES = ("working", "unused", "unrequested", "useless")
@@ -64,7 +64,7 @@ def _plain(advice: Advice) -> dict[str, Any]:
     }
 
 
-def _split(split: Split) -> dict[str, Any]:
+def _split(split: CostSplit) -> dict[str, Any]:
     return {"name": split.name, **{state: figure(getattr(split, state)) for state in STATES}}
 
 
@@ -109,10 +109,6 @@ def _type_rows(found: AdviceReport) -> list[tuple[str, ...]]:
     ]
 
 
-def _split_rows(splits: Sequence[Split]) -> list[tuple[str, ...]]:
-    return [(each.name, money(each.total), *(money(getattr(each, state)) for state in STATES)) for each in splits]
-
-
 def _shown(items: Sequence[Item]) -> str:
     """The dearest items until they make most of the amount, and what the others cost."""
     total, shown, dollars = sum(each.dollars_per_hour for each in items), list[str](), 0.0
@@ -135,7 +131,11 @@ def as_text(found: AdviceReport, prices: str, at: datetime) -> str:
         parts += [f"{'':20}{_shown(each.items)}"] if each.items else []
     parts += [savings(found) if found.advice else NOTHING, ""]
     for name, splits in (("NAMESPACE", found.namespaces), ("TEAM", found.teams)):
-        parts += [table((name, *SPLIT_COLUMNS), _split_rows(splits[:MOST_ROWS]))] if splits else []
+        rows = (
+            (each.name, money(each.total), *(money(getattr(each, state)) for state in STATES))
+            for each in splits[:MOST_ROWS]
+        )
+        parts += [table((name, *SPLIT_COLUMNS), rows)] if splits else []
         parts += [f"and {len(splits) - MOST_ROWS} more (-o json)", ""] if len(splits) > MOST_ROWS else []
     if steps := [step for each in found.advice for step in each.steps]:
         parts += ["To apply, one at a time; each can be undone:"]

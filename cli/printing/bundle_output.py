@@ -10,10 +10,10 @@ import msgspec
 import numpy as np
 
 from cli.printing.differences import Document
-from cli.printing.plan_figures import figure, instances, money, named, plain
+from cli.printing.plan_figures import figure, money, named, plain
 from cli.printing.tables import table
 from cluster.arrays import Names
-from cluster.plans import Plan, Reason, Step
+from cluster.plans import Reason, Step
 from cluster.version import VERSION
 from controller.recording.bundle import Bundle, RecordedCycle, Replayed, key_of, unplaced_of
 
@@ -163,22 +163,11 @@ def _lines(each: Replayed) -> Iterator[str]:
     yield from (f"{head}: time cut this plan short: {reason.words}" for reason in each.after.cut_short)
 
 
-def plan_lines(plan: Plan) -> Iterator[str]:
-    """One line per action, service and unplaced workload, with the codes of the reasons."""
-    yield from (f"{_action_words(step)}: {step.reason.code}" for step in plan.steps())
-    for service in plan.services:
-        mix = instances(named(service.instances))
-        what = service.refusal.code if service.refusal else f"{mix}, ${money(service.cost_per_hour)} per hour"
-        yield f"service {service.service}: {what}"
-    yield from (f"unplaced {each.workload}: {each.reason.code}" for each in plan.unplaced)
-    yield from (f"refused {_action_words(each.step)}: {each.reason.code}" for each in plan.refused)
-
-
 def _words(step: Step) -> str:
-    return f"{_action_words(step)}: {step.reason.words}"
+    return f"{action_words(step)}: {step.reason.words}"
 
 
-def _action_words(step: Step) -> str:
+def action_words(step: Step) -> str:
     kind, about = key_of(step.action)
     rest = []
     for name, value in list(msgspec.to_builtins(step.action.values()).items())[1:]:

@@ -29,8 +29,6 @@ class Look:
     """Labels that have columns of their own."""
     own_headers: bool = False
     """Whether headers stay as they are: names of GPU types have small letters."""
-    verbatim: bool = False
-    """Whether headers and cells are printed unchanged: custom columns of the user."""
 
 
 @dataclass(slots=True)
@@ -48,9 +46,9 @@ class Sheet:
         for table in tables:
             self._columns = tuple(table.get("columnDefinitions") or ()) or self._columns
             rows += [self._cells(row) for row in table.get("rows") or ()]
-        if (rows or self.look.verbatim) and self.look.headers and not self._has_header:
+        if rows and self.look.headers and not self._has_header:
             names = [str(self._columns[n]["name"]) for n in self._shown()]
-            names = names if self.look.verbatim or self.look.own_headers else [name.upper() for name in names]
+            names = names if self.look.own_headers else [name.upper() for name in names]
             # kubectl names the column after the last part of the label.
             own = [label.rpartition("/")[2].upper() for label in self.look.label_columns]
             labels = ["LABELS"] if self.look.labels else []
@@ -71,8 +69,7 @@ class Sheet:
 
     def _cells(self, row: Mapping[str, Any]) -> Sequence[str]:
         values, metadata = row["cells"], (row.get("object") or {}).get("metadata", {})
-        text = str if self.look.verbatim else cell_text
-        cells = [text(values[n]) for n in self._shown() if n < len(values)]
+        cells = [cell_text(values[n]) for n in self._shown() if n < len(values)]
         if self.look.kind and cells:
             cells[0] = f"{self.look.kind}/{cells[0]}"
         before = [metadata.get("namespace", "")] if self.look.namespaces else []

@@ -1,177 +1,111 @@
-"""Documentation of Tonnage's kinds and fields, from this release's CRD schemas; needs no cluster."""
+"""Documentation of Tonnage's kinds and fields, from the models of this release; needs no cluster."""
 
-import textwrap
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from textwrap import wrap
 
-import yaml
+from cluster.errors import ConfigError, Mistake, meant
+from controller.api.crds import Schema, structural
+from controller.api.kind import Kind
+from controller.api.kinds import KINDS, own_kinds
+from controller.api.notation import DURATION_PATTERN
 
-from cluster.errors import ConfigError, Mistake, TonnageError, meant
-from controller.api.labels import GROUP, VERSION
-
-if TYPE_CHECKING:
-    from controller.api.kind import Kind
-
-
-WHEEL = Path(__file__).parents[1] / "shipped"
-SOURCES = Path(__file__).parents[2]
-FOLDERS = {"examples": "examples", "cluster-walk": "docs/cluster-walk", "chart": "helm/tonnage"}
-"""Name in a wheel → place in the source tree (setup.py)."""
+WIDTH = 100
+COMMON = ("observedGeneration", "conditions")
+"""Fields of every status."""
 
 
-def shipped(name: str) -> Path:
-    """Folder of this name. Raises TonnageError where neither a wheel nor a source tree has it, as in the image."""
-    for folder in (WHEEL / name, SOURCES / FOLDERS[name]):
-        if folder.is_dir():
-            return folder
-    raise TonnageError(f"this installation has no {name}; pip install tonnage has them")
-
-
-FILES = Path("charts") / "crds" / "files"
-"""Folder in the chart; a test compares its files with the models."""
-Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml, where it is available
-
-
-@dataclass(frozen=True, slots=True)
-class Definition:
-    """Names of a kind, and its OpenAPI schema."""
-
-    kind: str
-    plural: str
-    short_names: tuple[str, ...]
-    schema: Callable[[], dict[str, Any]]
-    """Called for the kind that is asked for alone: reading or making a schema is the slow part."""
-
-
-def definitions() -> tuple[Definition, ...]:
-    """Definitions of this release, in the order of their plurals."""
-    try:
-        files = sorted((shipped("chart") / FILES).glob("*.yaml"))
-    except TonnageError:  # the image has no chart
-        files = []
-    return tuple(map(_definition_in, files)) if files else made()
-
-
-def made(kinds: "Iterable[Kind] | None" = None) -> tuple[Definition, ...]:
-    """Definitions made from the models; kinds: all of this release where none are given."""
-    from controller.api.crds import crd
-    from controller.api.kinds import KINDS, own_kinds
-
-    own = sorted(own_kinds(KINDS if kinds is None else kinds), key=lambda kind: kind.plural)
-
-    def of(kind: "Kind") -> Definition:
-        return Definition(kind.name, kind.plural, kind.short_names, lambda: _schema(crd(kind)))
-
-    return tuple(map(of, own))
-
-
-def _definition_in(file: Path) -> Definition:
-    """A definition of which only the head is read yet."""
-    text = file.read_text(encoding="utf-8")
-    names = yaml.load(text.partition("\n  versions:")[0], Loader=Loader)["spec"]["names"]  # noqa: S506  # a safe loader
-    return Definition(
-        names["kind"],
-        names["plural"],
-        tuple(names.get("shortNames", ())),
-        lambda: _schema(yaml.load(text, Loader=Loader)),  # noqa: S506  # a safe loader
-    )
-
-
-def _schema(definition: dict[str, Any]) -> dict[str, Any]:
-    schema: dict[str, Any] = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    return schema
-
-
-Schema = dict[str, Any]
-
-WIDTH = 80
-
-
-def field_text(path: str, *, recursive: bool = False, known: Iterable[Definition] | None = None) -> str:
-    """Page about `KIND.FIELD.FIELD` in kubectl explain's format. Raises ConfigError for an unknown kind or field.
-
-    known: this release's definitions where none are given.
-    """
+def field_text(path: str, kinds: Iterable[Kind] = KINDS) -> str:
+    """Page about `KIND.FIELD.FIELD`, with all fields inside. Raises ConfigError for an unknown kind or field."""
     word, *fields = path.rstrip(".").split(".")
-    found = _named(word, definitions() if known is None else known)
-    here, name = found.schema(), ""
-    for field in fields:
-        below = _inside(here).get("properties", {})
+    kind, here = _kind(word, kinds)
+    for depth, field in enumerate(fields):
+        below = _below(here)
         if field not in below:
-            at = f"{found.kind}.{name}" if name else found.kind
-            raise ConfigError(Mistake(path, f"{at} has no field {field!r}", meant(field, below)))
-        here, name = below[field], field
-    lines = [f"GROUP:      {GROUP}", f"KIND:       {found.kind}", f"VERSION:    {VERSION}", ""]
-    if name:
-        lines += [f"FIELD: {name} <{type_words(here)}>", *_enum(here, "  "), ""]
-    lines += ["DESCRIPTION:", *_wrapped(here.get("description", "(no description)"), 4), ""]
-    if below := _inside(here).get("properties"):
-        lines += ["FIELDS:", *_fields(below, _inside(here).get("required", ()), 2, recursive=recursive)]
-    return "\n".join(lines).rstrip("\n") + "\n"
+            name = ".".join((kind.name, *fields[:depth]))
+            raise ConfigError(Mistake(path, f"{name} has no field {field!r}", meant(field, below)))
+        here = below[field]
+    words = here.get("description") or " ".join((kind.model.__doc__ or "").split())
+    return "\n".join([".".join((kind.name, *fields)), *wrap(words, WIDTH), "", *field_lines(here)]).rstrip() + "\n"
 
 
-def field_names(incomplete: str) -> list[str]:
+def field_names(incomplete: str) -> Sequence[str]:
     """Continuations of `KIND.FIELD.FIE`: the fields below the last whole one. Empty for an unknown kind or field."""
-    whole, dot, _ = incomplete.rpartition(".")
-    if not dot:
-        return [each.kind.lower() for each in definitions()]
+    whole, *_ = incomplete.rpartition(".")
     word, *fields = whole.split(".")
     try:
-        here = _named(word, definitions()).schema()
+        here = _kind(word, KINDS)[1]
     except ConfigError:
-        return []
+        return ()
     for field in fields:
-        here = _inside(here).get("properties", {}).get(field, {})
-    return [f"{whole}.{name}" for name in _inside(here).get("properties", {})]
+        here = _below(here).get(field, {})
+    return [f"{whole}.{name}" for name in _below(here)]
 
 
-def _named(word: str, known: Iterable[Definition]) -> Definition:
-    for each in known:
-        if word.lower() in (each.kind.lower(), each.plural, *each.short_names):
-            return each
-    names = [each.kind.lower() for each in known]
-    raise ConfigError(
-        Mistake(word, "is not one of Tonnage's kinds", f"{meant(word, names)}; for an object write KIND/NAME")
-    )
+def _kind(word: str, kinds: Iterable[Kind]) -> tuple[Kind, Schema]:
+    own = own_kinds(kinds)
+    for kind in own:
+        if word.lower() in (kind.name.lower(), kind.plural, *kind.short_names):
+            return kind, structural(kind.model)
+    words = f"{meant(word, [each.name.lower() for each in own])}; for an object write KIND/NAME"
+    raise ConfigError(Mistake(word, "is not one of Tonnage's kinds", words))
 
 
-def _inside(schema: Schema) -> Schema:
-    """Schema of the innermost items, if the field is a list or a map."""
-    while schema.get("type") == "array" or isinstance(schema.get("additionalProperties"), dict):
-        schema = schema["items"] if schema.get("type") == "array" else schema["additionalProperties"]
-    return schema
+def _below(schema: Schema) -> Schema:
+    """Fields of an object, or of each entry of a list."""
+    fields: Schema = schema.get("items", schema).get("properties", {})
+    return fields
 
 
-def type_words(schema: Schema) -> str:
-    """Type as kubectl writes it: `[]Object`, `map[string]integer`."""
-    if schema.get("type") == "array":
-        return f"[]{type_words(schema['items'])}"
-    if isinstance(schema.get("additionalProperties"), dict):
-        return f"map[string]{type_words(schema['additionalProperties'])}"
+def field_lines(schema: Schema, indent: str = "", *, written: bool = False) -> Iterator[str]:
+    """A line for each field, those of an object below it, without what every status has.
+
+    written: of a status, which nobody but Tonnage writes and so has no defaults.
+    """
+    for name, field in schema.get("properties", {}).items():
+        if name in COMMON:
+            continue
+        default = "required" if name in schema.get("required", ()) else _default(field)
+        kind = ", ".join(filter(None, (_type(field), "" if written else default)))
+        yield f"{indent}- `{name}` ({kind}): {field.get('description', '')}".rstrip(" :")
+        yield from field_lines(field.get("items", field), f"{indent}  ", written=written)
+
+
+def _type(schema: Schema) -> str:
     if schema.get("x-kubernetes-int-or-string"):
-        return "IntOrString"
-    return "Object" if schema.get("type") == "object" else str(schema.get("type", "any"))
+        return "quantity"
+    if "enum" in schema:
+        return " or ".join(f"`{value}`" for value in schema["enum"])
+    kind = schema.get("type")
+    if kind == "array":
+        return f"list of {_type(schema['items'])}{_bounds(schema)}"
+    if schema.get("pattern") == DURATION_PATTERN:
+        return "duration"
+    if schema.get("format") == "date-time":
+        return "timestamp"
+    names = {"string": "text", "integer": "integer", "number": "number", "boolean": "true or false", "object": "object"}
+    return names[str(kind)] + _bounds(schema)
 
 
-def _fields(below: Schema, required: Any, indent: int, *, recursive: bool) -> Iterator[str]:
-    for name, schema in sorted(below.items()):
-        tail = " -required-" if name in required else ""
-        yield f"{' ' * indent}{name}\t<{type_words(schema)}>{tail}"
-        yield from _enum(schema, " " * indent)
-        inside = _inside(schema)
-        if recursive:
-            yield from _fields(inside.get("properties", {}), inside.get("required", ()), indent + 2, recursive=True)
-        else:
-            yield from _wrapped(schema.get("description", ""), indent + 2)
-            yield ""
+def _bounds(schema: Schema) -> str:
+    """Bounds as text, such as `, from 1 to 16`. Lengths of text are left out."""
+    low, high = schema.get("minimum"), schema.get("maximum")
+    parts = []
+    if low is not None and abs(low) < 2**31:
+        parts.append(f"above {low:g}" if schema.get("exclusiveMinimum") else f"from {low:,}")
+    if high is not None and abs(high) < 1e9:
+        parts.append(f"to below {high:g}" if schema.get("exclusiveMaximum") else f"to {high:,}")
+    if schema.get("minItems"):
+        parts.append("not empty")
+    return f", {' '.join(parts)}" if parts else ""
 
 
-def _enum(schema: Schema, indent: str) -> Iterator[str]:
-    if values := schema.get("enum"):
-        yield f"{indent}enum: {', '.join(map(str, values))}"
-
-
-def _wrapped(text: str, indent: int) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=" " * indent, subsequent_indent=" " * indent)
+def _default(schema: Schema) -> str:
+    match schema.get("default"):
+        case None | dict():
+            return ""
+        case bool() as default:
+            return f"default `{str(default).lower()}`"
+        case float() as default:
+            return f"default `{default:g}`"
+        case default:
+            return f"default `{default}`"

@@ -9,13 +9,10 @@ are comparable, where kubectl fails.
 import json
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from fractions import Fraction
-from functools import cmp_to_key, partial
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
 
-from cli.printing.columns import NONE, as_table, float_text
 from cluster.errors import ConfigError, Mistake
 
 Select = Callable[[Any, Any], Iterator[Any]]
@@ -36,7 +33,6 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 _SPLIT = re.compile(r"\{((?:[^{}'\"]|'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\")*)\}")
 _NAME = re.compile(r"(?:\\.|[^.\[\]\\\s])+")
 _FILTER = re.compile(r"""((?:'[^']*'|"[^"]*"|[^'"=!<>])+?)\s*(?:(==|!=|<=|>=|<|>)\s*(.+))?$""", re.DOTALL)
-_RELAXED = re.compile(r"\{\.?([^{}]+)\}|\.?([^{}]+)")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 
 
@@ -46,23 +42,6 @@ def jsonpath(template: str) -> Callable[[Any], str]:
     if rest:
         raise _wrong(template, "{end} without {range}")
     return lambda root: printer(root, root)
-
-
-def field_values(expression: str, *, option: str) -> Callable[[Any], list[Any]]:
-    """Function that returns the values of one field of an object. Raises ConfigError.
-
-    expression: a path whose braces and first dot are optional, as in `--sort-by` and custom columns.
-    option: the option that has this value, for error messages.
-    """
-    match = _RELAXED.fullmatch(expression.strip())
-    try:
-        found = _path(f".{match[1] or match[2]}", expression) if match else None
-    except ConfigError:
-        found = None
-    if found is None:
-        raise ConfigError(Mistake(f"{option} {expression}", "is not a field path", "write it like .metadata.name"))
-    values = found
-    return lambda root: values(root, root)
 
 
 def _tokens(template: str) -> Iterator[tuple[bool, str]]:
@@ -251,104 +230,3 @@ def _wrong(template: str, problem: str) -> ConfigError:
     return ConfigError(
         Mistake(f"-o jsonpath={template}", problem, "see kubectl's JSONPath: '{.items[*].metadata.name}'")
     )
-
-
-T = TypeVar("T")
-
-_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:[eE]([+-]?\d{1,3})|([numkMGTPE]|[KMGTPE]i))?", re.ASCII)
-_POWERS = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-
-
-def in_order(expression: str, things: Sequence[T], object_of: Callable[[T], Any]) -> list[T]:
-    """Things sorted by the first value of a field of their objects; those without the field come first.
-
-    One difference to kubectl: objects with equal values keep the server's order, which kubectl leaves undefined.
-
-    expression: `.metadata.name`, with or without braces and the first dot. Raises ConfigError if it is invalid, no
-    object has the field, or its values cannot be compared.
-    """
-    values_of = field_values(expression, option="--sort-by")
-    keyed = [(found[0] if (found := values_of(object_of(thing))) else None, thing) for thing in things]
-    if things and all(value is None for value, _ in keyed):
-        problem = "is not a field of any object in the list"
-        raise ConfigError(Mistake(f"--sort-by {expression}", problem, "see -o json for their fields"))
-
-    def order(one: tuple[Any, T], other: tuple[Any, T]) -> int:
-        try:
-            return _order(one[0], other[0])
-        except TypeError as error:
-            raise ConfigError(Mistake(f"--sort-by {expression}", f"cannot be compared: {error}")) from error
-
-    return [thing for _, thing in sorted(keyed, key=cmp_to_key(order))]
-
-
-def _order(one: Any, other: Any) -> int:
-    if one is None or other is None:
-        return (one is not None) - (other is not None)
-    if isinstance(one, str) and isinstance(other, str):
-        # -1, 0 or 1: quantities by value if both are quantities (`900Mi` before `1Gi`), otherwise text order.
-        first, second = _quantity(one), _quantity(other)
-        if first is not None and second is not None:
-            return (first > second) - (first < second)
-        return (one > other) - (one < other)
-    if isinstance(one, list) and isinstance(other, list):
-        parts = (_order(a, b) for a, b in zip(one, other, strict=False))
-        return next((part for part in parts if part), len(one) - len(other))
-    if isinstance(one, int | float) and isinstance(other, int | float):
-        return (one > other) - (one < other)
-    raise TypeError(f"a {type(one).__name__} and a {type(other).__name__}")
-
-
-def _quantity(text: str) -> Fraction | None:
-    match = _QUANTITY.fullmatch(text)
-    if match is None:
-        return None
-    number, exponent, suffix = match.groups(default="")
-    if suffix.endswith("i"):
-        unit: Fraction = Fraction(2) ** (10 * "KMGTPE".index(suffix[0]) + 10)
-        return Fraction(number) * unit
-    scale: Fraction = Fraction(10) ** (int(exponent) if exponent else _POWERS.get(suffix, 0))
-    return Fraction(number) * scale
-
-
-OPTION = "-o custom-columns="
-
-
-@dataclass(frozen=True, slots=True)
-class CustomColumns:
-    headers: tuple[str, ...]
-    values_of: tuple[Callable[[Any], list[Any]], ...]
-    """Function of each column that returns its values in an object."""
-
-    def table(self, objects: Iterable[Any]) -> dict[str, object]:
-        """Rows in the form of a server's table, for a Sheet."""
-        rows = ([",".join(map(_as_go, values(obj))) or NONE for values in self.values_of] for obj in objects)
-        return as_table(self.headers, rows)
-
-
-def custom_columns(spec: str) -> CustomColumns:
-    """Columns of `NAME:.metadata.name,GPUS:.spec.gpus`. Raises ConfigError."""
-    parts = [part.partition(":") for part in spec.split(",")]
-    wrong = [f"{header}{colon}{path}" for header, colon, path in parts if not (header and colon and path)]
-    if wrong:
-        raise ConfigError(Mistake(OPTION + spec, f"{wrong[0]!r} is not a column", "write HEADER:.path.of.field"))
-    return CustomColumns(
-        tuple(header for header, _, _ in parts), tuple(field_values(path, option=OPTION) for _, _, path in parts)
-    )
-
-
-def _as_go(value: Any) -> str:
-    """JSON value as Go prints it (%v)."""
-    match value:
-        case None:
-            return "<nil>"
-        case bool():
-            return str(value).lower()
-        case float():
-            return float_text(value)
-        case dict():
-            return f"map[{' '.join(f'{key}:{_as_go(value[key])}' for key in sorted(value))}]"
-        case list():
-            return f"[{' '.join(_as_go(each) for each in value)}]"
-        case _:
-            return str(value)

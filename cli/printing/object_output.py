@@ -12,7 +12,6 @@ from cluster.errors import ConfigError, Mistake
 
 FORMATS = ("table", "wide", "json", "yaml", "name")
 JSONPATH = "jsonpath="
-CUSTOM_COLUMNS = "custom-columns="
 
 Object = dict[str, Any]
 
@@ -20,9 +19,9 @@ Object = dict[str, Any]
 @dataclass(frozen=True, slots=True)
 class Output:
     format: str = "table"
-    """One of FORMATS, `jsonpath` or `custom-columns`."""
+    """One of FORMATS, or `jsonpath`."""
     template: str = ""
-    """Template of jsonpath, or definition of the custom columns."""
+    """Template of jsonpath."""
 
     @property
     def is_table(self) -> bool:
@@ -35,10 +34,8 @@ def output_from(value: str | Output) -> Output:
         return value
     if value.startswith(JSONPATH):
         return Output("jsonpath", value.removeprefix(JSONPATH))
-    if value.startswith(CUSTOM_COLUMNS):
-        return Output("custom-columns", value.removeprefix(CUSTOM_COLUMNS))
     if value not in FORMATS:
-        known = f"{', '.join(FORMATS)}, {CUSTOM_COLUMNS}COLUMNS and {JSONPATH}TEMPLATE"
+        known = f"{', '.join(FORMATS)} and {JSONPATH}TEMPLATE"
         hint = "'-o' / '--output'"
         raise click.BadParameter(f"{value!r} is not one of {known}", param_hint=hint)
     return Output(value)
@@ -46,7 +43,7 @@ def output_from(value: str | Output) -> Output:
 
 def complete_output(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
     """Formats of `-o`."""
-    return [name for name in (*FORMATS, JSONPATH, CUSTOM_COLUMNS) if name.startswith(incomplete)]
+    return [name for name in (*FORMATS, JSONPATH) if name.startswith(incomplete)]
 
 
 output_option = click.option(
@@ -56,8 +53,7 @@ output_option = click.option(
     shell_complete=complete_output,
     default="table",
     metavar="FORMAT",
-    help=f"{'|'.join(FORMATS)}|{JSONPATH}TEMPLATE|{CUSTOM_COLUMNS}HEADER:PATH,... (with get). "
-    "json is stable between versions. [default: table]",
+    help=f"{'|'.join(FORMATS)}|{JSONPATH}TEMPLATE. json is stable between versions. [default: table]",
 )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from cli.printing.columns import UNKNOWN, columns, epoch_s, human_duration, since
 from cli.printing.object_output import yaml_text
+from cluster.errors import TonnageError
 from cluster.workloads import InstanceType
 from controller.api.labels import API_VERSION, CHOSEN_NODE_ANNOTATION, DEVICES_ANNOTATION
 from controller.kube_world.deployments import GPU_TYPE_LABEL
@@ -153,7 +154,7 @@ def _of_kind(obj: Object) -> Iterator[str]:
             wanted, running = status.get("replicas") or status.get("mix") or {}, status.get("running") or {}
             rows = [(name, str(wanted.get(name, 0)), str(running.get(name, 0))) for name in sorted({*wanted, *running})]
             yield _titled("Mix", columns(("GPU TYPE", "WANTED", "RUNNING"), rows)) or "Mix:  not planned yet\n"
-            yield _titled("Routing (percent of requests)", _routing(status["routing"]) if status.get("routing") else "")
+            yield _titled("Routing", by_length(obj) if status.get("routing") else "")
         case "Gang":
             topology = spec.get("topology") or {}
             prefers = f"as few {topology['preferWithin']} as possible" if topology.get("preferWithin") else NONE
@@ -206,19 +207,38 @@ def _cost(status: Mapping[str, Any]) -> str:
     return f"{cost}; no mix costs less than ${status['boundPerHour']:,.2f} (gap {100 * status.get('gap', 0.0):.2f} %)"
 
 
-def _routing(routing: Mapping[str, Any]) -> str:
-    weights = routing.get("weights") or ()
-    rows = []
-    for i, prompt in enumerate(routing["inputTokens"]):
-        for j, answer in enumerate(routing["outputTokens"]):
-            shares = [float(each["share"][i][j]) for each in weights]
-            if any(shares):
-                rows.append((f"≤ {prompt}", f"≤ {answer}", *(f"{100 * s:.4g} %" if s else "-" for s in shares)))
-    types = (
-        InstanceType(each["gpuType"], int(each.get("gpusPerInstance", 1)), each.get("capacityType") == "spot").name
-        for each in weights
-    )
-    return columns(("INPUT TOKENS", "OUTPUT TOKENS", *types), rows)
+def by_length(service: Object) -> str:
+    """Fractions of the requests of each length, by instance type."""
+    names, rows = list(dict.fromkeys(name for each in buckets(service) for name in each["shares"])), []
+    for each in buckets(service):
+        shares = (f"{100 * each['shares'][name]:.4g}" if name in each["shares"] else "-" for name in names)
+        rows.append((f"≤ {each['inputTokens']}", f"≤ {each['outputTokens']}", *shares))
+    return columns(("INPUT TOKENS", "OUTPUT TOKENS", *(f"% TO {name}" for name in names)), rows)
+
+
+def buckets(service: Object) -> list[Object]:
+    """Fractions by length, for the lengths that are asked for."""
+    routing = routing_of(service)
+    return [
+        {"inputTokens": prompt, "outputTokens": answer, "shares": shares}
+        for i, prompt in enumerate(routing["inputTokens"])
+        for j, answer in enumerate(routing["outputTokens"])
+        if (shares := {type_of(w): float(w["share"][i][j]) for w in routing["weights"] if w["share"][i][j]})
+    ]
+
+
+def routing_of(service: Object) -> Object:
+    """Raises TonnageError while there is none."""
+    routing: Object | None = (service.get("status") or {}).get("routing")
+    if not routing:
+        raise TonnageError(f"{service['metadata']['name']}: no routing yet; tonnage describe modelservice shows why")
+    return routing
+
+
+def type_of(weights_: Object) -> str:
+    """Name of the instance type of a table of weights."""
+    width = int(weights_.get("gpusPerInstance", 1))
+    return InstanceType(weights_["gpuType"], width, weights_.get("capacityType") == "spot").name
 
 
 def _placements(related: Related) -> Iterator[str]:

@@ -7,7 +7,6 @@ from cli.printing.reported import Object, Reported, reported
 from controller.api.power_domain import CappedDevice, PowerDomainStatus
 from controller.loops.power.domain_status import fault_words
 
-HEADERS = ("DOMAIN", "TYPE", "DRAW", "BUDGET", "HEADROOM", "DEVICES", "CAPPED", "STALE", "READY", "REASON")
 NOT_REPORTED = "-"
 
 
@@ -27,24 +26,6 @@ def domains_of(objects: Sequence[Object]) -> tuple[ReportedDomain, ...]:
         for name in ready or list(left):  # domains in a cycle are listed, too
             ordered[name] = left.pop(name)
     return tuple(ordered.values())
-
-
-def rows(domains: Sequence[ReportedDomain]) -> Iterator[tuple[str, ...]]:
-    for each in domains:
-        status, (ready, why_not) = each.status, each.ready
-        is_reported = status.observed_generation is not None
-        yield (
-            each.name,
-            str(each.spec.get("type", "")),
-            _watts(status.draw_watts),
-            _watts(each.spec.get("budgetWatts")),
-            _watts(status.headroom_watts),
-            str(status.devices) if is_reported else NOT_REPORTED,
-            str(status.held_back_devices) if is_reported else NOT_REPORTED,
-            str(status.stale_devices) if is_reported else NOT_REPORTED,
-            ready,
-            why_not,
-        )
 
 
 def as_data(domains: Sequence[ReportedDomain]) -> list[Object]:

@@ -4,7 +4,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from cli.printing.columns import since
+from cli.printing.fields import jsonpath
 from controller.api.conditions import READY, ObservedStatus, condition_of
+from controller.api.kind import Kind
 
 Object = dict[str, Any]
 S = TypeVar("S", bound=ObservedStatus)
@@ -14,11 +17,21 @@ S = TypeVar("S", bound=ObservedStatus)
 class Reported(Generic[S]):
     """Object read from the API."""
 
-    namespace: str
-    """Empty for a kind without namespaces."""
-    name: str
-    spec: Object
+    obj: Object
     status: S
+
+    @property
+    def namespace(self) -> str:
+        """Empty for a kind without namespaces."""
+        return str(self.obj["metadata"].get("namespace", ""))
+
+    @property
+    def name(self) -> str:
+        return str(self.obj["metadata"]["name"])
+
+    @property
+    def spec(self) -> Object:
+        return self.obj.get("spec") or {}
 
     @property
     def ready(self) -> tuple[str, str]:
@@ -29,13 +42,17 @@ class Reported(Generic[S]):
 
 def reported(objects: Iterable[Object], kind: type[S]) -> list[Reported[S]]:
     """The objects by namespace and name. kind: of their statuses; one that cannot be read counts as none."""
-    made = [
-        Reported(
-            each["metadata"].get("namespace", ""),
-            each["metadata"]["name"],
-            each.get("spec") or {},
-            kind.read(each.get("status") or {}),
-        )
-        for each in objects
-    ]
+    made = [Reported(each, kind.read(each.get("status") or {})) for each in objects]
     return sorted(made, key=lambda each: (each.namespace, each.name))
+
+
+def table_of(kind: Kind, reports: Iterable[Reported[S]], now_s: float) -> tuple[list[str], list[list[str]]]:
+    """Headers, and a row for each object: the columns of the kind, as the server has them, the wide ones as well."""
+    paths = [(column.type, jsonpath(f"{{{column.path}}}")) for column in kind.columns]
+    first = ["NAMESPACE", "NAME"] if kind.is_namespaced else ["NAME"]
+    rows = []
+    for each in reports:
+        cells = [since(value, now_s) if of == "date" else value for of, path in paths for value in (path(each.obj),)]
+        own = [each.namespace, each.name] if kind.is_namespaced else [each.name]
+        rows.append([*own, *(cell or "-" for cell in cells)])
+    return [*first, *(column.name.upper() for column in kind.columns)], rows

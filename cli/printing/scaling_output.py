@@ -1,15 +1,12 @@
 """ScalingPolicies' statuses in print: a table of all policies, and the explanation of one decision."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from cli.printing.columns import columns, human_duration
 from cli.printing.reported import Object, Reported, reported
 from controller.api.scaling_policy import ScalingPolicyStatus
 
-HEADERS = (
-    "NAMESPACE", "NAME", "TARGET", "MODE", "READY", "WANTED", "DESIRED", "LOAD", "P50", "P99", "LIMITED BY", "REASON",
-)  # fmt: skip
 NONE = "-"
 
 
@@ -32,25 +29,6 @@ def _mode(policy: ReportedPolicy) -> str:
 def is_in_order(policy: ReportedPolicy) -> bool:
     """Whether the policy is off, or Ready."""
     return _mode(policy) == "Off" or policy.ready[0] == "True"
-
-
-def rows(policies: Sequence[ReportedPolicy]) -> Iterator[tuple[str, ...]]:
-    for each in policies:
-        status, (ready, why), forecast = each.status, each.ready, each.status.forecast
-        yield (
-            each.namespace,
-            each.name,
-            _target(each),
-            _mode(each),
-            ready,
-            _number(status.desired_replicas),
-            _number(status.recommended_replicas),
-            _number(status.load),
-            _number(forecast.p50 if forecast else None),
-            _number(forecast.p99 if forecast else None),
-            status.limited_by or NONE,
-            why,
-        )
 
 
 def as_data(policy: ReportedPolicy) -> Object:

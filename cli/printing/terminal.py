@@ -5,11 +5,15 @@ import os
 import re
 import sys
 from collections.abc import Iterable
-from typing import Any, TextIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from cluster.errors import TonnageError
+
+if TYPE_CHECKING:
+    from simulator.sweep.runner import Swept
 
 ESCAPED = "tonnage-escaped"
 """Name of the error handler that writes what an encoding lacks as `\\uXXXX`, which JSON and YAML read back."""
@@ -131,6 +135,18 @@ def print_error(error: TonnageError) -> None:
 def stopped_status(stopped: str) -> int:
     """Exit status of a sweep that ended early. stopped: the reason, as the sweep states it."""
     return INTERRUPTED if stopped == "interrupted" else FAILED
+
+
+def tell_end(ctx: click.Context, swept: "Swept[Any, Any]", results: Path | None, word: str) -> None:
+    """Say what an earlier sweep had finished, and exit where this one was stopped, with how to resume it."""
+    if swept.kept:
+        click.echo(f"{swept.kept} {word} were kept from an earlier sweep in {results}", err=True)
+    if swept.stopped:
+        done = len(swept.done)
+        click.echo(f"stopped ({swept.stopped}): {done} of {done + len(swept.missing)} {word} done", err=True)
+        hint = f"finished runs are in {results}; repeat the command to resume"
+        click.echo(hint if results else "use --results FOLDER to keep finished runs for the next time", err=True)
+        ctx.exit(stopped_status(swept.stopped))
 
 
 GONE, NEW, CHANGED = "red", "green", "yellow"

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -140,22 +141,22 @@ def used_share_from(place: str) -> dict[str, float]:
     """Mean utilisation of pods' devices, from a server or its saved answer. Raises ConfigError."""
     import asyncio
 
-    from controller.loops.autoscaler.prometheus import PrometheusClient, SourceError, series_in
+    from controller.loops.autoscaler.prometheus import PrometheusClient, Series, SourceError, series_in
     from controller.queries.utilisation import QUERY, used_share_by_pod
     from controller.settings import PrometheusSettings
 
-    async def asked() -> dict[str, float]:
+    async def asked() -> Iterable[Series]:
         access = PrometheusSettings(timeout_s=60.0, most_bytes=64 * 2**20).model_copy(update={"url": place})
         client = PrometheusClient(access, time.monotonic)
         try:
-            return used_share_by_pod(await client.now(QUERY, "", time.time(), LOOKBACK_S))
+            return await client.now(QUERY, "", time.time(), LOOKBACK_S)
         finally:
             await client.close()
 
     try:
-        if place.startswith(("http://", "https://")):
-            return asyncio.run(asked())
-        return used_share_by_pod(series_in(Path(place).read_bytes()))
+        is_server = place.startswith(("http://", "https://"))
+        found = asyncio.run(asked()) if is_server else series_in(Path(place).read_bytes())
+        return used_share_by_pod((each.labels, each.points[-1][1]) for each in found if each.points)
     except (SourceError, OSError) as error:
         remedy = f"save the answer of /api/v1/query to this query: {QUERY}"
         raise ConfigError(Mistake(f"--prometheus {place}", str(error), remedy)) from error

@@ -13,9 +13,7 @@ from cli.inputs.options import output_choice
 from cli.printing.terminal import FAILED, VerbGroup, drawable
 
 if TYPE_CHECKING:  # imported only after the options were checked
-    from simulator.controlplane.binaries import Programs
     from simulator.controlplane.commands import ControlPlaneSettings, Folder
-    from simulator.controlplane.server import ControlPlane, ProcessStatus
 
 folder_option = click.option(
     "--dir",
@@ -59,7 +57,7 @@ def up(path: Path | None, nodes: int | None, nodes_from: Path | None, *, dry_run
     """
     from simulator.controlplane.binaries import control_plane_programs, progress_on
     from simulator.controlplane.nodes.node_objects import nodes_in
-    from simulator.controlplane.server import up as start
+    from simulator.controlplane.server import planned, up as start
 
     if nodes is not None and nodes_from is not None:
         raise click.UsageError("give either --nodes (a generated fleet) or --nodes-from (a file)")
@@ -69,11 +67,16 @@ def up(path: Path | None, nodes: int | None, nodes_from: Path | None, *, dry_run
         nodes_in(Path(settings.manifests))
     programs = control_plane_programs(progress_on(drawable(sys.stderr)))
     if dry_run:
-        click.echo(commands_as_text(folder, settings, programs), nl=False)
+        for line in planned(folder, settings, programs).values():
+            click.echo(shlex.join(map(str, line)))
         return
     made = start(folder, settings, programs, on_step=_print_message)
-    for line in summary_lines(made, programs):
-        _print_message(line)
+    for reason in made.missing.values():
+        _print_message(f"not started: {reason}")
+    began = f"ready in {made.ready_in_s:.1f} s" if made.started else "was already running"
+    _print_message(f"{made.url} {began}; logs in {made.folder.log_of('kube-apiserver').parent}")
+    if kubectl := programs.path.get("kubectl"):
+        _print_message(f"kubectl of the same release: {kubectl}")
     click.echo(f"export KUBECONFIG={shlex.quote(str(made.kubeconfig))}")
 
 
@@ -105,7 +108,20 @@ def status(ctx: click.Context, path: Path | None, output: str) -> None:
 
     folder = folder_at(path)
     found = status_of(folder)
-    click.echo(status_as_json(folder, found) if output == "json" else status_as_table(found), nl=False)
+    if output == "json":
+        processes = [
+            {"name": p.name, "ready": p.ready, "pid": p.pid, "memoryBytes": p.memory_bytes, "log": str(p.log)}
+            for p in found
+        ]
+        click.echo(json.dumps({"kubeconfig": str(folder.kubeconfig), "processes": processes}, indent=2))
+    elif found:
+        from cli.printing.tables import table
+
+        rows = (
+            (p.name, "yes" if p.ready else "no", str(p.pid), f"{p.memory_bytes / 1e6:.0f} MB", str(p.log))
+            for p in found
+        )
+        click.echo(table(("process", "serves", "pid", "memory", "log"), rows), nl=False)
     if not found:
         _print_message(f"nothing runs in {folder.path}; start it with: tonnage controlplane up")
     if not found or not all(process.ready for process in found):
@@ -133,39 +149,6 @@ def settings_from(
         settings = replace(settings, nodes=0, manifests=str(nodes_from.absolute()))
     changes = {name: value for name, value in given.items() if value is not None}
     return replace(settings, **changes)  # type: ignore[arg-type]  # click gives each option its declared type
-
-
-def commands_as_text(folder: "Folder", settings: "ControlPlaneSettings", programs: "Programs") -> str:
-    from simulator.controlplane.server import planned
-
-    lines = planned(folder, settings, programs).values()
-    return "".join(shlex.join(map(str, line)) + "\n" for line in lines)
-
-
-def summary_lines(made: "ControlPlane", programs: "Programs") -> list[str]:
-    lines = [f"not started: {reason}" for reason in made.missing.values()]
-    began = f"ready in {made.ready_in_s:.1f} s" if made.started else "was already running"
-    lines.append(f"{made.url} {began}; logs in {made.folder.log_of('kube-apiserver').parent}")
-    if kubectl := programs.path.get("kubectl"):
-        lines.append(f"kubectl of the same release: {kubectl}")
-    return lines
-
-
-def status_as_table(found: "tuple[ProcessStatus, ...]") -> str:
-    from cli.printing.tables import table
-
-    rows = [
-        (p.name, "yes" if p.ready else "no", str(p.pid), f"{p.memory_bytes / 1e6:.0f} MB", str(p.log)) for p in found
-    ]
-    return table(("process", "serves", "pid", "memory", "log"), rows) if rows else ""
-
-
-def status_as_json(folder: "Folder", found: "tuple[ProcessStatus, ...]") -> str:
-    processes = [
-        {"name": p.name, "ready": p.ready, "pid": p.pid, "memoryBytes": p.memory_bytes, "log": str(p.log)}
-        for p in found
-    ]
-    return json.dumps({"kubeconfig": str(folder.kubeconfig), "processes": processes}, indent=2) + "\n"
 
 
 def _print_message(words: str) -> None:

@@ -31,17 +31,9 @@ class GetOptions:
     output: Output
     look: Look
     all_namespaces: bool
-    sort_by: str = ""
-    """JSONPath of the field to sort by; empty: the server's order."""
     watch: bool = False
     watch_only: bool = False
     ignore_not_found: bool = False
-
-    @property
-    def query(self) -> dict[str, str]:
-        """Query of a list; rows of a table include whole objects where they are sorted by fields outside metadata."""
-        whole = {"includeObject": "Object"} if self.sort_by and self.output.is_table else {}
-        return {**self.selectors, **whole}
 
 
 @click.command(epilog="tonnage get all -A")
@@ -58,7 +50,6 @@ class GetOptions:
 @click.option("--watch-only", is_flag=True, help="Show only changes, not the current objects.")
 @click.option("--show-labels", is_flag=True, help="Show labels as the last column.")
 @click.option("--no-headers", is_flag=True, help="Omit the header line.")
-@click.option("--sort-by", metavar="PATH", default="", help="Sort by this field, such as .metadata.name.")
 @output_option
 @inputs_cluster.cluster_options
 @click.pass_context
@@ -150,19 +141,13 @@ async def print_named(
                     found.append(page)
                 else:
                     found += _items(page, each.resource)
-    found = _sorted(options.sort_by, found)
     if not (found or is_list):
         return is_whole
-    match options.output.format:
-        case "name":
-            text = "".join(f"{resources.name_of(obj)}\n" for obj in found)
-        case "custom-columns":
-            from cli.printing.fields import custom_columns
-
-            text = _custom_sheet(options).text([custom_columns(options.output.template).table(found)])
-        case _:
-            shown = [without_managed_fields(obj) for obj in found]
-            text = text_of(as_list(shown) if is_list else shown[0], options.output)
+    if options.output.format == "name":
+        text = "".join(f"{resources.name_of(obj)}\n" for obj in found)
+    else:
+        shown = [without_managed_fields(obj) for obj in found]
+        text = text_of(as_list(shown) if is_list else shown[0], options.output)
     click.echo(text, nl=False)
     return is_whole
 
@@ -192,7 +177,7 @@ async def _print_tables(
                     is_whole = False
                 else:
                     tables.append(page)
-        text = Sheet(look).text(_sorted_rows(tables, options.sort_by))
+        text = Sheet(look).text(tables)
         if text:
             click.echo(("\n" if has_rows and options.look.headers else "") + text, nl=False)
             has_rows = True
@@ -201,24 +186,6 @@ async def _print_tables(
         where = f" in {cluster.namespace} namespace." if is_within else ""
         click.echo(f"No resources found{where}", err=True)
     return is_whole
-
-
-def _sorted(sort_by: str, objects: list[Object]) -> list[Object]:
-    if not sort_by:
-        return objects
-    from cli.printing.fields import in_order
-
-    return in_order(sort_by, objects, lambda obj: obj)
-
-
-def _sorted_rows(tables: list[Object], sort_by: str) -> list[Object]:
-    """Rows of all tables as one sorted table; the tables unchanged if no order is requested."""
-    if not sort_by or not tables:
-        return tables
-    from cli.printing.fields import in_order
-
-    rows = [row for table in tables for row in table.get("rows") or ()]
-    return [{**tables[0], "rows": in_order(sort_by, rows, lambda row: row.get("object"))}]
 
 
 async def _pages(
@@ -231,7 +198,7 @@ async def _pages(
     namespace = "" if options.all_namespaces else argument.namespace or cluster.namespace
     if not argument.names:
         path = argument.resource.collection(namespace)
-        async with aclosing(crud.list_pages(cluster.connection, path, options.query, accept)) as pages:
+        async with aclosing(crud.list_pages(cluster.connection, path, options.selectors, accept)) as pages:
             async for page in pages:
                 yield page
         return
@@ -247,10 +214,6 @@ async def _pages(
                 yield None
 
 
-def _custom_sheet(options: GetOptions) -> Sheet:
-    return Sheet(Look(headers=options.look.headers, verbatim=True))
-
-
 async def _watch(
     cluster: inputs_cluster.LiveCluster, argument: resources.ResourceArgument, options: GetOptions
 ) -> bool:
@@ -258,14 +221,12 @@ async def _watch(
     from controller.kube.request import JSON
 
     namespace = "" if options.all_namespaces else cluster.namespace
-    path, query = argument.resource.collection(namespace), options.query
+    path, query = argument.resource.collection(namespace), dict(options.selectors)
     if argument.names:
         await cluster.connection.read(
             argument.resource.path(namespace, argument.names[0])
         )  # NotFound is reported at once
         query["fieldSelector"] = f"metadata.name={argument.names[0]}"
-    if options.sort_by:
-        click.echo("warning: --sort-by applies to the current objects; changes are shown as they arrive", err=True)
     accept = crud.TABLE if options.output.is_table else JSON
     look = replace(options.look, namespaces=options.look.namespaces and argument.resource.is_namespaced)
     printed, is_shown = _printer(options, Sheet(look)), not options.watch_only
@@ -275,10 +236,9 @@ async def _watch(
                 printed(each[1])  # also a deleted object in its last state, as kubectl does
                 continue
             if is_shown:
-                is_table, by = options.output.is_table, options.sort_by
-                objects = [obj for page in each for obj in _items(page, argument.resource)]
-                for obj in _sorted_rows(each, by) if is_table else _sorted(by, objects):
-                    printed(obj)
+                for page in each:
+                    for obj in (page,) if options.output.is_table else _items(page, argument.resource):
+                        printed(obj)
             is_shown = True  # a later list shows the changes missed meanwhile
     return True
 
@@ -294,11 +254,6 @@ def _printer(options: GetOptions, sheet: Sheet) -> Callable[[Object], None]:
     match options.output.format:
         case "table" | "wide":
             return lambda table: click.echo(sheet.text([table]), nl=False)
-        case "custom-columns":
-            from cli.printing.fields import custom_columns
-
-            columns, own = custom_columns(options.output.template), _custom_sheet(options)
-            return lambda obj: click.echo(own.text([columns.table([obj])]), nl=False)
         case "name":
             return lambda obj: click.echo(resources.name_of(obj))
         case _:

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from cli.printing.object_output import show_rows
 from cli.printing.terminal import FAILED, VerbGroup
 
 if TYPE_CHECKING:
+    from cli.printing.reported import Reported
     from controller.api.fault_incident import FaultIncidentStatus
 
 Object = dict[str, Any]
@@ -23,8 +24,6 @@ FOLDER = click.argument("folder", type=click.Path(path_type=Path, exists=True, f
 OUT = click.option(
     "--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="PNG, SVG or HTML file."
 )
-POLICY_HEADERS = ("POLICY", "MODE", "NODES", "OUT", "INCIDENTS", "READY", "REASON")
-INCIDENT_HEADERS = ("INCIDENT", "PHASE", "SYNDROME", "PART", "SUSPECT", "JOBS", "CONF", "WAITS FOR", "AGE")
 
 
 @click.group(cls=VerbGroup)
@@ -38,10 +37,13 @@ def health() -> None:
 @click.pass_context
 def status(ctx: click.Context, output: str, access: inputs_cluster.ClusterAccess) -> None:
     """Show each HealthPolicy: nodes, nodes that are out, open incidents. Exits with 1 if an incident is open."""
+    from cli.printing.reported import reported, table_of
+    from controller.api.health_policy import KIND, HealthPolicyStatus
+
     policies = inputs_cluster.listed(access, "healthpolicies", all_namespaces=True)
     incidents = inputs_cluster.listed(access, "faultincidents", all_namespaces=True)
     data, nothing = {"policies": policies, "incidents": incidents}, "No health policies found: nothing is watched over."
-    show_rows(output, data, POLICY_HEADERS, _policy_rows(policies), nothing)
+    show_rows(output, data, *table_of(KIND, reported(policies, HealthPolicyStatus), time.time()), nothing)
     if any(map(is_open, incidents)):
         ctx.exit(FAILED)
 
@@ -52,9 +54,13 @@ def status(ctx: click.Context, output: str, access: inputs_cluster.ClusterAccess
 @inputs_cluster.access_options
 def incidents(every: bool, output: str, access: inputs_cluster.ClusterAccess) -> None:
     """List FaultIncidents: what is suspected, which jobs it disturbs, and what it waits for."""
+    from cli.printing.reported import table_of
+    from controller.api.fault_incident import KIND
+
     found = inputs_cluster.listed(access, "faultincidents", all_namespaces=True)
-    shown = [each for each in found if every or is_open(each)]
-    show_rows(output, shown, INCIDENT_HEADERS, incident_rows(shown, time.time()), "No incidents found.")
+    shown = in_order(each for each in found if every or is_open(each))
+    data = [each.obj for each in shown]
+    show_rows(output, data, *table_of(KIND, shown, time.time()), "No incidents found.")
 
 
 @health.command(epilog="tonnage health advise")
@@ -177,32 +183,13 @@ def timeline(folder: Path, out: Path, last_s: float) -> None:
     click.echo(f"{out}")
 
 
-def _policy_rows(policies: Iterable[Object]) -> Iterator[tuple[str, ...]]:
-    from cli.printing.reported import reported
-    from controller.api.health_policy import HealthPolicyStatus
-
-    for each in reported(policies, HealthPolicyStatus):
-        status = each.status
-        counts = (status.nodes, status.quarantined, status.incidents)
-        yield (each.name, str(each.spec.get("mode", "Observe")), *map(str, counts), *each.ready)
-
-
-def incident_rows(incidents: Sequence[Object], now_s: float) -> Iterator[tuple[str, ...]]:
+def in_order(incidents: Iterable[Object]) -> "list[Reported[FaultIncidentStatus]]":
     """Open incidents first, the newest first among them."""
-    read = [(each, _status_of(each)) for each in incidents]
-    read.sort(key=lambda pair: (pair[1].phase in (None, "Closed"), -(pair[1].since or 0.0)))
-    for each, status in read:
-        yield (
-            each["metadata"]["name"],
-            status.phase or NONE,
-            status.syndrome or NONE,
-            status.part or NONE,
-            _suspect_of(each),
-            ", ".join(status.jobs) or NONE,
-            f"{status.confidence:.2f}",
-            status.waits_for or NONE,
-            human_duration(now_s - status.since) if status.since else NONE,
-        )
+    from cli.printing.reported import reported
+    from controller.api.fault_incident import FaultIncidentStatus
+
+    read = reported(incidents, FaultIncidentStatus)
+    return sorted(read, key=lambda each: (each.status.phase in (None, "Closed"), -(each.status.since or 0.0)))
 
 
 def _status_of(incident: Object) -> "FaultIncidentStatus":
@@ -216,18 +203,13 @@ def is_open(incident: Object) -> bool:
     return _status_of(incident).phase not in (None, "Closed")
 
 
-def _suspect_of(incident: Object) -> str:
-    """What is suspected: a failure domain, nodes, or the jobs alone."""
-    spec = incident.get("spec") or {}
-    return str(spec.get("domain") or ", ".join(spec.get("nodes", [])) or NONE)
-
-
 def explanation(incident: Object, now_s: float) -> Iterator[str]:
     """What is suspected and why, what was decided, what it waits for, and what else could be done at which price."""
-    status = _status_of(incident)
+    status, spec = _status_of(incident), incident.get("spec") or {}
+    suspect = spec.get("domain") or ", ".join(spec.get("nodes", [])) or NONE
     since = f", since {human_duration(now_s - status.since)}" if status.since else ""
     yield f"{incident['metadata']['name']}: {status.phase or 'not reported yet'}{since}"
-    yield f"suspect: {_suspect_of(incident)} ({status.part or 'unknown'}), confidence {status.confidence:.2f}"
+    yield f"suspect: {suspect} ({status.part or 'unknown'}), confidence {status.confidence:.2f}"
     yield f"disturbance: {status.syndrome}; jobs: {', '.join(status.jobs) or 'none'}"
     yield f"sources: {', '.join(status.sources) or 'none'}"
     for line in status.evidence:

@@ -9,6 +9,10 @@ from cli.main import VERSION_LINE, tonnage
 from cluster.errors import ConfigError, Mistake, TonnageError
 
 SHELLS = ("bash", "fish", "zsh")
+WHEEL = Path(__file__).parents[1] / "shipped"
+SOURCES = Path(__file__).parents[2]
+FOLDERS = {"examples": "examples", "cluster-walk": "docs/cluster-walk", "chart": "helm/tonnage"}
+"""Name in a wheel → place in the source tree (setup.py)."""
 
 
 @click.command()
@@ -54,11 +58,12 @@ def examples(folder: Path) -> None:
     """
     from shutil import copytree
 
-    from cli.printing.field_documentation import FOLDERS, shipped
-
     taken = [str(folder / name) for name in FOLDERS if (folder / name).exists()]
     if taken:
         raise ConfigError(Mistake(taken[0], "exists already", "name another folder"))
-    for name in FOLDERS:
-        copytree(shipped(name), folder / name)
+    for name, source in FOLDERS.items():
+        found = next((each for each in (WHEEL / name, SOURCES / source) if each.is_dir()), None)
+        if found is None:  # as in the image
+            raise TonnageError(f"this installation has no {name}; pip install tonnage has them")
+        copytree(found, folder / name)
         click.echo(folder / name)

@@ -83,11 +83,8 @@ def _targets(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Co
 @click.argument("target", metavar="KIND/NAME | KIND[.FIELD...]", shell_complete=_targets)
 @planning_options
 @output_choice("table", "json", "yaml")
-@click.option("--recursive", is_flag=True, help="For a field: include all nested fields.")
 @cluster_options
-def explain(
-    target: str, files: tuple[str, ...], output: str, access: ClusterAccess, *, recursive: bool, **given: Any
-) -> None:
+def explain(target: str, files: tuple[str, ...], output: str, access: ClusterAccess, **given: Any) -> None:
     """Explain the plan for one object, or the meaning of a field.
 
     \b
@@ -95,7 +92,7 @@ def explain(
     Pod/NAME           cost terms of the chosen node and the runners-up, or which resource was short on how many nodes
     Gang/NAME          nodes of its members, or why it was held back
     Node/NAME          pods that run there, start there or leave, and what stays free
-    KIND.FIELD         documentation of a field of Tonnage's kinds, as kubectl explain prints it
+    KIND.FIELD         what a field of Tonnage's kinds means
 
     Objects come from files (-f), otherwise from the cluster of the kubeconfig. NAME may be NAMESPACE/NAME; the default
     namespace is that of -n, or `default`. A pod's candidates are scored with the rest of the plan in place.
@@ -103,7 +100,7 @@ def explain(
     if "/" not in target and not files:
         from cli.printing.field_documentation import field_text
 
-        click.echo(field_text(target, recursive=recursive), nl=False)
+        click.echo(field_text(target), nl=False)
         return
     from cli.printing import explanation_output
     from controller.queries.explain import explain as why, kind_and_name

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -211,12 +211,13 @@ def status(ctx: click.Context, output: str, access: ClusterAccess) -> None:
 
     Exits with 1 if a domain is not Ready.
     """
-    from cli.printing.power_domain_output import HEADERS, as_data, rows
+    from cli.printing.power_domain_output import as_data
+    from cli.printing.reported import table_of
+    from controller.api.power_domain import KIND
 
     domains = _domains(access)
-    lines = list(rows(domains))
-    show_rows(output, as_data(domains), HEADERS, lines, "No power domains found.")
-    if any(line[HEADERS.index("READY")] != "True" for line in lines):
+    show_rows(output, as_data(domains), *table_of(KIND, domains, time()), "No power domains found.")
+    if any(each.ready[0] != "True" for each in domains):
         ctx.exit(FAILED)
 
 

@@ -11,8 +11,8 @@ import yaml
 from cli.inputs import cluster as inputs_cluster
 from cli.inputs.options import output_choice, setting
 from cli.printing.columns import columns
+from cli.printing.object_pages import buckets, by_length, routing_of, type_of
 from cluster.errors import ConfigError, Mistake, TonnageError
-from cluster.workloads import InstanceType
 from controller.api.labels import SERVICE_LABEL
 
 Object = dict[str, Any]
@@ -94,17 +94,8 @@ class Backends:
 
 def as_table(service: Object) -> str:
     """Fraction of all requests by instance type, then of the requests of each length."""
-    total = fractions(service)
-    rows = [(name, f"{100 * fraction:.1f} %") for name, fraction in total.items()]
-    by_length = []
-    for each in buckets(service):
-        shares = (f"{100 * each['shares'][name]:.4g}" if name in each["shares"] else "-" for name in total)
-        by_length.append((f"≤ {each['inputTokens']}", f"≤ {each['outputTokens']}", *shares))
-    return (
-        columns(("INSTANCE TYPE", "% OF REQUESTS"), rows)
-        + "\n"
-        + columns(("INPUT TOKENS", "OUTPUT TOKENS", *(f"% TO {name}" for name in total)), by_length)
-    )
+    rows = [(name, f"{100 * fraction:.1f} %") for name, fraction in fractions(service).items()]
+    return columns(("INSTANCE TYPE", "% OF REQUESTS"), rows) + "\n" + by_length(service)
 
 
 def as_json(service: Object) -> str:
@@ -143,48 +134,23 @@ def fractions(service: Object) -> dict[str, float]:
     """Fraction of all requests that goes to each instance type, by the histogram of the service's demand."""
     share = _histogram(service)
     found: dict[str, float] = {}
-    for each in _routing(service)["weights"]:
+    for each in routing_of(service)["weights"]:
         parts = (float(share[i][j]) * float(to) for i, row in enumerate(each["share"]) for j, to in enumerate(row))
-        found[_name(each)] = sum(parts)
+        found[type_of(each)] = sum(parts)
     whole = sum(found.values())
     if not whole:
         raise TonnageError(f"{service['metadata']['name']}: no bucket of its demand has routing weights")
     return {name: round(part / whole, 9) for name, part in sorted(found.items()) if part > 0}
 
 
-def buckets(service: Object) -> list[Object]:
-    """Fractions by length, for the lengths that are asked for."""
-    routing = _routing(service)
-    return [
-        {"inputTokens": prompt, "outputTokens": answer, "shares": shares}
-        for i, prompt in enumerate(routing["inputTokens"])
-        for j, answer in enumerate(routing["outputTokens"])
-        if (shares := {_name(w): float(w["share"][i][j]) for w in routing["weights"] if w["share"][i][j]})
-    ]
-
-
 def _histogram(service: Object) -> Sequence[Sequence[float]]:
     """Fraction of the requests in each bucket; the same for all where the spec has none of these buckets."""
-    demand, routing = service["spec"].get("demand") or {}, _routing(service)
+    demand, routing = service["spec"].get("demand") or {}, routing_of(service)
     edges = ("inputTokens", "outputTokens")
     if [demand.get(each) for each in edges] == [routing[each] for each in edges]:
         histogram: Sequence[Sequence[float]] = demand["histogram"]
         return histogram
     return [[1.0] * len(routing["outputTokens"]) for _ in routing["inputTokens"]]
-
-
-def _routing(service: Object) -> Object:
-    """Raises TonnageError while there is none."""
-    routing: Object | None = (service.get("status") or {}).get("routing")
-    if not routing:
-        raise TonnageError(f"{service['metadata']['name']}: no routing yet; tonnage describe modelservice shows why")
-    return routing
-
-
-def _name(weights_: Object) -> str:
-    """Name of the instance type of a table of weights."""
-    width = int(weights_.get("gpusPerInstance", 1))
-    return InstanceType(weights_["gpuType"], width, weights_.get("capacityType") == "spot").name
 
 
 def _object(service: Object, api_version: str, kind: str) -> Object:

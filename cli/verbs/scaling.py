@@ -182,10 +182,13 @@ def status(ctx: click.Context, all_namespaces: bool, output: str, access: Cluste
 
     Exits with 1 if a policy that is not off is not Ready.
     """
-    from cli.printing.scaling_output import HEADERS, as_data, is_in_order, policies_of, rows
+    from cli.printing.reported import table_of
+    from cli.printing.scaling_output import as_data, is_in_order, policies_of
+    from controller.api.scaling_policy import KIND
 
     policies = policies_of(listed(access, "scalingpolicies", all_namespaces=all_namespaces))
-    show_rows(output, [as_data(each) for each in policies], HEADERS, rows(policies), "No scaling policies found.")
+    table = table_of(KIND, policies, time.time())
+    show_rows(output, [as_data(each) for each in policies], *table, "No scaling policies found.")
     if not all(map(is_in_order, policies)):
         ctx.exit(FAILED)
 

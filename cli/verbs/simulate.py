@@ -8,8 +8,8 @@ import click
 
 from cli.inputs.options import files_option, output_choice, report_option, setting
 from cli.inputs.planning import complete_policies
-from cli.inputs.runs import executor_of, resume_hint, save_report, sweep_options
-from cli.printing.terminal import VerbGroup, stopped_status
+from cli.inputs.runs import executor_of, save_report, sweep_options
+from cli.printing.terminal import VerbGroup, tell_end
 from cli.verbs.power import simulate_power
 from cli.verbs.scaling import simulate_scaling
 
@@ -66,17 +66,11 @@ def placement(ctx: click.Context, /, jobs: int | None, ray: str, output: str, **
     options = ContestOptions(**given)
     check_sources(options)
     result = run_contest(contest_from(options), executor_of(ray, jobs), options.results)
-    if result.swept.kept:
-        click.echo(f"{result.swept.kept} replays were kept from an earlier sweep in {options.results}", err=True)
     if result.swept.done:
         click.echo(as_json(result) if output == "json" else as_table(result), nl=False)
         if options.report is not None:
             save_report(options.report, as_html(result))
-    if result.swept.stopped:
-        total = len(result.contest.runs)
-        click.echo(f"stopped ({result.swept.stopped}): {len(result.swept.done)} of {total} replays done", err=True)
-        click.echo(resume_hint(options.results), err=True)
-        ctx.exit(stopped_status(result.swept.stopped))
+    tell_end(ctx, result.swept, options.results, "replays")
 
 
 def check_sources(options: "ContestOptions") -> None:
@@ -145,8 +139,6 @@ def _cache_of(contest: "Contest", folder: Path | None) -> "ResultCache[PolicyRun
     click.FloatRange(0, 1),
     "SHARE",
 )
-@setting("--seconds", 0.0, "Shortest duration on a terminal, so that the day can be watched.",
-         click.FloatRange(0, 3600))  # fmt: skip
 @click.option("--baseline/--no-baseline", default=True, show_default=True, help=BASELINE)
 @report_option("Write a report with charts; to FILE.svg the picture of the services' cost alone.")
 @output_choice("table", "json")
@@ -157,11 +149,11 @@ def day(files: tuple[str, ...], **given: Any) -> None:
     end.
 
     \b
-    tonnage simulate day -f examples/ --seconds 60 --report out/day.html
+    tonnage simulate day -f examples/ --report out/day.html
     """
-    from cli.verbs.simulate_day import DayOptions, simulate_day
+    from cli.verbs.simulate_day import simulate_day
     from simulator.day.simulation import DaySettings
 
     lose_hour = given.pop("lose_hour")
-    options = DayOptions(**{name: given.pop(name) for name in DayOptions.__dataclass_fields__})
-    simulate_day(files, DaySettings(lose_hour=None if lose_hour < 0 else lose_hour, **given), options)
+    shown = {name: given.pop(name) for name in ("policy", "polish", "baseline", "report", "output")}
+    simulate_day(files, DaySettings(lose_hour=None if lose_hour < 0 else lose_hour, **given), **shown)

@@ -4,7 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,49 +26,45 @@ from simulator.day.report import BaselineDay, as_html, as_picture, planning_word
 from simulator.day.simulation import HOUR_S, DayMoment, DaySettings, check_day, live
 
 
-@dataclass(frozen=True, slots=True)
-class DayOptions:
-    """How the day is planned and shown."""
+def simulate_day(
+    files: Sequence[str],
+    settings: DaySettings,
+    *,
+    policy: str,
+    polish: float,
+    baseline: bool,
+    report: Path | None,
+    output: str,
+) -> None:
+    """Simulate the day with progress on standard error, print its figures, and write the report.
 
-    policy: str
-    polish: float
-    seconds: float
-    """Shortest duration on a terminal, s."""
-    baseline: bool
-    """Whether to simulate the same day with one GPU type for each service and best fit, too."""
-    report: Path | None
-    output: str
-
-
-def simulate_day(files: Sequence[str], settings: DaySettings, options: DayOptions) -> None:
-    """Simulate the day with progress on standard error, print its figures, and write the report."""
+    baseline: whether to simulate the same day with one GPU type for each service and best fit, too.
+    """
     mistakes = []
-    if options.policy not in POLICIES:
+    if policy not in POLICIES:
         remedy = f"choose one of {', '.join(POLICIES)}"
-        mistakes.append(Mistake(f"--policy {options.policy}", "there is no such policy", remedy))
-    tried(lambda: check_report(options.report), None, mistakes)
+        mistakes.append(Mistake(f"--policy {policy}", "there is no such policy", remedy))
+    tried(lambda: check_report(report), None, mistakes)
     if mistakes:
         raise ConfigError(tuple(mistakes))
     observed = read(files, sys.stdin)
     check_day(observed.snapshot, settings)
     print_notes(observed.notes)
-    operators = with_changes(settings_from({}), policy=options.policy, plan_deadline_s=settings.deadline_s)
-    decisions = replace(decisions_from(operators, awaits_pods=False), move_share=options.polish, seed=settings.seed)
+    operators = with_changes(settings_from({}), policy=policy, plan_deadline_s=settings.deadline_s)
+    decisions = replace(decisions_from(operators, awaits_pods=False), move_share=polish, seed=settings.seed)
     started_at, began_s = datetime.now(UTC), time.perf_counter()
-    pace_s = options.seconds / max(1.0, settings.hours * HOUR_S / settings.step_s)
     moments: list[DayMoment] = []
     stopped = ""
-    with progress.watching(sys.stderr, pace_s) as show:
-        try:
-            for moment in live(observed.snapshot, InlineBrain(decisions), settings, time.perf_counter):
-                moments.append(moment)
-                show(moment)
-        except KeyboardInterrupt:
-            if not moments:
-                raise
-            stopped = f"interrupted after {moments[-1].at_s / HOUR_S:.1f} of {settings.hours:g} hours"
-    beside = _baseline(observed.snapshot, settings, decisions, moments) if options.baseline and not stopped else None
-    if options.output == "json":
+    try:
+        for moment in live(observed.snapshot, InlineBrain(decisions), settings, time.perf_counter):
+            moments.append(moment)
+            progress.print_hour(moment)
+    except KeyboardInterrupt:
+        if not moments:
+            raise
+        stopped = f"interrupted after {moments[-1].at_s / HOUR_S:.1f} of {settings.hours:g} hours"
+    beside = _baseline(observed.snapshot, settings, decisions, moments) if baseline and not stopped else None
+    if output == "json":
         record: dict[str, Any] = {"record": 1, "simulated": True, "moments": [asdict(moment) for moment in moments]}
         if beside:
             types, other = dict(beside.types), [asdict(moment) for moment in beside.day]
@@ -79,12 +75,10 @@ def simulate_day(files: Sequence[str], settings: DaySettings, options: DayOption
         text = tables.table(columns, summary_of(moments, beside))
     click.echo(planning_words(moments), err=True)
     click.echo(text, nl=False)
-    if options.report is not None:
+    if report is not None:
         facts = report_facts(started_at, time.perf_counter() - began_s, ("seed", str(settings.seed)))
-        is_picture = options.report.suffix == ".svg"
-        save_report(
-            options.report, as_picture(moments, beside) if is_picture else as_html(moments, facts, beside, stopped)
-        )
+        is_picture = report.suffix == ".svg"
+        save_report(report, as_picture(moments, beside) if is_picture else as_html(moments, facts, beside, stopped))
     if stopped:
         click.echo(f"stopped: {stopped}", err=True)
         click.get_current_context().exit(terminal.INTERRUPTED)

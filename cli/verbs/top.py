@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Document = dict[str, Any]
 
-WHAT = ("nodes", "gpus", "services", "pools")
+WHAT = ("nodes", "gpus", "pools")
 ORDERS = ("name", "used", "idle")
 
 
@@ -31,7 +31,7 @@ ORDERS = ("name", "used", "idle")
 @output_choice("table", "wide", "json", "yaml", words="wide: all columns, also where the terminal is narrower.")
 @access_options
 def top(what: str, files: tuple[str, ...], sort_by: str, output: str, access: ClusterAccess) -> None:
-    """Show allocation and cost by node, GPU type, service, or node pool.
+    """Show allocation and cost by node, GPU type, or node pool.
 
     USED is the number of devices allocated to pods, by their requests. STRANDED devices are free, but typical pods of
     this cluster cannot use them for lack of CPU, memory or GPU on the same node. CLOSED devices are free on
@@ -70,14 +70,6 @@ def document(snapshot: "Snapshot", what: str, pools: "Sequence[NodePool]", sort_
     """Rows and their total as plain data."""
     from controller.queries import usage
 
-    if what == "services":
-        from cli.printing.plan_figures import figure, plain
-
-        services = sorted(
-            usage.of_services(snapshot), key=lambda s: (0 if sort_by == "name" else -s.cost_per_hour, s.name)
-        )
-        cost = figure(sum(each.cost_per_hour for each in services))
-        return {"services": plain(services), "total": {"cost_per_hour": cost}}
     if what == "pools":
         rows = usage.of_pools(snapshot, pools)
     else:
@@ -109,22 +101,6 @@ def text(data: Document, what: str, room: int | None = None) -> str:
     """Rows in columns, with the total below. room: width of the terminal; None: no limit."""
     from cli.printing.columns import columns
 
-    if what == "services":
-        from cli.printing.plan_figures import instances, money
-
-        rows = [
-            (
-                each["name"],
-                each["model"],
-                instances(each["wanted"]),
-                str(sum(each["wanted"].values())),
-                str(sum(each["running"].values())),
-                money(each["cost_per_hour"]),
-            )
-            for each in data["services"]
-        ]
-        rows.append(("total", "", "", "", "", money(data["total"]["cost_per_hour"])))
-        return columns(("SERVICE", "MODEL", "MIX", "WANTED", "RUNNING", "$/H"), rows)
     of_node = what == "nodes"
     named = {"nodes": "NODE", "gpus": "GPU TYPE", "pools": "POOL"}[what]
     second = "GPU TYPE" if of_node else "NODES"

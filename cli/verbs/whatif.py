@@ -8,8 +8,8 @@ import click
 
 from cli.inputs.options import files_option, output_choice, report_option, setting
 from cli.inputs.planning import DEFAULT_DEADLINE_S, complete_policies, deadline, print_notes, read
-from cli.inputs.runs import executor_of, resume_hint, save_report, sweep_options
-from cli.printing.terminal import stopped_status
+from cli.inputs.runs import executor_of, save_report, sweep_options
+from cli.printing.terminal import tell_end
 
 if TYPE_CHECKING:  # numpy and its users are imported only after the options were checked
     from cli.inputs.sweeps import WhatIfOptions, WhatIfResult
@@ -55,17 +55,11 @@ def whatif(
     observed = read(files, sys.stdin)
     print_notes(observed.notes)
     result = run_scenarios(scenarios, options, observed.snapshot, executor_of(ray, jobs))
-    if result.swept.kept:
-        click.echo(f"{result.swept.kept} scenarios were kept from an earlier sweep in {options.results}", err=True)
     if result.swept.done:
         click.echo(as_json(result) if output == "json" else as_table(result), nl=False)
         if options.report is not None:
             save_report(options.report, as_html(result))
-    if result.swept.stopped:
-        done, total = len(result.swept.done), len(result.scenarios)
-        click.echo(f"stopped ({result.swept.stopped}): {done} of {total} scenarios done", err=True)
-        click.echo(resume_hint(options.results), err=True)
-        ctx.exit(stopped_status(result.swept.stopped))
+    tell_end(ctx, result.swept, options.results, "scenarios")
 
 
 def run_scenarios(

@@ -103,16 +103,6 @@ class Gang(OwnKind):
     status: GangStatus = Field(default=GangStatus(), description="Written by Tonnage.")
 
 
-def _topology_flaws(gang: Gang) -> Iterator[Flaw]:
-    topology = gang.spec.topology
-    if topology.within is not None and topology.within == topology.prefer_within:
-        yield Flaw(
-            ("spec", "topology", "preferWithin"),
-            "is the same as within",
-            "leave it out: members already share that value",
-        )
-
-
 def _parent_flaws(gang: Gang) -> Iterator[Flaw]:
     outer = {group.name for group in gang.spec.groups if group.parent is None}
     for n, group in enumerate(gang.spec.groups):
@@ -129,7 +119,7 @@ RULES = (
         ("spec", "topology"),
         "!has(self.within) || !has(self.preferWithin) || self.within != self.preferWithin",
         "preferWithin is the same as within; leave it out: members already share that value",
-        flaws=_topology_flaws,
+        lambda topology: topology.within is None or topology.within != topology.prefer_within,
     ),
     Rule(
         ("spec", "groups"),

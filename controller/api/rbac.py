@@ -190,7 +190,9 @@ def needed(
     yield "lead", Permission("create", group, "leases", namespace)
     yield from (("lead", Permission(verb, group, "leases", namespace, name)) for verb in ("get", "update"))
     if "autoscale" in enabled:
-        yield from (("lead", Permission(verb, "", "configmaps", namespace)) for verb in ("get", "create", "patch"))
+        yield "lead", Permission("create", "", "configmaps", namespace)
+        saved = f"{name}-load-fits-0"
+        yield from (("lead", Permission(verb, "", "configmaps", namespace, saved)) for verb in ("get", "patch"))
 
 
 if __name__ == "__main__":

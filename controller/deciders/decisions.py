@@ -34,7 +34,7 @@ class Decisions:
     hold_s: float = HOLD_S
     """Seconds after a change of a service in which it is not changed again while it can serve its demand; 0: no such
     pause."""
-    make_room: bool = False
+    make_room: bool = True
     """Whether pods that may be moved are moved for pods and gangs that fit nowhere."""
     move_share: float = 0.0
     """Largest fraction of the running pods that one plan moves to empty nodes, where that pays; a few are examined in

@@ -11,10 +11,9 @@ from controller.deciders.decisions import Decisions
 from controller.deciders.memory import PackingMemory
 from placement.batch import proposal
 from placement.batch.consolidation import candidates, emptying
-from placement.batch.ladder import BatchSettings, plan_batch, seated
-from placement.batch.pod_assignment import all_seats
+from placement.batch.ladder import plan_batch, seated
 from placement.engine.packer import Packer
-from placement.packing.planner import NO_TURN, pack, tried_in_vain
+from placement.packing.planner import pack, tried_in_vain
 
 ASSURED_SHARE = 0.5
 """Fraction of the work of packing that is done however late it is. Chosen: it takes less than half of the deadline, and
@@ -68,27 +67,8 @@ def pack_batch(snapshot: Snapshot, turn: Turn) -> Plan:
     if len(after.pods.pending):
         packer = memory.packing_under(turn.decisions).packer_for(after, budget.left_s)
         moves = turn.decisions.move_price if turn.decisions.make_room else None
-        packed = pack(after, packer, budget, preempt=preempt, moves=moves)
-        whole = whole.joined(_with_unserved(after, packed, settings))
+        whole = whole.joined(pack(after, packer, budget, preempt=preempt, moves=moves))
     return proposal.certified(snapshot, whole, plan, settings.price, budget.clock() - began_s)
-
-
-def _with_unserved(snapshot: Snapshot, packed: Plan, settings: BatchSettings) -> Plan:
-    """The plan of packing, with placements for the pods that its budget had no turn for."""
-    no_turn = {reason.code for reason in NO_TURN.values()}
-    unserved = {each.workload for each in packed.unplaced if each.reason.code in no_turn}
-    if not unserved:
-        return packed
-    pods, after = snapshot.pods, snapshot.after(packed.actions)
-    labels = [f"Gang/{snapshot.gangs[gang].name}" if gang >= 0 else "" for gang in pods.gang.tolist()]
-    waits = [(gang or f"Pod/{name}") in unserved for gang, name in zip(labels, pods.names, strict=True)]
-    among = np.array(waits, dtype=np.bool_) & (after.pods.node == PENDING) & (pods.node == PENDING)
-    if (plain := proposal.by_batch(snapshot)) is not None:
-        among &= plain
-    seats = all_seats(tuple(proposal.dealt_by_priority(after, among, settings)))
-    served = {labels[row] or f"Pod/{pods.names[row]}" for row in seats.row.tolist()}
-    unplaced = tuple(each for each in packed.unplaced if each.workload not in served)
-    return replace(packed, unplaced=unplaced).joined(proposal.proposed(after, seats, proposal.DEALT_BY_PRIORITY))
 
 
 def decide_moves(snapshot: Snapshot, turn: Turn) -> Plan:

@@ -297,7 +297,6 @@ def observer_from(
     freezes_heap: bool = True,
     facts: Facts = FACTS,
     reservations: Reservations | None = None,
-    ages: Clock | None = None,
 ) -> Observer:
     """As `Observer`. facts: parts of the snapshot from objects of Tonnage's kinds."""
     pools = pools_from(settings)
@@ -309,5 +308,4 @@ def observer_from(
         freezes_heap=freezes_heap,
         facts=facts,
         reservations=reservations,
-        ages=ages,
     )

@@ -36,18 +36,23 @@ PODS = Resource(
     selectors={"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"},
 )
 """Pods except finished ones: a pod that ends leaves the watch as if deleted; a cluster keeps thousands of those."""
-BUDGETS = Resource("budgets", "/apis/policy/v1/poddisruptionbudgets", structs.BudgetObject, is_optional=True)
-NAMESPACES = Resource("namespaces", "/api/v1/namespaces", structs.Namespace, is_namespaced=False)
 SLICES = Resource("slices", f"{RESOURCE_API}/resourceslices", ResourceSlice, is_namespaced=False)
 CLAIMS = Resource("claims", f"{RESOURCE_API}/resourceclaims", ResourceClaim)
 CLASSES = Resource("classes", f"{RESOURCE_API}/deviceclasses", DeviceClass, is_namespaced=False)
 
-VOLUME_CLAIMS = Resource("volume_claims", "/api/v1/persistentvolumeclaims", storage.VolumeClaimObject)
-VOLUMES = Resource("volumes", "/api/v1/persistentvolumes", storage.VolumeObject, is_namespaced=False)
-STORAGE_CLASSES = Resource(
-    "storage_classes", f"{storage.API}/storageclasses", storage.StorageClass, is_namespaced=False
-)
-CSI_NODES = Resource("csi_nodes", f"{storage.API}/csinodes", storage.CsiNode, is_namespaced=False)
+BESIDE: Mapping[str, Resource[Any]] = {
+    "PodDisruptionBudget": Resource(
+        "budgets", "/apis/policy/v1/poddisruptionbudgets", structs.BudgetObject, is_optional=True
+    ),
+    "Namespace": Resource("namespaces", "/api/v1/namespaces", structs.Namespace, is_namespaced=False),
+    "PersistentVolumeClaim": Resource("volume_claims", "/api/v1/persistentvolumeclaims", storage.VolumeClaimObject),
+    "PersistentVolume": Resource("volumes", "/api/v1/persistentvolumes", storage.VolumeObject, is_namespaced=False),
+    "StorageClass": Resource(
+        "storage_classes", f"{storage.API}/storageclasses", storage.StorageClass, is_namespaced=False
+    ),
+    "CSINode": Resource("csi_nodes", f"{storage.API}/csinodes", storage.CsiNode, is_namespaced=False),
+}
+"""What matters to where pods run, beside pods, nodes and our own kinds."""
 
 STALE_AFTER_S = 180.0
 """Age from which a part of the cluster is too old for planning. The server sends a bookmark every minute, so three were
@@ -73,15 +78,10 @@ class Caches:
 
     nodes: Cache[structs.Node]
     pods: Cache[structs.Pod]
-    namespaces: Cache[structs.Namespace]
-    """Rules between pods may select them by their labels."""
-    volume_claims: Cache[storage.VolumeClaimObject]
-    volumes: Cache[storage.VolumeObject]
-    storage_classes: Cache[storage.StorageClass]
-    csi_nodes: Cache[storage.CsiNode]
+    beside: Mapping[str, Cache[Any]]
+    """Those of `BESIDE`, by kind."""
     own: Mapping[Kind, Cache[structs.OwnObject]]
     """Caches of Tonnage's kinds that planning reads, in the registry's order."""
-    budgets: Cache[structs.BudgetObject]
     devices: DeviceCaches | None = None
     groups: tuple[Cache[structs.OwnObject], ...] = ()
     """Caches of other projects' kinds that say how many pods start together."""
@@ -91,9 +91,7 @@ class Caches:
     @property
     def each(self) -> tuple[Cache[Any], ...]:
         devices = self.devices.each if self.devices else ()
-        volumes = (self.volume_claims, self.volumes, self.storage_classes, self.csi_nodes)
-        seen: tuple[Cache[Any], ...] = (self.nodes, self.pods, self.namespaces, self.budgets, *volumes)
-        return (*seen, *self.own.values(), *devices, *self.groups)
+        return (self.nodes, self.pods, *self.beside.values(), *self.own.values(), *devices, *self.groups)
 
 
 def empty_caches(
@@ -113,12 +111,7 @@ def empty_caches(
     return Caches(
         nodes=Cache(NODES, changed),
         pods=Cache(PODS, changed),
-        budgets=Cache(BUDGETS, changed),
-        namespaces=Cache(NAMESPACES, changed),
-        volume_claims=Cache(VOLUME_CLAIMS, changed),
-        volumes=Cache(VOLUMES, changed),
-        storage_classes=Cache(STORAGE_CLASSES, changed),
-        csi_nodes=Cache(CSI_NODES, changed),
+        beside={kind: Cache(resource, changed) for kind, resource in BESIDE.items()},
         own={kind: Cache(own_resource(kind), changed) for kind in own_kinds(kinds) if kind.is_planned_from},
         devices=devices if with_devices else None,
         groups=tuple(Cache(foreign_resource(kind), changed) for kind in groups),
@@ -250,7 +243,7 @@ class Observer:
 
     def _take_changes(self) -> None:
         """Hand the changes of all caches to the builder."""
-        builder, caches, index = self._builder, self.caches, self._builder.volumes
+        builder, caches = self._builder, self.caches
         for kind, own in caches.own.items():
             for name, obj in own.drain().items():
                 self._unreadable.pop((kind.name, name), None)
@@ -265,16 +258,8 @@ class Observer:
             for name, owner in group.drain().items():
                 builder.groups.put_owner(group.resource.part, name, None if owner is None else owner_of(owner))
         builder.groups.read(group.resource.part for group in caches.groups if not group.is_absent)
-        followers: tuple[tuple[Cache[Any], Callable[[str, Any], None]], ...] = (
-            (caches.budgets, builder.put_budget),
-            (caches.namespaces, builder.put_namespace),
-            (caches.volume_claims, index.put_claim),
-            (caches.volumes, index.put_volume),
-            (caches.storage_classes, index.put_storage_class),
-            (caches.csi_nodes, index.put_csi_node),
-        )
-        for cache, put in followers:
-            for name, obj in cache.drain().items():
+        for kind_beside, (_, put) in builder.beside.items():
+            for name, obj in caches.beside[kind_beside].drain().items():
                 put(name, obj)
         nodes, pods = caches.nodes.drain(), caches.pods.drain()
         if not self._reservations.is_guarded:

@@ -63,14 +63,13 @@ class Recognised:
             return None
         parts = {each: price[each] for each in ("onDemand", "spot", "committed", "owned") if each in price}
         if self.parts > 1:
-            parts = {key: _divided(each, self.parts) for key, each in parts.items()}
+            for key, each in parts.items():
+                if isinstance(each, Mapping):  # of an owned device
+                    watts = each.get("watts", 0) / self.parts
+                    parts[key] = {**each, "capital": each["capital"] / self.parts, "watts": watts}
+                else:
+                    parts[key] = round(each / self.parts, 6)
         return {**price, **parts}
-
-
-def _divided(price: Any, parts: int) -> Any:
-    if isinstance(price, Mapping):  # of an owned device
-        return {**price, "capital": price["capital"] / parts, "watts": price.get("watts", 0) / parts}
-    return round(price / parts, 6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +110,10 @@ class Catalogue:
             r: n for r in sorted(amounts) if (is_device(r) or fnmatchcase(r, wanted)) and (n := _count(amounts[r]))
         }
         domain = wanted.partition("/")[0]
+        keys = (str(at(node, "spec", "providerID") or ""), *labels)
+        provider = next((name for start, name in self.providers.items() if any(k.startswith(start) for k in keys)), "")
         for resource in [r for r in offered if r.startswith(f"{domain}/")] or [wanted]:
-            whole = Recognised(entry["name"], entry, label, resource, self._provider(node))
+            whole = Recognised(entry["name"], entry, label, resource, provider)
             yield _part(whole, labels, offered.get(resource, 0), node)
 
     def _entry(
@@ -130,11 +131,6 @@ class Catalogue:
                 if any(fnmatchcase(bare, str(each).lower()) for each in entry.get(group) or ()):
                     return entry, host if key == HOSTNAME_LABEL else (key, value)
         return None
-
-    def _provider(self, node: Mapping[str, Any]) -> str:
-        origin = str(at(node, "spec", "providerID") or "")
-        keys = (origin, *(at(node, "metadata", "labels") or ()))
-        return next((name for start, name in self.providers.items() if any(k.startswith(start) for k in keys)), "")
 
 
 def _part(whole: Recognised, labels: Mapping[str, str], offered: int, node: Mapping[str, Any]) -> Recognised:
@@ -219,7 +215,9 @@ def needed_types(nodes: Iterable[Mapping[str, Any]], catalogue: Catalogue) -> Ne
         name, found = str(at(node, "metadata", "name")), list(catalogue.recognised(node))
         for each in found:
             if each.price is None:
-                words = f"{each.name} ({_amount_of(each)}), which has no list price"
+                memory = each.entry["memory"]
+                size = f"{memory} each" if each.parts == 1 else f"{each.parts} of a device of {memory}"
+                words = f"{each.name} ({size}), which has no list price"
                 unpriced.setdefault(words, []).append(name)
             else:
                 alike.setdefault((each.name, each.resource, tuple(sorted(each.selector.items()))), []).append(each)
@@ -237,10 +235,6 @@ def needed_types(nodes: Iterable[Mapping[str, Any]], catalogue: Catalogue) -> Ne
         whose = {**catalogue.sources.get(price.get("of", ""), {}), **price}
         prices[name] = f"{whose.get('source', catalogue.source)}; {whose.get('date', catalogue.as_of)}"
     return NeededTypes(tuple(objects), prices, {words: tuple(names) for words, names in sorted(unpriced.items())})
-
-
-def _amount_of(each: Recognised) -> str:
-    return f"{each.entry['memory']} each" if each.parts == 1 else f"{each.parts} of a device of {each.entry['memory']}"
 
 
 def _manifest(name: str, found: list[Recognised]) -> dict[str, Any]:

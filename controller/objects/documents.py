@@ -295,13 +295,11 @@ _Loader.yaml_implicit_resolvers.setdefault("", []).append(("tag:yaml.org,2002:nu
 _resolve("merge", "<<", "<")
 
 
-def _number(loader: Any, node: Any) -> float:
-    text = loader.construct_scalar(node).lower()
-    return float(text.replace(".inf", "inf").replace(".nan", "nan"))
-
-
 _Loader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(loader.construct_scalar(node)))
-_Loader.add_constructor("tag:yaml.org,2002:float", _number)
+_Loader.add_constructor(
+    "tag:yaml.org,2002:float",
+    lambda loader, node: float(loader.construct_scalar(node).lower().replace(".inf", "inf").replace(".nan", "nan")),
+)
 
 
 def _tree_mistakes(tree: Any, place: str) -> Iterator[Mistake]:

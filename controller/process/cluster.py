@@ -101,7 +101,6 @@ class WatchedCluster(api_server.RequestListener):
             time.time,
             facts=registries.facts,
             reservations=self.reservations,
-            ages=boot_time_s,
         )
         self.view = cached_view.CachedView(
             self.observer,

@@ -17,10 +17,11 @@ from controller.api.labels import GPU_TYPES_ANNOTATION, is_device_number
 from controller.api.structs import Amount, Node
 from controller.objects.accelerators import is_device
 from controller.objects.read import Read
-from controller.queries.counterfactual import Change, PackerOf, Trial
-from controller.queries.holders import Holder
+from controller.queries.counterfactual import Counterfactual, FleetChange, PackerOf
+from controller.queries.holders import DeviceHolder
 from controller.queries.plan_diff import cost_per_hour
-from controller.queries.usage import NO_TYPE, Usage, of_nodes, of_services, of_types, total
+from controller.queries.usage import NO_TYPE, Usage, of_nodes, of_types, total
+from controller.report.fleet_metrics import running_instances
 from controller.report.idle_devices import idle_devices
 
 Decide = Callable[[Snapshot], Plan]
@@ -57,7 +58,7 @@ class NotOffered:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Command:
     """Command that follows an advice, and the one that takes it back."""
 
     do: str
@@ -76,8 +77,8 @@ class Advice:
     effect: Effect = "saves"
     items: tuple[Item, ...] = ()
     """Dearest first."""
-    steps: tuple[Step, ...] = ()
-    changes: tuple[Change, ...] = ()
+    steps: tuple[Command, ...] = ()
+    changes: tuple[FleetChange, ...] = ()
     """As the engine carried them out."""
 
     @property
@@ -86,7 +87,7 @@ class Advice:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class CostSplit:
     """Cost of some devices by what becomes of them, US dollars per hour."""
 
     name: str
@@ -117,11 +118,11 @@ class AdviceReport:
     """Nodes with GPUs, offered or not."""
     not_offered: int
     """Devices that nodes have and do not offer, which are in `whole` and not in `fleet`."""
-    whole: Split
-    types: tuple[Split, ...]
-    namespaces: tuple[Split, ...]
+    whole: CostSplit
+    types: tuple[CostSplit, ...]
+    namespaces: tuple[CostSplit, ...]
     """Of devices that pods hold, by namespace; likewise by team, where pods have its label."""
-    teams: tuple[Split, ...]
+    teams: tuple[CostSplit, ...]
 
     def saving(self, effect: Effect) -> float:
         return sum(each.dollars_per_hour for each in self.advice if each.effect == effect)
@@ -143,7 +144,7 @@ def advise(
     decide: Decide,
     packer_of: PackerOf,
     *,
-    held: Sequence[Holder] = (),
+    held: Sequence[DeviceHolder] = (),
     replaced: Collection[str] = (),
     own: Collection[str] = (),
     unusable: Sequence[NotOffered] = (),
@@ -161,9 +162,12 @@ def advise(
     names = tuple(now.pods.names)
     loose = now.pods.movable | np.fromiter((name in replaced for name in names), np.bool_, len(names))
     loose &= now.pods.may_be_stopped & ~np.fromiter((name in fixed for name in names), np.bool_, len(names))
-    waiting, calm = _waiting_rows(now), _calm(now)
+    # The fleet in which nothing that runs is stopped for what waits.
+    calm = replace(now, pods=replace(now.pods, settled=now.pods.node != PENDING), services=())
+    asks = [shape.gpus > 0 for shape in now.pods.shapes]
+    waiting = [row for row in now.pods.pending.tolist() if asks[now.pods.shape[row]] and not now.pods.owner[row]]
     plan = decide(calm) if waiting else Plan()
-    trial = Trial(
+    trial = Counterfactual(
         now.after(plan.actions), packer_of, loose, np.fromiter((n in own for n in names), np.bool_, len(names))
     )
     unblocked, emptied = trial.started(), trial.emptied()
@@ -192,12 +196,6 @@ def advise(
     )  # fmt: skip
 
 
-def _calm(now: Snapshot) -> Snapshot:
-    """The fleet in which nothing that runs is stopped for what waits."""
-    pods = now.pods
-    return replace(now, pods=replace(pods, settled=pods.node != PENDING), services=())
-
-
 def _watts(now: Snapshot, nodes: list[Usage], limit_w: Mapping[str, float]) -> Watts:
     by_name = {each.name: each for each in nodes}
     all_w = idle_w = 0.0
@@ -212,7 +210,7 @@ def _watts(now: Snapshot, nodes: list[Usage], limit_w: Mapping[str, float]) -> W
 
 
 def _advice(topic: str, headline: str, remedy: str, items: Iterable[Item], effect: Effect = "saves",
-            steps: Iterable[Step] = (), changes: Iterable[Change] = ()) -> Iterator[Advice]:  # fmt: skip
+            steps: Iterable[Command] = (), changes: Iterable[FleetChange] = ()) -> Iterator[Advice]:  # fmt: skip
     """Advice about these items; none without any."""
     order = tuple(sorted(items, key=lambda each: (-each.dollars_per_hour, each.name)))
     dollars = sum(each.dollars_per_hour for each in order)
@@ -224,22 +222,18 @@ def _many(count: float, word: str) -> str:
     return f"{count:.4g} {word}{'' if count == 1 else 's'}"
 
 
-def _cordon(node: str) -> Step:
-    return Step(f"kubectl cordon {node}", f"kubectl uncordon {node}")
-
-
-def _drain(node: str) -> Step:
+def _drain(node: str, *, is_empty: bool = False) -> Command:
     drain = f"kubectl drain {node} --ignore-daemonsets --delete-emptydir-data"
-    return Step(drain, f"kubectl uncordon {node}")
+    return Command(f"kubectl cordon {node}" if is_empty else drain, f"kubectl uncordon {node}")
 
 
-def _delete(name: str) -> Step:
+def _delete(name: str) -> Command:
     namespace, _, pod = name.partition("/")
     get = f"kubectl -n {namespace} get pod {pod} -o yaml > {pod}.yaml"
-    return Step(f"{get} && kubectl -n {namespace} delete pod {pod}", f"kubectl create -f {pod}.yaml")
+    return Command(f"{get} && kubectl -n {namespace} delete pod {pod}", f"kubectl create -f {pod}.yaml")
 
 
-def _typed(holder: Holder, types: Sequence[str]) -> Step | None:
+def _typed(holder: DeviceHolder, types: Sequence[str]) -> Command | None:
     """Names the types that serve a Deployment's pods."""
     if not holder.owner.startswith("Deployment/"):
         return None
@@ -250,7 +244,7 @@ def _typed(holder: Holder, types: Sequence[str]) -> Step | None:
         name = holder.owner.lower()
         return f"kubectl -n {holder.namespace} patch {name} --type merge -p {shlex.quote(content)}"
 
-    return Step(patch(f'"{",".join(types)}"'), patch("null"))
+    return Command(patch(f'"{",".join(types)}"'), patch("null"))
 
 
 _HELD = {
@@ -266,7 +260,7 @@ _HELD = {
 }
 
 
-def _held(held: Sequence[Holder]) -> Iterator[Advice]:
+def _held(held: Sequence[DeviceHolder]) -> Iterator[Advice]:
     """Devices whose holders do not run, do not use them, or may be forgotten."""
     for use, (words, remedy) in _HELD.items():
         found = [each for each in held if each.use == use]
@@ -313,14 +307,19 @@ def _unusable(unusable: Sequence[NotOffered]) -> Iterator[Advice]:
     said = f"{_many(sum(each.count for each in unusable), 'GPU')} of {_many(len(unusable), 'node')} are there and not"
     remedy = "see what their driver and device plugin say, or give the nodes back"
     items = [each.item for each in unusable]
-    steps = (Step(f"kubectl describe node {each.name}", "") for each in items)
+    steps = (Command(f"kubectl describe node {each.name}", "") for each in items)
     yield from _advice("unusable", f"{said} offered to pods", remedy, items, "frees", steps)
 
 
-def _emptied(now: Snapshot, changes: Sequence[Change], held: Mapping[str, Holder]) -> Iterator[Advice]:
+def _emptied(now: Snapshot, changes: Sequence[FleetChange], held: Mapping[str, DeviceHolder]) -> Iterator[Advice]:
     """Nodes whose pods run elsewhere for less: on nodes in use, or on idle ones of cheaper types."""
     for is_retyped in (False, True):
-        mine = [each for each in changes if _changes_type(now, each) is is_retyped]
+        mine = [
+            each
+            for each in changes
+            if is_retyped
+            is any(move.devices and _type_of(now, move.node) != _type_of(now, move.from_node) for move in each.moves)
+        ]
         moves = [move for each in mine for move in each.moves]
         said = f"{_many(len(mine), 'node')} would be free if {_many(len(moves), 'pod')} ran elsewhere"
         items = (
@@ -342,20 +341,15 @@ def _emptied(now: Snapshot, changes: Sequence[Change], held: Mapping[str, Holder
         yield from _advice("types" if is_retyped else "fragmentation", said, remedy, items, "saves", steps, mine)
 
 
-def _changes_type(now: Snapshot, change: Change) -> bool:
-    """Whether a pod with GPUs runs on another GPU type afterwards."""
-    return any(move.devices and _type_of(now, move.node) != _type_of(now, move.from_node) for move in change.moves)
-
-
 def _type_of(now: Snapshot, node: str) -> str:
     row = now.nodes.names.row(node)
     return now.gpu_type_names[int(now.nodes.gpu_type[row])] if row is not None else ""
 
 
-def _idle(now: Snapshot, trial: Trial, wanted: Collection[str | None]) -> Iterator[Advice]:
+def _idle(now: Snapshot, trial: Counterfactual, wanted: Collection[str | None]) -> Iterator[Advice]:
     """Devices that no pod holds: of nodes to give back, and of those that are closed or lack another resource."""
     idle, used, names = idle_devices(now), trial.used, now.nodes.names
-    done: dict[str, list[Change]] = {topic: [] for topic in ("idle", "unwanted", "closed", "blocked")}
+    done: dict[str, list[FleetChange]] = {topic: [] for topic in ("idle", "unwanted", "closed", "blocked")}
     free = ~used & ~trial.gone & (now.nodes.gpus > 0)
     for row in sorted(np.flatnonzero(free).tolist(), key=lambda row: (-trial.node_usd[row], row)):
         topic = "closed" if idle.closed[row] else "unwanted" if idle.unwanted[row] else "idle"
@@ -379,14 +373,14 @@ def _idle(now: Snapshot, trial: Trial, wanted: Collection[str | None]) -> Iterat
         items = (
             Item(each.frees, each.dollars_per_hour, ", ".join(move.pod for move in each.moves[:3])) for each in changes
         )
-        steps = [(_drain if each.moves else _cordon)(each.frees) for each in changes]
+        steps = [_drain(each.frees, is_empty=not each.moves) for each in changes]
         yield from _advice(topic, said, remedy, items, "saves", steps, changes)
     in_use: list[int] = np.flatnonzero(used & ~trial.gone).tolist()
     shut = [row for row in in_use if idle.closed[row] > LEAST_STRANDED]
     count = _many(sum(float(idle.closed[row]) for row in shut), "idle GPU")
     said = f"{count} beside used ones are on nodes where no pod may start: cordoned, not ready or tainted"
     items = (Item(names[row], float(idle.closed[row] * trial.device_usd[row])) for row in shut)
-    steps = [Step(f"kubectl uncordon {names[row]}", f"kubectl cordon {names[row]}") for row in shut]
+    steps = [Command(f"kubectl uncordon {names[row]}", f"kubectl cordon {names[row]}") for row in shut]
     yield from _advice(
         "half-closed", said, "tonnage uncordon NODE, repair the node, or drain it", items, "frees", steps
     )
@@ -406,7 +400,7 @@ def _idle(now: Snapshot, trial: Trial, wanted: Collection[str | None]) -> Iterat
 
 def _services(now: Snapshot, plan: Plan) -> Iterator[Advice]:
     """Each service's cheapest mix for its demand, beside what runs of it."""
-    running = {each.name: each.running for each in of_services(now)}
+    running = running_instances(now)
     for service in now.services:
         planned = next((each for each in plan.services if each.service == service.name), None)
         if planned is None:
@@ -416,7 +410,7 @@ def _services(now: Snapshot, plan: Plan) -> Iterator[Advice]:
             said = f"no mix serves ModelService {planned.refusal.words}"
             yield Advice("services", said, EXPLAIN.format(service.name), 0.0)
             continue
-        runs = running[service.name]
+        runs = running.get(service.name, Counter())
         costs = cost_per_hour(now, service, runs)
         mix = f"{_mix(planned.instances)} at ${planned.cost_per_hour:,.2f}/h"
         if not runs:
@@ -429,14 +423,6 @@ def _services(now: Snapshot, plan: Plan) -> Iterator[Advice]:
 
 def _mix(counts: Mapping[InstanceType, int]) -> str:
     return " + ".join(f"{count} × {each.name}" for each, count in sorted(counts.items()) if count)
-
-
-def _waiting_rows(now: Snapshot) -> list[int]:
-    return [
-        row
-        for row in now.pods.pending.tolist()
-        if now.pods.shapes[now.pods.shape[row]].gpus and not now.pods.owner[row]
-    ]
 
 
 def _started(now: Snapshot, plan: Plan) -> dict[str, tuple[str, float]]:
@@ -473,7 +459,7 @@ def _waiting(now: Snapshot, plan: Plan, rows: Sequence[int], unblocked: Collecti
         yield Advice("stuck", said, remedy, 0.0, "serves", tuple(Item(name, 0.0) for name in sorted(stuck)))
 
 
-def _unblocked(changes: Sequence[Change]) -> Iterator[Advice]:
+def _unblocked(changes: Sequence[FleetChange]) -> Iterator[Advice]:
     """Pods and gangs that start when others move."""
     moves = [move for each in changes for move in each.moves]
     said = f"{_many(len(changes), 'waiting pod or gang')} would start if {_many(len(moves), 'pod')} ran elsewhere"
@@ -486,13 +472,13 @@ def _unblocked(changes: Sequence[Change]) -> Iterator[Advice]:
         namespace, _, pod = move.pod.partition("/")
         # Closed only until the pod's replacement has a place elsewhere: what waits is to start there.
         cordon, opened = f"kubectl cordon {move.from_node}", f"kubectl uncordon {move.from_node}"
-        steps.append(Step(f"{cordon} && kubectl -n {namespace} delete pod {pod} && {opened}", opened))
+        steps.append(Command(f"{cordon} && kubectl -n {namespace} delete pod {pod} && {opened}", opened))
     remedy = "let Tonnage move these pods and place what waits (docs/operator.md)"
     yield from _advice("unblock", said, remedy, items, "serves", steps, changes)
 
 
 def _opened(
-    now: Snapshot, trial: Trial, calm: Snapshot, plan: Plan, decide: Decide, started: Collection[str]
+    now: Snapshot, trial: Counterfactual, calm: Snapshot, plan: Plan, decide: Decide, started: Collection[str]
 ) -> tuple[Advice, tuple[str, ...]] | None:
     """What would start on nodes that are only cordoned, and these nodes."""
     cordoned = now.nodes.cordoned
@@ -507,7 +493,7 @@ def _opened(
         if cordoned[now.nodes.names.row(seat[0])] and _unit_of(now, pod) not in started
     }
     nodes = sorted({node for node, _ in seats.values()})
-    steps = [Step(f"kubectl uncordon {node}", f"kubectl cordon {node}") for node in nodes]
+    steps = [Command(f"kubectl uncordon {node}", f"kubectl cordon {node}") for node in nodes]
     said = f"{_many(len(seats), 'waiting pod')} would start on {_many(len(nodes), 'cordoned node')}"
     items = (Item(pod, dollars, f"on {node}") for pod, (node, dollars) in seats.items())
     found = next(_advice("opened", said, "tonnage uncordon NODE, if it is sound", items, "serves", steps), None)
@@ -515,8 +501,8 @@ def _opened(
 
 
 def _splits(
-    now: Snapshot, held: Sequence[Holder], unusable: Sequence[NotOffered]
-) -> tuple[Split, tuple[Split, ...], tuple[Split, ...], tuple[Split, ...]]:
+    now: Snapshot, held: Sequence[DeviceHolder], unusable: Sequence[NotOffered]
+) -> tuple[CostSplit, tuple[CostSplit, ...], tuple[CostSplit, ...], tuple[CostSplit, ...]]:
     """Cost by what becomes of the devices: of all, by type, by namespace and by team."""
     idle, usd = idle_devices(now), now.device_prices()
     kinds = [now.gpu_type_names[kind] if kind >= 0 else NO_TYPE for kind in now.nodes.gpu_type.tolist()]
@@ -550,5 +536,5 @@ def _splits(
     return _split("all", whole), made["types"], made["namespaces"], made["teams"]
 
 
-def _split(name: str, dollars: Mapping[str, float]) -> Split:
-    return Split(name, **{state: max(0.0, float(each)) for state, each in dollars.items()})
+def _split(name: str, dollars: Mapping[str, float]) -> CostSplit:
+    return CostSplit(name, **{state: max(0.0, float(each)) for state, each in dollars.items()})

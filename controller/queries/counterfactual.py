@@ -26,7 +26,7 @@ MOST_EMPTIED = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FleetChange:
     """One change that the engine carried out; after it, alone or after others, the fleet breaks no constraint."""
 
     dollars_per_hour: float
@@ -41,7 +41,7 @@ class Change:
     """Idle nodes that are used instead, cheaper ones."""
 
 
-class Trial:
+class Counterfactual:
     """The fleet as earlier changes leave it. No pod moves twice, and none moves to where another change made room, so
     that every change can also be carried out alone."""
 
@@ -69,9 +69,9 @@ class Trial:
         node = self._draft.node[self._with_gpus]
         return np.bincount(node[node != PENDING], minlength=len(self.gone)) > 0
 
-    def started(self) -> list[Change]:
+    def started(self) -> list[FleetChange]:
         """A change for each waiting unit that is started by moving others, with as few moves as the engine finds."""
-        draft, done = self._draft, list[Change]()
+        draft, done = self._draft, list[FleetChange]()
         stuck = [each for each in pending_units(draft) if self._with_gpus[each.rows[0]]]
         stuck.sort(key=lambda unit: -sum(draft.shape(row).total_gpu_milli for row in unit.rows))
         in_vain = set[object]()
@@ -88,7 +88,9 @@ class Trial:
                 in_vain.add(alike)
                 continue
             starts = [row for row in unit.rows if draft.node[row] != PENDING]
-            done.append(replace(self._change(moved, starts, self._price_of(starts)), unit=unit.label(self.now)))
+            milli_usd = sum(draft.shape(row).total_gpu_milli * self.device_usd[draft.node[row]] for row in starts)
+            change = self._change(moved, starts, float(milli_usd) / WHOLE_GPU_MILLI)
+            done.append(replace(change, unit=unit.label(self.now)))
             self._settle(moved)
             self._left[self.now.pods.node[moved]] = True
         return done
@@ -114,9 +116,9 @@ class Trial:
         may = all(self._loose[row] and draft.seat(row, ~self.gone) for row in victims)
         return victims if may and self._budgets.forbidding(victims) is None else None
 
-    def emptied(self) -> list[Change]:
+    def emptied(self) -> list[FleetChange]:
         """A change for each node whose pods fit on others for less; first those that save most for a move."""
-        draft, done = self._draft, list[Change]()
+        draft, done = self._draft, list[FleetChange]()
         on = {node: self._leaving(node) for node in np.flatnonzero(self.used & (self.node_usd > 0)).tolist()}
         able = [node for node, rows in on.items() if self._loose[rows].all()]
         able.sort(key=lambda node: (len(on[node]) / self.node_usd[node], node))
@@ -158,7 +160,7 @@ class Trial:
             used[taken[-1]] = hosts[taken[-1]] = True
         return taken
 
-    def given_back(self, node: int, *, by_force: bool = False) -> Change | None:
+    def given_back(self, node: int, *, by_force: bool = False) -> FleetChange | None:
         """The node without GPU pods given back, its other pods elsewhere; None where they have no other place.
 
         by_force: also those that Tonnage would not stop.
@@ -181,24 +183,19 @@ class Trial:
     def _leaving(self, node: int) -> list[int]:
         return [row for row in self._draft.pods_on(node) if not self._own[row]]
 
-    def _price_of(self, rows: Iterable[int]) -> float:
-        draft = self._draft
-        each = (draft.shape(row).total_gpu_milli * float(self.device_usd[draft.node[row]]) for row in rows)
-        return sum(each) / WHOLE_GPU_MILLI
-
     def _settle(self, moved: Iterable[int]) -> None:
         for row in moved:
             self._loose[row] = False
             self._draft.resistance[row] = NEVER
             self._got[self._draft.node[row]] = True
 
-    def _change(self, moved: Sequence[int], started: Sequence[int], dollars: float) -> Change:
+    def _change(self, moved: Sequence[int], started: Sequence[int], dollars: float) -> FleetChange:
         names, nodes, draft = self.now.pods.names, self.now.nodes.names, self._draft
 
         def seat(row: int) -> tuple[str, tuple[int, ...]]:
             return nodes[int(draft.node[row])], device_numbers(int(draft.devices[row]))
 
-        return Change(
+        return FleetChange(
             dollars,
             moves=tuple(Move(names[row], nodes[int(self.now.pods.node[row])], *seat(row)) for row in moved),
             starts=tuple(Bind(names[row], *seat(row)) for row in started),

@@ -64,7 +64,7 @@ def examine(facts: InstallationFacts, now_s: float) -> tuple[CheckResult, ...]:
     now_s: seconds since the epoch.
     """
     checks = {
-        "server": _server(facts),
+        "server": (_server(facts.server_version),),
         "clock": _clock(facts),
         "crds": _crds(facts),
         "rbac": _rbac(facts),
@@ -90,13 +90,11 @@ def examine(facts: InstallationFacts, now_s: float) -> tuple[CheckResult, ...]:
     return tuple(found)
 
 
-def _server(facts: InstallationFacts) -> Iterator[CheckResult]:
-    major_minor = facts.server_version.removeprefix("v").split(".")[:2]
-    numbers = tuple(int("".join(filter(str.isdigit, part)) or 0) for part in major_minor)
+def _server(version: str) -> CheckResult:
+    numbers = tuple(int("".join(filter(str.isdigit, part)) or 0) for part in version.removeprefix("v").split(".")[:2])
     if numbers < (1, 30):
-        yield CheckResult("server", "failure", f"Kubernetes {facts.server_version}", "Tonnage needs 1.30 or newer")
-    else:
-        yield CheckResult("server", "ok", f"Kubernetes {facts.server_version}")
+        return CheckResult("server", "failure", f"Kubernetes {version}", "Tonnage needs 1.30 or newer")
+    return CheckResult("server", "ok", f"Kubernetes {version}")
 
 
 def _clock(facts: InstallationFacts) -> Iterator[CheckResult]:

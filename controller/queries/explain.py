@@ -124,11 +124,11 @@ def _known(kind: str, name: str, names: Iterable[str], alike: Iterable[str] | No
 
 
 def _pod(snapshot: Snapshot, after: Snapshot, plan: Plan, name: str, packer_of: PackerOf) -> PodWhy:
-    row = after.pods.names.row(name)
-    if row is None:
-        return _scaled_down(snapshot, plan, name)
-    shape, node = after.pods.shapes[after.pods.shape[row]], int(after.pods.node[row])
-    before = snapshot.pods.names.row(name)
+    is_ended = name not in after.pods.names  # an instance that its service no longer needs
+    seen = snapshot if is_ended else after
+    before, row = snapshot.pods.names.row(name), seen.pods.names.row(name)
+    assert row is not None  # noqa: S101  # `_known` has checked
+    shape, node = seen.pods.shapes[seen.pods.shape[row]], PENDING if is_ended else int(after.pods.node[row])
     # The rest of the plan is kept, and only this pod is placed again.
     without = after if node == PENDING else after.after([Evict(name, after.nodes.names[node])])
     # A pod pinned to where it runs may use that node.
@@ -137,37 +137,22 @@ def _pod(snapshot: Snapshot, after: Snapshot, plan: Plan, name: str, packer_of: 
         labels = list(without.nodes.labels)
         labels[node] = {**labels[node], **pins}
         without = replace(without, nodes=replace(without.nodes, labels=tuple(labels)))
+    concerned = (f"Pod/{name}", f"Gang/{_gang_name(seen, row)}")
+    unplaced = [each.reason for each in plan.unplaced if each.workload in concerned]
+    steps = [step.reason for step in plan.steps() if any(seat.pod == name for seat in step.action.seat_changes)]
+    scales = [step.reason for step in plan.steps() if step.action.subject == f"ModelService/{seen.pods.owner[row]}"]
+    last = scales[:1] if is_ended else (steps if node != PENDING else unplaced or steps)[-1:]
     return PodWhy(
         name=name,
         shape=shape,
-        priority=int(after.pods.priority[row]),
+        priority=int(seen.pods.priority[row]),
         node_before=None if before is None else _node_name(snapshot, int(snapshot.pods.node[before])),
         node_after=_node_name(after, node),
-        devices=device_numbers(int(after.pods.devices[row])),
-        gang=_gang_name(after, row),
-        reason=_reason(plan, after, row),
-        seats=explain_seat(packer_of(without), shape),
-        nodes=tuple(after.nodes.names),
-    )
-
-
-def _scaled_down(snapshot: Snapshot, plan: Plan, name: str) -> PodWhy:
-    """Explanation of an instance that its service no longer needs."""
-    pods = snapshot.pods
-    row = pods.names.row(name)
-    assert row is not None  # noqa: S101  # `_known` has checked
-    scales = (step for step in plan.steps() if step.action.subject == f"ModelService/{pods.owner[row]}")
-    return PodWhy(
-        name=name,
-        shape=pods.shapes[pods.shape[row]],
-        priority=int(pods.priority[row]),
-        node_before=_node_name(snapshot, int(pods.node[row])),
-        node_after=None,
-        devices=(),
-        gang=_gang_name(snapshot, row),
-        reason=next((step.reason for step in scales), None),
-        seats=Explanation(()),
-        nodes=tuple(snapshot.nodes.names),
+        devices=() if is_ended else device_numbers(int(after.pods.devices[row])),
+        gang=_gang_name(seen, row),
+        reason=last[0] if last else None,
+        seats=Explanation(()) if is_ended else explain_seat(packer_of(without), shape),
+        nodes=tuple(seen.nodes.names),
     )
 
 
@@ -178,16 +163,6 @@ def _node_name(snapshot: Snapshot, node: int) -> str | None:
 def _gang_name(snapshot: Snapshot, row: int) -> str | None:
     gang = int(snapshot.pods.gang[row])
     return None if gang < 0 else snapshot.gangs[gang].name
-
-
-def _reason(plan: Plan, after: Snapshot, row: int) -> Reason | None:
-    """Last reason in the plan that concerns a pod."""
-    name = after.pods.names[row]
-    labels = (f"Pod/{name}", f"Gang/{_gang_name(after, row)}")
-    unplaced = [each.reason for each in plan.unplaced if each.workload in labels]
-    steps = [step.reason for step in plan.steps() if any(seat.pod == name for seat in step.action.seat_changes)]
-    starts = after.pods.node[row] != PENDING
-    return next(iter(reversed(steps if starts else unplaced or steps)), None)
 
 
 def _gang(snapshot: Snapshot, after: Snapshot, plan: Plan, row: int, packer_of: PackerOf) -> GangWhy:

@@ -1,6 +1,6 @@
 """Who holds devices, since when, and whether to any use: pods that do not run, that use nothing, or were forgotten."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -28,7 +28,7 @@ Use = Literal["works", "held", "unused", "aged"]
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class DeviceHolder:
     """Pod that holds devices."""
 
     name: str
@@ -67,15 +67,20 @@ def holders(
     at_s: float,
     used_share: Mapping[str, float] | None = None,
     team_label: str = "team",
-) -> tuple[Holder, ...]:
+) -> tuple[DeviceHolder, ...]:
     """Every pod that holds devices, the dearest first.
 
     now: the snapshot of these pods. at_s: when it was taken, seconds since the epoch. used_share: mean utilisation of a
     pod's devices over a day, 0..1, where it is known.
     """
     prices, pods = now.device_prices(), now.pods
-    half = set(_half_gangs(now))
-    found: list[Holder] = []
+    half = set[int]()
+    """Gangs that run with too few members while others wait."""
+    for number, gang in enumerate(now.gangs):
+        mine = pods.node[pods.gang == number]
+        if 0 < int((mine != PENDING).sum()) < gang.min_members and (mine == PENDING).any():
+            half.add(number)
+    found: list[DeviceHolder] = []
     for read in reads:
         row = pods.names.row(read.name)
         node = PENDING if row is None else int(pods.node[row])
@@ -88,7 +93,7 @@ def holders(
         if use == "works" and int(pods.gang[row]) in half and (age_s is None or age_s >= LONG_S):
             use, why = "held", "waits for the rest of its gang"
         found.append(
-            Holder(
+            DeviceHolder(
                 read.name,
                 now.nodes.names[node],
                 milli / WHOLE_GPU_MILLI,
@@ -101,14 +106,6 @@ def holders(
             )
         )
     return tuple(sorted(found, key=lambda each: (-each.dollars_per_hour, each.name)))
-
-
-def _half_gangs(now: Snapshot) -> Iterator[int]:
-    """Gangs that run with too few members while others wait."""
-    for number, gang in enumerate(now.gangs):
-        mine = now.pods.node[now.pods.gang == number]
-        if 0 < int((mine != PENDING).sum()) < gang.min_members and (mine == PENDING).any():
-            yield number
 
 
 def replaced_in(reads: Iterable[Read[structs.Pod]]) -> frozenset[str]:

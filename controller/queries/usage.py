@@ -1,16 +1,13 @@
-"""Usage of a fleet: used, stranded and idle devices with their cost, by node, GPU type, pool and service. Pure."""
+"""Usage of a fleet: used, stranded and idle devices with their cost, by node, GPU type and pool. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from cluster.arrays import Array
 from cluster.snapshot import PENDING, Snapshot
-from cluster.workloads import InstanceType
 from controller.placers import NodePool
-from controller.queries.plan_diff import cost_per_hour
-from controller.report.fleet_metrics import running_instances
 from controller.report.idle_devices import idle_devices
 
 NO_TYPE = "-"
@@ -50,19 +47,6 @@ class Usage:
     @property
     def used_share(self) -> float:
         return self.used / self.gpus if self.gpus else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceUsage:
-    """Instances and cost of one service."""
-
-    name: str
-    model: str
-    wanted: Mapping[InstanceType, int]
-    """Desired instances by instance type."""
-    running: Mapping[InstanceType, int]
-    cost_per_hour: float
-    """Cost of the desired instances, US dollars per hour."""
 
 
 def of_nodes(now: Snapshot) -> tuple[Usage, ...]:
@@ -116,17 +100,6 @@ def total(usages: Iterable[Usage]) -> Usage:
         cost_per_hour=sum(usage.cost_per_hour for usage in each),
         idle_cost_per_hour=sum(usage.idle_cost_per_hour for usage in each),
     )
-
-
-def of_services(now: Snapshot) -> tuple[ServiceUsage, ...]:
-    """Usage by service: desired and running instances."""
-    running = running_instances(now)
-    found = []
-    for service in now.services:
-        wanted = {name: count for name, count in (service.replicas or {}).items() if count}
-        cost = cost_per_hour(now, service, wanted)
-        found.append(ServiceUsage(service.name, service.model, wanted, running.get(service.name, {}), cost))
-    return tuple(found)
 
 
 def _columns(now: Snapshot) -> dict[str, Array]:

@@ -1,18 +1,6 @@
 """How much of their devices pods use, from answers of Prometheus: exporters of several vendors, one figure. Pure."""
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
-
-
-class Series(Protocol):
-    """Labels of a series, and its values as (instant, value), oldest first."""
-
-    @property
-    def labels(self) -> Mapping[str, str]: ...
-
-    @property
-    def points(self) -> tuple[tuple[float, float], ...]: ...
-
 
 PERCENT = (
     "DCGM_FI_DEV_GPU_UTIL",
@@ -33,19 +21,20 @@ QUERY = (
 """Mean of a day; of a pod's devices, the busiest."""
 
 
-def used_share_by_pod(answer: Iterable[Series]) -> dict[str, float]:
+def used_share_by_pod(answer: Iterable[tuple[Mapping[str, str], float]]) -> dict[str, float]:
     """Mean utilisation by pod, `namespace/name`, 0..1; of several devices, and several series of one, the greatest.
+
+    answer: labels and value of each series.
 
     An exporter's own pod is in `pod` where Prometheus keeps what it scraped in `exported_pod`. Devices without a pod
     are in no figure.
     """
     found: dict[str, float] = {}
-    for series in answer:
-        labels = series.labels
+    for labels, value in answer:
         name = labels.get("__name__", PERCENT[0])
         pod = labels.get("exported_pod") or labels.get("pod") or labels.get("pod_name")
         namespace = labels.get("exported_namespace") or labels.get("namespace") or labels.get("namespace_name")
-        if pod and namespace and series.points:
-            share = series.points[-1][1] / (1.0 if name in RATIO else 100.0)
+        if pod and namespace:
+            share = value / (1.0 if name in RATIO else 100.0)
             found[f"{namespace}/{pod}"] = max(share, found.get(f"{namespace}/{pod}", 0.0))
     return found

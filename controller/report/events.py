@@ -207,6 +207,12 @@ class EventSeries:
     written_at_s: float = 0.0
     """When the Event was last queued for writing."""
 
+    def is_again(self, decision: ReportedDecision, at_s: float) -> bool:
+        """Whether this repeats the last decision. The figures behind a reason change every cycle and do not count."""
+        was, now = ((each.happened, each.reason.code, each.is_warning) for each in (self.decision, decision))
+        is_soon = decision.action == "Placing" and at_s - self.began_at_s < RENOTED_AFTER_S
+        return was == now and (is_soon or self.decision.note == decision.note)
+
     def again(self, at_s: float) -> "EventSeries":
         return replace(self, last_at_s=at_s, count=self.count + 1)
 
@@ -295,7 +301,7 @@ class Events:
         key = (decision.kind, decision.name, decision.action)
         before = self._last.get(key)
         is_known = before is not None and before.uid == uid
-        if before is not None and is_known and _is_again(before, decision, at_s):
+        if before is not None and is_known and before.is_again(decision, at_s):
             series = before.again(at_s)
             self._last[key] = self._queued(series) if series.is_due() and self._may_write(kept) else series
         elif self._may_write(kept):
@@ -342,13 +348,6 @@ class Events:
 def in_turns(groups: Iterable[Sequence[T]]) -> Iterator[T]:
     """The first of each group, then the second of each, until all are through: no group waits for another."""
     return (each for each in chain.from_iterable(zip_longest(*groups)) if each is not None)
-
-
-def _is_again(before: EventSeries, decision: ReportedDecision, at_s: float) -> bool:
-    """Whether this repeats the last decision. The figures behind a reason change every cycle and are not compared."""
-    was, now = ((each.happened, each.reason.code, each.is_warning) for each in (before.decision, decision))
-    is_soon = decision.action == "Placing" and at_s - before.began_at_s < RENOTED_AFTER_S
-    return was == now and (is_soon or before.decision.note == decision.note)
 
 
 def event_name(series: EventSeries) -> str:

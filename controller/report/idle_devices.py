@@ -45,7 +45,10 @@ def idle_devices(now: Snapshot) -> IdleDevices:
     for number, count in enumerate(np.bincount(now.pods.shape, minlength=len(now.pods.shapes)).tolist()):
         if count and now.pods.shapes[number].gpus:
             counts[now.pods.shapes[number]] += count
-    is_closed = ~_open(now, counts)
+    known, tolerated = NodeFilter(nodes, now.gpu_type_names), np.full(len(nodes), not counts)
+    for tolerations in {shape.tolerations for shape in counts}:
+        tolerated |= known.tolerated(tolerations)
+    is_closed = ~(tolerated & nodes.schedulable)
     wanted = np.array([not counts] * (len(now.gpu_types) + 1), dtype=np.bool_)  # the last: of unknown type
     for shape in counts:
         wanted |= _allowed(now, shape)
@@ -80,15 +83,6 @@ def idle_devices(now: Snapshot) -> IdleDevices:
             WORDS.get(names[n], names[n]) if lost_here else "" for n, lost_here in zip(which, stranded, strict=True)
         ),
     )
-
-
-def _open(now: Snapshot, counts: Counter[PodShape]) -> BoolArray:
-    """Nodes where some pod with GPUs may start, by cordon, readiness and taints."""
-    known = NodeFilter(now.nodes, now.gpu_type_names)
-    tolerated: BoolArray = np.full(len(now.nodes), not counts)
-    for tolerations in {shape.tolerations for shape in counts}:
-        tolerated = tolerated | known.tolerated(tolerations)
-    return tolerated & now.nodes.schedulable
 
 
 def _allowed(now: Snapshot, shape: PodShape) -> BoolArray:

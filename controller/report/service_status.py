@@ -89,14 +89,11 @@ def _claims(
         yield conditions.ACCEPTED, "False", plan.refusal
     else:
         yield accepted(())
-    yield (conditions.PLANNED, "False", plan.refusal) if plan.refusal else (conditions.PLANNED, "True", _found(plan))
+    mix = ", ".join(f"{count} × {each}" for each, count in sorted(plan.instances.items())) or "no instance"
+    found = Reason("MixFound", f"{mix} at {plan.cost_per_hour:.2f} $/h")
+    yield (conditions.PLANNED, "False", plan.refusal) if plan.refusal else (conditions.PLANNED, "True", found)
     yield conditions.READY, *_ready(plan, asked, running, facts)
     yield conditions.DEGRADED, *_degraded(plan, asked, running)
-
-
-def _found(plan: ServicePlan) -> Reason:
-    mix = ", ".join(f"{count} × {each}" for each, count in sorted(plan.instances.items())) or "no instance"
-    return Reason("MixFound", f"{mix} at {plan.cost_per_hour:.2f} $/h")
 
 
 State = tuple[conditions.ConditionStatus, Reason]

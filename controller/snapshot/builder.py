@@ -32,6 +32,7 @@ from controller.api import (
     model_profile,
     model_service,
     scaling_policy,
+    storage,
     structs,
 )
 from controller.api.gang import Gang as GangObject
@@ -177,6 +178,18 @@ class SnapshotBuilder:
         """The pod as it was last put; None where there is none."""
         read = self._pods.reads.get(name)
         return read.object if read else None
+
+    @property
+    def beside(self) -> Mapping[str, tuple[type[Any], Callable[[str, Any], None]]]:
+        """Objects that matter to where pods run, beside pods, nodes and our own, by kind: form, and where they go."""
+        return {
+            "Namespace": (structs.Namespace, self.put_namespace),
+            "PodDisruptionBudget": (structs.BudgetObject, self.put_budget),
+            "PersistentVolumeClaim": (storage.VolumeClaimObject, self.volumes.put_claim),
+            "PersistentVolume": (storage.VolumeObject, self.volumes.put_volume),
+            "StorageClass": (storage.StorageClass, self.volumes.put_storage_class),
+            "CSINode": (storage.CsiNode, self.volumes.put_csi_node),
+        }
 
     def put_budget(self, name: str, budget: structs.BudgetObject | None) -> None:
         """A PodDisruptionBudget; name: `namespace/name`."""

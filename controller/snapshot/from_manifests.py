@@ -1,7 +1,7 @@
 """Snapshot from manifests, with all cross-checks between the objects and notes for the reader."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any
@@ -13,7 +13,7 @@ from cluster.errors import UNREADABLE, Mistake, meant
 from cluster.quotas import NamespaceQuota
 from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import LeftOut
-from controller.api import model_service, storage, structs
+from controller.api import model_service
 from controller.api.core_v1 import NODE, POD
 from controller.api.foreign_kinds import gang_object
 from controller.api.labels import GANG_LABEL, SERVICE_LABEL
@@ -82,7 +82,6 @@ def snapshot_from(
 def builder_from(manifests: Manifests, facts: scalers.Facts, findings: Findings) -> SnapshotBuilder:
     """Builder that holds the objects of these manifests."""
     builder = SnapshotBuilder(facts=facts)
-    index = builder.volumes
     for own in manifests.own:
         builder.put_own(own.kind, own.name, own)
     for owner in manifests.owners:
@@ -91,15 +90,7 @@ def builder_from(manifests: Manifests, facts: scalers.Facts, findings: Findings)
         builder.put_node(node.name, node)
     for pod in manifests.pods:
         builder.put_pod(pod.name, pod)
-    kinds: tuple[tuple[str, type[Any], Callable[[str, Any], None]], ...] = (
-        ("Namespace", structs.Namespace, builder.put_namespace),
-        ("PodDisruptionBudget", structs.BudgetObject, builder.put_budget),
-        ("PersistentVolumeClaim", storage.VolumeClaimObject, index.put_claim),
-        ("PersistentVolume", storage.VolumeObject, index.put_volume),
-        ("StorageClass", storage.StorageClass, index.put_storage_class),
-        ("CSINode", storage.CsiNode, index.put_csi_node),
-    )
-    for kind, struct, put in kinds:
+    for kind, (struct, put) in builder.beside.items():
         for each in manifests.beside(kind):
             try:
                 put(each.name, object_from(each.content, struct))

@@ -210,7 +210,7 @@ class Pulse:
         self.ended = np.zeros(ranks, np.bool_)
         self.entered = np.zeros(len(layout.members), np.int64)
         """Sequence number of the last operation that each member of each path entered."""
-        self._advanced_s = np.full(len(layout.members), -np.inf)
+        self.advanced_s = np.full(len(layout.members), -np.inf)
         """Arrival of the record by which each `entered` was learnt."""
         self._path = np.full((ranks, IN_FLIGHT), -1, np.int64)
         self._seq, self._op, self._size = (np.zeros((ranks, IN_FLIGHT), np.int64) for _ in range(3))
@@ -231,12 +231,8 @@ class Pulse:
 
     def progressed(self, slot: IntArray, seq: IntArray, now_s: float) -> None:
         """slot: places in the layout's `members`; the operation was entered there."""
-        self._advanced_s[slot[seq > self.entered[slot]]] = now_s
+        self.advanced_s[slot[seq > self.entered[slot]]] = now_s
         np.maximum.at(self.entered, slot, seq)
-
-    def complete_s(self, path: int) -> float:
-        """Arrival of the word of the last member that entered the path's newest operation."""
-        return float(self._advanced_s[self._layout.starts[path] : self._layout.starts[path + 1]].max())
 
     def learn_transfers(self, path: IntArray, transfer_s: FloatArray) -> None:
         """Remembers how long each path's transfers took of late."""

@@ -27,6 +27,9 @@ class GroupPath:
     members: tuple[int, ...]
     is_send: bool = False
 
+    def __hash__(self) -> int:
+        return hash((self.group, len(self.members)))  # not of thousands of members for each of their calls
+
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
@@ -36,7 +39,8 @@ class RecordedCall:
     path: GroupPath
     seq: int
     """Number on the path: the same operation has the same on all its members."""
-    op: str
+    op: str = ""
+    """Empty: unknown."""
     elements: int = -1
     """Elements that must be as many on all members; -1: unknown, or free."""
     dtype: str = ""
@@ -89,16 +93,43 @@ class Standstill:
         begun = {each.rank for each in self._first if each.state is CallState.BEGUN}
         return [each for each in self._first if each.state is CallState.BEGUN or each.rank not in begun]
 
-    def _behind(self, call: RecordedCall) -> list[int]:
-        """Members that have not begun the operation."""
-        found = []
-        for rank in call.path.members:
-            calls = self._calls[call.path].get(rank, {})
-            newest = max(calls, default=-1)
-            own = calls.get(call.seq)
-            if newest < call.seq or (own is not None and own.state is CallState.QUEUED):
-                found.append(rank)
+    @cached_property
+    def _open(self) -> list[tuple[RecordedCall, set[int], set[int]]]:
+        """Operations that ranks wait in: one call, ranks that wait in it, and members that have not begun it."""
+        waiting: dict[tuple[GroupPath, int], list[RecordedCall]] = defaultdict(list)
+        for each in self._waits:
+            waiting[each.path, each.seq].append(each)
+        return [
+            (calls[0], {each.rank for each in calls}, self._behind(path, seq)) for (path, seq), calls in waiting.items()
+        ]
+
+    def _behind(self, path: GroupPath, seq: int) -> set[int]:
+        found = set()
+        for rank in path.members:
+            calls = self._calls[path].get(rank, {})
+            own = calls.get(seq)
+            if max(calls, default=-1) < seq or (own is not None and own.state is CallState.QUEUED):
+                found.add(rank)
         return found
+
+    @cached_property
+    def stuck(self) -> RecordedCall | None:
+        """Of the operations that all members have begun and that do not end, the one that was complete first."""
+        return min((call for call, _, behind in self._open if not behind), key=self.complete_s, default=None)
+
+    def complete_s(self, call: RecordedCall) -> float:
+        """When the last known member entered it."""
+        return max(each.created_s for each in self._at(call.path, call.seq))
+
+    @cached_property
+    def blockers(self) -> set[int]:
+        """Ranks that others wait for."""
+        return set().union(*(behind - waits if len(waits) == 1 else behind for _, waits, behind in self._open))
+
+    @cached_property
+    def absent(self) -> set[int]:
+        """Those of them that are in no operation."""
+        return self.blockers - {each.rank for each in self._waits}
 
     def verdicts(self, at_s: float) -> list[JobVerdict]:
         """What keeps it from going on; one at least. at_s: when that was seen."""
@@ -106,27 +137,22 @@ class Standstill:
         return list(self._found(at_s, since_s))[:1] or [self._ended(at_s)]
 
     def _found(self, at_s: float, since_s: float) -> Iterator[JobVerdict]:
-        for cause, ranks, shown in self._differing():
+        for cause, ranks, shown in self.differing():
             yield JobVerdict(at_s, Syndrome.NONE, Part.NOTHING, ranks, since_s, 0.95, shown, cause)
         if not self._waits:
             return
-        edges: dict[int, set[int]] = defaultdict(set)
-        by_sends: dict[int, bool] = {}
-        for each in self._waits:
-            behind = self._behind(each)
-            if not behind:
-                yield self._stuck(each, at_s)
-            for rank in set(behind) - {each.rank}:
-                edges[each.rank].add(rank)
-                is_unreceived = each.path.is_send and each.rank == each.path.members[0]
-                by_sends[rank] = by_sends.get(rank, True) and is_unreceived
+        if self.stuck is not None:
+            yield self._stuck(self.stuck, at_s)
         begun = {each.rank for each in self._waits if each.state is CallState.BEGUN}
         queued = {each.rank for each in self._waits} - begun
-        blockers = set().union(*edges.values()) if edges else set()
-        absent = blockers - begun - queued
-        waiting = f"waiting: {listed(set(edges) - absent)}"
-        if unreceived := {rank for rank in absent - self._unheard if by_sends[rank]}:
-            senders = {rank for rank, behind in edges.items() if behind & unreceived}
+        blockers, absent = self.blockers, self.absent
+        waiting = f"waiting: {listed(begun | queued)}"
+        unreceived = absent - self._unheard
+        for call, waits, behind in self._open:
+            if not call.path.is_send or waits != {call.path.members[0]}:
+                unreceived -= behind
+        if unreceived:
+            senders = {call.path.members[0] for call, _, behind in self._open if behind & unreceived}
             yield self._unmatched(senders | unreceived, at_s, since_s)
         elif absent:
             yield self._absent(absent, waiting, at_s, since_s)
@@ -136,7 +162,7 @@ class Standstill:
         elif blockers:
             yield self._circle(blockers, at_s, since_s)
 
-    def _differing(self) -> Iterator[tuple[Cause, tuple[int, ...], tuple[str, ...]]]:
+    def differing(self) -> Iterator[tuple[Cause, tuple[int, ...], tuple[str, ...]]]:
         """Operations in which a rank waits and that are not the same on all members: cause, odd ranks, words."""
         seen: set[tuple[GroupPath, int]] = set()
         for each in self._first:
@@ -145,7 +171,7 @@ class Standstill:
             seen.add((each.path, each.seq))
             calls = self._at(each.path, each.seq)
             what: Sequence[tuple[Cause, Mapping[int, Hashable]]] = (
-                (Cause.OPERATIONS, {call.rank: call.op for call in calls}),
+                (Cause.OPERATIONS, {call.rank: call.op for call in calls if call.op}),
                 (Cause.SIZES, {call.rank: call.elements for call in calls if call.elements >= 0}),
                 (Cause.TYPES, {call.rank: call.dtype for call in calls if call.dtype}),
             )

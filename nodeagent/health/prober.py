@@ -139,19 +139,14 @@ class Prober:
         if (order := self._orders.get()) is None:
             return 0.0
         for peer in order.measure:
-            made = self._measured(order, peer)
+            made, now_s = frames.ProbeResult("", "", 0.0, failure="too many"), self._clock()
+            if len(self._begun) < MOST_A_MINUTE or now_s - self._begun[0] >= 60:
+                self._begun.append(now_s)
+                made = measured_with(peer, self._source, order.burst_bytes, order.burst_s)
             self.measured += 1
             with self._lock:
                 self._results.append((self._clock(), replace(made, number=order.number, peer=peer.node)))
         return 0.0
-
-    def _measured(self, order: frames.ProbeOrder, peer: frames.Peer) -> frames.ProbeResult:
-        """What one peer shows; nothing where too many pairs were measured within a minute."""
-        now_s = self._clock()
-        if len(self._begun) == MOST_A_MINUTE and now_s - self._begun[0] < 60:
-            return frames.ProbeResult("", "", 0.0, failure="too many")
-        self._begun.append(now_s)
-        return measured_with(peer, self._source, order.burst_bytes, order.burst_s)
 
 
 def measured_with(

@@ -114,13 +114,10 @@ class Effort:
     enough: float = 2.5e-3
     """Distance between the program and the bound at which it stops, as a fraction of the program's price of nodes.
     Chosen: rounding costs twice as much."""
-    dives: int = 1
-    """Number of dives, each a way of rounding. Checkpoints before the last get `checkpoint_dives` of them."""
-    checkpoint_dives: int = 1
     last_nodes: int = 3
-    """Number of a dive's last nodes that are also tried without: their pods may fit beside the others."""
+    """Number of the dive's last nodes that are also tried without: their pods may fit beside the others."""
     tries: int = 20
-    """Nodes that are emptied on trial at the end, to see whether their pods fit cheaper elsewhere."""
+    """Nodes that pods leave on trial at the end for others that fit nowhere else."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,8 +139,6 @@ class SearchResult:
     proofs: tuple[Proof, ...]
     """Proofs, the best first."""
     rounds: int
-    is_last: bool
-    """Whether no round would follow with more time."""
 
 
 CHECKPOINTS = (1, 3, 8, 20, 50)
@@ -175,14 +170,13 @@ def search(
     most = most_in_patterns(batch)
     rounds, shown = 0, -1
 
-    def state(*, is_last: bool = False) -> SearchResult:
+    def state() -> SearchResult:
         # Read when it is called, so the variables of the search are its present ones.
-        return SearchResult(columns, nodes, in_group, left_out, usd, min(bound, usd), prices, proofs, rounds, is_last)
+        return SearchResult(columns, nodes, in_group, left_out, usd, min(bound, usd), prices, proofs, rounds)
 
     def is_near() -> bool:
         return bool(usd - bound <= effort.enough * (usd - left_out @ batch.left_out_usd))
 
-    is_last = effort.rounds >= CHECKPOINTS[-1]
     while rounds < effort.rounds and not is_near():
         if rounds in CHECKPOINTS and rounds > shown:
             shown = rounds
@@ -199,14 +193,13 @@ def search(
         grown = columns.plus(pattern, np.arange(len(batch.kinds)))
         if len(grown) == len(columns):
             if best is None or tried is prices.pod_usd:
-                is_last = True  # The program's own prices give nothing new: this is its optimum over all patterns.
-                break
+                break  # The program's own prices give nothing new: this is its optimum over all patterns.
             best = None
             continue
         master.add(Columns(grown.pattern[len(columns) :], grown.kind[len(columns) :]))
         columns = grown
         nodes, in_group, left_out, usd, prices = master.solve()
-    yield state(is_last=is_last or is_near())
+    yield state()
 
 
 def most_in_patterns(batch: Batch) -> IntArray:

@@ -1,7 +1,5 @@
 """Plan from a batch's placements: gangs whole, then single pods; packing serves the remainder, by priority."""
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from cluster.actions import Bind, Evict
@@ -10,8 +8,7 @@ from cluster.occupancy import Occupancy
 from cluster.plans import Certificate, Phase, Plan, Reason, Step
 from cluster.power_floors import PowerFloors
 from cluster.snapshot import PENDING, Snapshot, device_numbers
-from placement.batch.columns import Memory
-from placement.batch.ladder import BatchPlan, BatchSettings, cost_of, plan_batch, seated
+from placement.batch.ladder import BatchPlan, cost_of, seated
 from placement.batch.pod_assignment import Seats
 from placement.batch.problem import HostPrice, batch_of, complete_gangs
 from placement.packing.draft import effective_priority
@@ -48,11 +45,6 @@ def seats_to_keep(snapshot: Snapshot, plan: BatchPlan, *, preempt: bool) -> Seat
     keep = priority[seats.row] >= priority[able].max()
     # A gang keeps its placements whole: its members share one priority, so all of them do or none.
     return Seats(seats.row[keep], seats.node[keep], seats.devices[keep])
-
-
-DEALT_BY_PRIORITY = Reason(
-    "DealtByPriority", "best fit among the pods of its priority: the work for pods one by one was used up"
-)
 
 
 def reason_of(plan: BatchPlan) -> Reason:
@@ -145,21 +137,3 @@ def by_batch(snapshot: Snapshot) -> BoolArray | None:
         return None
     ruled |= (pods.gang >= 0) & np.isin(pods.gang, pods.gang[ruled])
     return ~ruled
-
-
-MOST_PRIORITIES = 20
-"""Priorities that one plan deals, the highest first; those below wait. Clusters have a handful of PriorityClasses."""
-
-
-def dealt_by_priority(snapshot: Snapshot, among: BoolArray, settings: BatchSettings) -> Iterator[Seats]:
-    """Best-fit placements of these pending pods, priority by priority, gangs whole. among: shape (pods,).
-
-    For the pods that packing, one by one, had no work left for. A pod takes no place that a more important one of these
-    could have had, and ten thousand pods cost milliseconds.
-    """
-    priority = effective_priority(snapshot)
-    for level in np.unique(priority[among])[::-1][:MOST_PRIORITIES].tolist():
-        plan = plan_batch(snapshot, Memory(), settings, rung="best-fit", among=among & (priority == level))
-        seats, _ = within_limits(snapshot, plan.seats)
-        yield seats
-        snapshot = seated(snapshot, seats)

@@ -1,4 +1,4 @@
-"""Whole nodes from fractions of patterns or targets: dives, best fit, and trials of empty nodes."""
+"""Whole nodes from fractions of patterns or targets: a dive, best fit, and trials with pods elsewhere."""
 
 from collections.abc import Sequence
 
@@ -18,27 +18,20 @@ WHOLE = 1e-6
 
 
 def rounded(batch: Batch, free: Free, found: SearchResult, effort: Effort) -> Table:
-    """Best whole plan of the dives from the fractions.
+    """Best whole plan of a dive from the fractions, with or without its last nodes.
 
     A dive keeps all whole parts, solves the small program of the rest, rounds the largest fraction up, and so on; every
-    step is a handful of simplex iterations. The second dive begins with the second largest fraction, and so on (limited
-    discrepancy; Harvey and Ginsberg, IJCAI 1995).
+    step is a handful of simplex iterations.
     """
     whole = np.floor(found.nodes + WHOLE).astype(np.int64)
-    tables = list[Table]()
-    for first in range(effort.dives if found.is_last else effort.checkpoint_dives):
-        steps = _dive(batch, found, whole, first)
-        for without in range(min(effort.last_nodes, len(steps)) + 1):
-            kept = steps[: len(steps) - without]
-            tables.append(deal_patterns(batch, free, found.columns, (whole, *kept), found.in_group))
+    steps = _dive(batch, found, whole)
+    kept = (steps[: len(steps) - without] for without in range(min(effort.last_nodes, len(steps)) + 1))
+    tables = (deal_patterns(batch, free, found.columns, (whole, *some), found.in_group) for some in kept)
     return min(tables, key=lambda table: table.usd_per_hour)
 
 
-def _dive(batch: Batch, found: SearchResult, whole: IntArray, first: int) -> list[IntArray]:
-    """Numbers of nodes per column, step by step, until no pods are left or no step helps.
-
-    first: the fraction that is rounded up first, counted from the largest.
-    """
+def _dive(batch: Batch, found: SearchResult, whole: IntArray) -> list[IntArray]:
+    """Numbers of nodes per column, step by step, until no pods are left or no step helps."""
     columns, classes = found.columns, len(batch.shapes)
     in_use = np.floor(found.in_group.sum(axis=1) + WHOLE)
     rest = np.maximum(batch.pods - whole @ columns.pattern - in_use, 0.0)
@@ -50,8 +43,7 @@ def _dive(batch: Batch, found: SearchResult, whole: IntArray, first: int) -> lis
         fraction = program.values[: len(columns)]
         step = np.floor(fraction + WHOLE).astype(np.int64)
         if not step.any():
-            column = int(np.argsort(-fraction, kind="stable")[min(first, len(fraction) - 1)])
-            first = 0
+            column = int(fraction.argmax())
             if fraction[column] <= WHOLE or nodes[columns.kind[column]] < 1:
                 break
             step[column] = 1
@@ -128,10 +120,9 @@ WORTH_TRYING = 1e-9
 """Smallest gain in dollars an hour that counts; less is rounding."""
 
 
-def improved(table: Table, pod_usd: FloatArray, tries: int) -> Table:
-    """Best table after that many trials; never more expensive than the given one. pod_usd: shape (classes,).
-
-    Pods that are left out come first, then nodes: one is emptied on trial, and its pods are placed elsewhere.
+def improved(table: Table, tries: int) -> Table:
+    """Best table after that many trials, in which pods that are left out get nodes that others leave; never more
+    expensive than the given one.
     """
     spent = 0
     for c in table.batch.order.tolist():
@@ -141,32 +132,7 @@ def improved(table: Table, pod_usd: FloatArray, tries: int) -> Table:
             if better is None:
                 break
             table = better
-    while spent < tries:
-        better, used = _emptied_one(table, pod_usd, tries - spent)
-        spent += used
-        if better is None:
-            break
-        table = better
     return table
-
-
-def _emptied_one(table: Table, pod_usd: FloatArray, tries: int) -> tuple[Table | None, int]:
-    """Table after the first node that is better empty, and the number of trials.
-
-    Nodes whose pods are worth little per dollar of them come first: they are the likeliest to be saved.
-    """
-    batch = table.batch
-    opened = np.flatnonzero(table.running & ~batch.in_use & (batch.kind >= 0))
-    worth = table.content[opened] @ pod_usd / np.maximum(batch.node_usd[opened], 1e-9)
-    for number, node in enumerate(opened[np.argsort(worth, kind="stable")][:tries].tolist(), start=1):
-        trial = table.copy()
-        trial.vacate(node)
-        elsewhere = np.ones(len(batch.kind), dtype=np.bool_)
-        elsewhere[node] = False
-        trial.fit_all(elsewhere)
-        if trial.usd_per_hour < table.usd_per_hour - WORTH_TRYING:
-            return trial, number
-    return None, min(tries, len(opened))
 
 
 def _freed_for(table: Table, c: int, tries: int) -> tuple[Table | None, int]:

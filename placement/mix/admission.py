@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,8 +21,6 @@ Ask = Callable[[Sequence[Need]], MixQuestion]
 """Question of some of the needs, with the stock that they may use."""
 Answered = tuple[MixQuestion, MixAnswer]
 
-REFITTED = 8
-"""Services that are fitted to what the others leave, after each choice. Chosen: few are far from their bound."""
 MOST_ROUNDS = 12
 """Rounds of columns. Chosen: later ones add little, and the joint model needs the work as well."""
 SMOOTHING = 0.5
@@ -41,10 +39,6 @@ WELL_CHOSEN = 0.6
 """Fraction of the gap that is one of single services, from which their models are worth more than columns. Chosen."""
 REFINING_SHARE = 0.85
 """Fraction of the remaining work for models of single services; the rest chooses among their mixes. Chosen."""
-TOGETHER = 3
-"""Services that are solved together to make room for one of them. Chosen: few are solved fast."""
-TOGETHER_NODES = 20
-"""Nodes of the tree search for them. Chosen."""
 ONE_MORE_SHARE = 0.25
 """Fraction of the remaining work for a proof that one more service does not fit, so that later ones get their turn."""
 ONE_MORE_GAP = 0.05
@@ -226,10 +220,6 @@ def _with_columns(pool: columns.ColumnPool, prices: StockPrices | None, budget: 
         pool.prices = prices
         added = columns.generate(pool, prices, budget)
         best = _chosen(best, budget, gap)
-        missing = best.missing({})
-        if missing is not None and budget.allows_more() and _make_room(best, missing, budget):
-            best = _chosen(best, budget, gap)
-            added += 1
         if not added:
             break
     if pool.root_work > budget.work:  # else the joint model is worth more
@@ -246,28 +236,11 @@ def _with_columns(pool: columns.ColumnPool, prices: StockPrices | None, budget: 
 
 
 def _chosen(best: _Admission, budget: Budget, gap: float) -> _Admission:
-    """The best choice from the columns.
-
-    Services whose mix costs most beyond its bound then take what the others leave, one at a time.
-    """
+    """The best choice from the columns."""
     pool = best.pool
     pool.judged = pool.count
     serve_all = len(best.served) == len(best.chosen)
-    found = _better(best, _Admission(pool, columns.choose(pool, budget, gap, serve_all=serve_all)))
-    chosen = list(found.chosen)
-    gaps = {k: pool.gap(k, column) for k, column in enumerate(chosen) if column is not None}
-    for k in sorted(gaps, key=lambda k: (-gaps[k], k))[:REFITTED]:
-        before = chosen[k]
-        if before is None or not budget.allows_more():
-            break
-        fitted = columns.refit(pool, tuple(chosen), k, budget)
-        if fitted is not None and fitted.objective < before.objective:
-            chosen[k] = fitted
-            served = [(pool.question.needs[n], column.mix) for n, column in enumerate(chosen) if column is not None]
-            question = replace(pool.question, needs=tuple(need for need, _ in served))
-            if not is_feasible(question, tuple(mix for _, mix in served)):
-                chosen[k] = before
-    return _better(found, _Admission(pool, tuple(chosen)))
+    return _better(best, _Admission(pool, columns.choose(pool, budget, gap, serve_all=serve_all)))
 
 
 def _is_good(admission: _Admission, gap: float) -> bool:
@@ -283,29 +256,6 @@ def _better(before: _Admission, after: _Admission) -> _Admission:
         return [admission.chosen[k] is None for k in admission.pool.order], admission.objective
 
     return min(before, after, key=rank)
-
-
-def _make_room(admission: _Admission, k: int, budget: Budget) -> bool:
-    """Solves need k, which is not served, with those that hold most of what its own columns use."""
-    pool = admission.pool
-    wanted = {
-        name
-        for column in pool.columns[k]
-        for offer, count in zip(pool.question.needs[k].offers, column.mix.instances.tolist(), strict=True)
-        for name in (offer.stocks if count else ())
-    }
-
-    def held(other: int) -> int:
-        column = admission.chosen[other]
-        if column is None:
-            return 0
-        pairs = zip(pool.question.needs[other].offers, column.mix.instances.tolist(), strict=True)
-        return sum(count * offer.gpus for offer, count in pairs if wanted & set(offer.stocks))
-
-    others = sorted(admission.served, key=lambda other: (-held(other), other))
-    start = len(pool.proofs) % max(1, len(others))
-    some = [k, *(others[start:] + others[:start])[: TOGETHER - 1]]
-    return columns.resolve(pool, admission.chosen, some, TOGETHER_NODES, budget, ONE_MORE_GAP)
 
 
 def _one_more(ask: Ask, admission: _Admission, k: int, root_work: float, budget: Budget) -> Mapping[int, Mix] | Reason:

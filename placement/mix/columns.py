@@ -10,7 +10,7 @@ relaxation, because the pools of each service pay their headroom (`placement.mix
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -142,14 +142,6 @@ class ColumnPool:
     def alone(self, k: int) -> MixQuestion:
         return replace(self.question, needs=(self.question.needs[k],))
 
-    def beside(self, chosen: "Chosen", some: Collection[int]) -> dict[str, Stock]:
-        """Stock that the chosen columns of all needs but these leave."""
-        left = dict(self.question.stock)
-        for k, column in enumerate(chosen):
-            if k not in some and column is not None:
-                left = heuristics.stock_after(left, self.question.needs[k], column.mix)
-        return left
-
     def bound(self, served: Sequence[int]) -> float:
         """Lower bound on the objective of these needs, when they share the stock."""
         if not self.question.is_exact:
@@ -265,18 +257,6 @@ def choose(pool: ColumnPool, budget: Budget, gap: float, *, serve_all: bool = Fa
     return best
 
 
-def refit(pool: ColumnPool, chosen: Chosen, k: int, budget: Budget) -> Column | None:
-    """The column of a mix of need k near its split at the best prices, within what the other needs leave.
-
-    None where it is infeasible.
-    """
-    need, left, proof = pool.question.needs[k], pool.beside(chosen, (k,)), pool.best_proof
-    price = np.array([offer.price_per_hour for offer in need.offers])
-    most = np.array([heuristics.seats_left(offer, left) for offer in need.offers], dtype=np.float64)
-    _, mix = split_and_rounded(need, price + (proof.prices.instance[k] if proof else 0.0), budget, most)
-    return pool.column(k, mix) if is_feasible(replace(pool.alone(k), stock=left), (mix,)) else None
-
-
 def first_fit(pool: ColumnPool) -> Chosen:
     """The cheapest column of each need that the stock still holds, by rank: what there is where no solver has time."""
     left: Mapping[str, Stock] = pool.question.stock
@@ -295,15 +275,3 @@ def _chosen(pool: ColumnPool, model: milp.MixMaster) -> Chosen:
         next((c for c, z in zip(columns, taken, strict=True) if (z.value() or 0) > 0.5), None)
         for columns, taken in zip(pool.columns, model.taken, strict=True)
     )
-
-
-def resolve(pool: ColumnPool, chosen: Chosen, some: Sequence[int], nodes: int, budget: Budget, gap: float) -> bool:
-    """Solves some needs together on the stock that the others leave; adds their mixes. Returns whether any is new."""
-    needs = tuple(pool.question.needs[k] for k in some)
-    together = replace(pool.question, needs=needs, stock=pool.beside(chosen, some))
-    model = milp.build_model(together, whole_slices=True)
-    _tighten(model, together.needs)
-    if not spent(model.problem, budget, most_nodes=nodes, gap=gap).has_answer:
-        return False
-    new = [pool.add(k, mix) for k, mix in zip(some, milp.mixes_from(together, model), strict=True)]
-    return any(new)

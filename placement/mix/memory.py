@@ -27,8 +27,6 @@ def stock_that_counts(question: MixQuestion, need: Need) -> dict[str, Stock]:
     """
     names = (name for o in need.offers for name in (*o.stocks, *(quota for quota, _ in o.quotas)))
     own = {name: question.stock[name] for name in names if name in question.stock}
-    if question.per_instance:  # slices are packed into instances, and may need more of them than their load
-        return own
     bare = {name: stock for name, stock in own.items() if not stock.gpus}
     wanted = {
         group: count
@@ -72,7 +70,6 @@ def needs_digest(question: MixQuestion) -> bytes:
             need.priority,
             need.start_share,
             question.change_price_per_hour,
-            question.per_instance,
             [(o.instance_type, o.price_per_hour, o.cpu_milli, o.memory_bytes, o.places, o.quotas) for o in need.offers],
         )
         columns = (need.rate_per_s, *(each for o in need.offers for each in (o.load, o.variance)))

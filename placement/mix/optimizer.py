@@ -12,7 +12,7 @@ from cluster.arrays import IntArray
 from cluster.plans import Certificate, CutShort, Reason, worse_cut
 from placement.budget import Budget
 from placement.mix.feasibility import SharedStocks, crowd_at, is_feasible
-from placement.mix.heuristics import fit_into_instances, start_mixes, whole_slices
+from placement.mix.heuristics import start_mixes, whole_slices
 from placement.mix.milp import build_model, mixes_from
 from placement.mix.pool_split import split_and_rounded
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, objective_of, total_cost
@@ -295,10 +295,7 @@ def concluded(question: MixQuestion, found: SearchState | Reason, budget: Budget
         words = "no mix was found with this deadline's work, and none was ruled out; a longer deadline allows more work"
         return Reason("WorkUsedUp", words)
     began_s = budget.clock()
-    fluid = min(total_cost(question, mixes) for mixes in found.candidates)
-    fitted = _fitted(question, found.candidates)
-    if not fitted:
-        return Reason("InventoryShort", "the stock holds the load as a whole, but not slice by slice on instances")
+    fitted = sorted(found.candidates, key=lambda mixes: objective_of(question, mixes))
     good = max(found.bound / (1 - gap), objective_of(question, fitted[0])) + 1e-6
     # Where other instances than the best ones run now, at an objective that is good enough, they stay if they serve the
     # demand. Solved whatever work is left: to change them for lack of work to keep them would help no service.
@@ -311,22 +308,14 @@ def concluded(question: MixQuestion, found: SearchState | Reason, budget: Budget
             if budget.left_s <= 0:
                 budget.say_time_ran_out()
             elif (kept := mixes_on(question, counts, KEEPING_NODES, budget)) is not None:
-                fitted = _fitted(question, (kept,)) + fitted
+                fitted.insert(0, kept)
     mixes = next(mixes for mixes in fitted if objective_of(question, mixes) <= good)
     seconds = found.seconds + budget.clock() - began_s
     objective, cost = objective_of(question, mixes), total_cost(question, mixes)
     # Solvers prove bounds within their tolerances; a bound slightly above the objective means "equal".
     bound = objective if objective - found.bound <= 1e-6 * max(1.0, objective) else found.bound
     cut_short = "" if is_good(question, found, gap) else found.cut_short
-    return MixAnswer(mixes, cost, Certificate(objective, bound, found.solver, seconds, cut_short), min(fluid, cost))
-
-
-def _fitted(question: MixQuestion, candidates: tuple[Mixes, ...]) -> tuple[Mixes, ...]:
-    """Candidates as single instances can serve them, cheapest first."""
-    if question.per_instance:
-        tried = (fit_into_instances(question, mixes) for mixes in candidates)
-        candidates = tuple(mixes for mixes in tried if mixes is not None and is_feasible(question, mixes))
-    return tuple(sorted(candidates, key=lambda mixes: objective_of(question, mixes)))
+    return MixAnswer(mixes, cost, Certificate(objective, bound, found.solver, seconds, cut_short))
 
 
 def first_unserved(question: MixQuestion) -> Reason | None:

@@ -14,18 +14,11 @@ from placement.budget import Budget
 from placement.mix import problem, problem_builder
 from placement.mix.admission import Answered, answer_shared
 from placement.mix.feasibility import crowd_at, is_feasible, seats_of
-from placement.mix.heuristics import best_single_type, fit_into_instances, stocks_without_others
+from placement.mix.heuristics import best_single_type, stocks_without_others
 from placement.mix.memory import FoundMixes, SearchMemory, StandingMixes, VariantMemory, profiles_digest
 from placement.mix.optimizer import Mixes, SearchState, concluded, first_unserved, search
 from placement.mix.problem_builder import need_of
 from placement.stock import Footprint
-
-MOST_PACKED = 10_000
-"""Instances of all services up to which slices are packed into single ones. The time grows with their square: 10,000
-take 0.6 s, 100,000 take 27 s."""
-CENT = 0.005
-"""Dollars per hour below which a difference is not worth a sentence."""
-
 
 QUESTION_SHARE = 1 / 3
 """Fraction of the remaining work for each problem, so that one hard problem does not prevent the others."""
@@ -34,7 +27,7 @@ QUESTION_SHARE = 1 / 3
 def explain(
     snapshot: Snapshot, question: problem.MixQuestion, answer: problem.MixAnswer, budget: Budget, memory: VariantMemory
 ) -> dict[str, tuple[Reason, ...]]:
-    """Notes per service, in the order: load, single type, whole slices, stock, headroom, SLO.
+    """Notes per service, in the order: load, single type, stock, headroom, SLO.
 
     Savings are differences between solved problems, not shadow prices: instances are whole, so a marginal price of the
     relaxed model says little about the next one. They are as exact as both solutions; savings beyond the work are left
@@ -63,20 +56,8 @@ def explain(
             name = need.offers[int(single.instances.argmax())].instance_type
             words = f"the cheapest single type, {name}, would cost {saved:.2f} $/h more"
             notes[need.service].append(Reason("SingleType", words, {"saved_per_hour": saved}))
-    shared: list[Reason] = []
-    # Not told of more instances than can be looked through one by one: without nodes, any demand has its instances.
-    if sum(int(mix.instances.sum()) for mix in answer.mixes) <= MOST_PACKED:
-        fitted = answer.mixes if question.per_instance else fit_into_instances(question, answer.mixes)
-        if fitted is None:
-            words = "the stock does not suffice to keep every slice on one instance"
-            shared.append(Reason("WholeSlices", words))
-        elif (extra := problem.total_cost(question, fitted) - answer.fluid_cost_per_hour) > CENT:
-            verb = "costs" if question.per_instance else "would cost"
-            words = f"keeping every slice on one instance {verb} {extra:.2f} $/h"
-            shared.append(Reason("WholeSlices", words, {"extra_per_hour": extra}))
     # Where the search for the answer itself was cut short, that for a question as large would be as well.
-    if not answer.certificate.cut_short:
-        shared += _stock(question, answer, resolve)
+    shared = [] if answer.certificate.cut_short else list(_stock(question, answer, resolve))
     remaining = stocks_without_others(question.stock, question.needs, answer.mixes)
     for need, mix, left in zip(question.needs, answer.mixes, remaining, strict=True):
         own = replace(question, needs=(need,), stock=left)
@@ -154,11 +135,6 @@ class MixSettings:
     """Relative distance from the proven bound at which a mix is good enough, and running instances are not replaced."""
     change_price_per_hour: float = 0.0
     """Dollars per hour that each instance started or stopped must save; 0: every cheaper mix is worth the change."""
-    per_instance: bool = False
-    """Keeps every slice on one instance, for routers with sticky sessions; mostly a few per cent more expensive.
-    Off: the router sends each request of a GPU type to its emptiest instance. Load is a rate, so instances of a type
-    then share it evenly, and each is as full as its type.
-    """
     explain: bool = True
     """Whether to compute, by solving again, the savings from one more GPU, a looser SLO or no headroom."""
 
@@ -294,7 +270,6 @@ def _question(
         needs=told,
         stock=stock,
         change_price_per_hour=settings.change_price_per_hour,
-        per_instance=settings.per_instance,
     )
 
 

@@ -194,10 +194,6 @@ PAIRS = 24
 0.19 % more than their splits, with 24 they cost 0.11 % more."""
 MOST_STEPS = 4
 """Steps, each of which moves parts of up to two buckets. Chosen; most end after two."""
-MOST_STEPS_LIMITED = 12
-"""The same where the number of instances is limited: whole buckets may have to leave."""
-EXCESS = 10.0
-"""Price of an instance beyond the limit, as a multiple of its own."""
 ANY_SPLIT_PARTS = 8
 """Parts of a bucket where any split is allowed."""
 WORK_PER_ROUNDING = 50.0
@@ -213,19 +209,15 @@ class _Moves(NamedTuple):
     parts: IntArray
 
 
-def rounded(need: Need, splitter: Splitter, split: Split, prices: FloatArray, most: FloatArray | None = None) -> Mix:
-    """A mix of whole instances and slices near that split, as cheap as few moves make it at these prices.
-
-    most: shape (offers,), instances that there may be of each, as far as the moves reach; None: any number.
-    """
+def rounded(need: Need, splitter: Splitter, split: Split, prices: FloatArray) -> Mix:
+    """A mix of whole instances and slices near that split, as cheap as few moves make it at these prices."""
     whole = need.slice_factor or ANY_SPLIT_PARTS
     count = np.zeros((len(split.offer), len(need.offers)), dtype=np.int64)
     count[np.arange(len(split.offer)), split.offer] = whole
     best = np.inf
-    steps = MOST_STEPS if most is None else MOST_STEPS_LIMITED
-    for _ in range(steps if len(count) else 0):  # without demand there is nothing to move
+    for _ in range(MOST_STEPS if len(count) else 0):  # without demand there is nothing to move
         moves = _moves(count, split.each.T)
-        cost, first, second = _best_two(splitter, count / whole, moves, whole, prices, most)
+        cost, first, second = _best_two(splitter, count / whole, moves, whole, prices)
         if not cost < best - 1e-9:
             break
         best = cost
@@ -237,17 +229,12 @@ def rounded(need: Need, splitter: Splitter, split: Split, prices: FloatArray, mo
     return Mix(instances_for(need, share), share)
 
 
-def split_and_rounded(
-    need: Need, prices: FloatArray, budget: Budget, most: FloatArray | None = None
-) -> tuple[Split, Mix]:
-    """The cheapest split at these prices of an instance, shape (offers,), and a mix near it. Charged to the budget.
-
-    most: see `rounded`.
-    """
+def split_and_rounded(need: Need, prices: FloatArray, budget: Budget) -> tuple[Split, Mix]:
+    """The cheapest split at these prices of an instance, shape (offers,), and a mix near it. Charged to the budget."""
     splitter, paid = Splitter(need), np.maximum(LEAST_PRICE, prices)
     split = splitter.cheapest(paid)
     budget.spend(split.work + WORK_PER_ROUNDING)
-    return split, rounded(need, splitter, split, paid, most)
+    return split, rounded(need, splitter, split, paid)
 
 
 def _moves(count: IntArray, each: FloatArray) -> _Moves:
@@ -275,7 +262,7 @@ def _moves(count: IntArray, each: FloatArray) -> _Moves:
 
 
 def _best_two(
-    splitter: Splitter, share: FloatArray, moves: _Moves, whole: int, prices: FloatArray, most: FloatArray | None
+    splitter: Splitter, share: FloatArray, moves: _Moves, whole: int, prices: FloatArray
 ) -> tuple[float, int, int]:
     """Cost after the best two moves, and their numbers; 0 moves nothing."""
     used = np.where(share > 0, splitter.load, 0.0)
@@ -290,10 +277,7 @@ def _best_two(
         np.maximum(load + more_load[first] + more_load[second], 0.0),
         np.maximum(variance + more_variance[first] + more_variance[second], 0.0),
     )
-    counts = np.ceil(instances - TOLERANCE)
-    cost = counts @ prices
-    if most is not None:
-        cost = cost + EXCESS * (np.maximum(0.0, counts - most) @ prices)
+    cost = np.ceil(instances - TOLERANCE) @ prices
     at = int(cost.argmin())
     return float(cost[at]), int(first[at]), int(second[at])
 

@@ -100,8 +100,6 @@ class MixQuestion:
     change_price_per_hour: float = 0.0
     """Dollars per hour that starting or stopping one instance must save to pay off, besides the `start_share` of its
     need."""
-    per_instance: bool = False
-    """Whether each slice must be served by one instance (sessions stick to it), and not only by one GPU type."""
 
     @property
     def is_exact(self) -> bool:
@@ -141,8 +139,6 @@ class MixAnswer:
     cost_per_hour: float
     certificate: plans.Certificate
     """Objective and bound, with the price of changes where there is one."""
-    fluid_cost_per_hour: float
-    """Cost if slices could be cut at the borders of instances; at most `cost_per_hour`."""
 
 
 def mix_cost(need: Need, mix: Mix) -> float:

@@ -1,22 +1,18 @@
-"""Pods that are placed together: gangs, whole or not at all, and instances that one by one would leave some out."""
+"""Gangs: placed whole or not at all."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
-import pulp
 
-from cluster import arrays, capacity, snapshot, workloads
-from placement.budget import Budget
-from placement.mix.pulp_solver import solve
+from cluster import arrays, capacity, workloads
 from placement.packing.draft import Kind, PackingDraft, Within, lacking, members_running
 from placement.packing.gang_nodes import MOST_COMPARED, GangNodes
 from placement.packing.gang_victims import GangClearing, least_clearing
 from placement.packing.group_levels import TreeSeating, has_levels
 from placement.packing.units import Unit
-from placement.stock import Footprint, footprint_of
 
 Place = Callable[[int, Within], bool]
 """Places one pod, among the nodes of the mask, or in what is free on one node. Returns whether it did."""
@@ -160,35 +156,14 @@ def _seat_near(draft: PackingDraft, unit: Unit, seat: Seat, rooms: Rooms, allowe
 def _left_near(
     draft: PackingDraft, unit: Unit, seat: Seat, rooms: Rooms, allowed: arrays.BoolArray | None, prefer: str | None
 ) -> list[int]:
-    """Places those of these pods of a gang that fit, inside `allowed`, and returns the others.
-
-    Domains are filled one after the other: the tightest that holds all remaining pods, else the roomiest. For equal
-    pods, the roomiest-first order needs the fewest possible domains.
-    """
+    """Places those of these pods of a gang that fit, inside `allowed`, and returns the others."""
     nodes = GangNodes(draft, unit.gang, unit.rows, rooms.copies)
     everywhere = np.ones(len(draft.snapshot.nodes), dtype=bool) if allowed is None else allowed
     among = np.flatnonzero(everywhere)
     if prefer is not None:
-        domain = draft.domain(prefer)
-        inside = np.where(everywhere, domain, -1)
-        among = nodes.in_fewest(inside)
+        among = nodes.in_fewest(np.where(everywhere, draft.domain(prefer), -1))
     left = _left_by_stops(draft, unit, seat, np.flatnonzero(everywhere))
     left = _left_by_choice(unit, seat, nodes, among) if left is None else left
-    if left and prefer is not None:
-        shapes: set[workloads.PodShape] = set()
-        while left:
-            if shapes != (shapes := {draft.shape(row) for row in left}):
-                # Pods are placed in one domain at a time, which is then done: the others keep their room.
-                rooms = Rooms(draft, left, seat.below)
-                room, most = rooms.free(inside), rooms.most(inside)
-            if not most.any():
-                break
-            enough = np.flatnonzero((room >= len(left)) & (most > 0))
-            best = int(enough[room[enough].argmin()] if len(enough) else np.where(most > 0, room, -1).argmax())
-            left = _left_of(draft, left, seat, inside == best)
-            inside = np.where(inside == best, -1, inside)
-            room[best] = most[best] = 0
-        allowed = everywhere & (domain < 0)
     return _left_of(draft, left, seat, allowed)
 
 
@@ -233,102 +208,3 @@ def _left_of(draft: PackingDraft, rows: Sequence[int], seat: Seat, allowed: arra
             futile.add(kind)  # room only shrinks while a gang is placed
             left.append(row)
     return left
-
-
-InstanceKind = tuple[workloads.PodShape, int]
-"""Shape and priority of instances that are interchangeable here."""
-
-MOST_VARIABLES = 4_000
-"""Pairs of shape and node, beyond which instances are placed one at a time. Chosen: 1 s of a core of 2026 at most."""
-MOST_NODES = 50
-"""Nodes of the tree search. Chosen: the model mostly takes one."""
-PLACES_PER_VARIABLE = 500
-"""Price of the model for each pair of shape and node, in examined places. Measured: 0.2 ms."""
-
-
-def seat_instances_together(draft: PackingDraft, priority: int, budget: Budget) -> int:
-    """Places the pending instances of this priority together, where one by one they, or those of lower priority, would
-    not all find a place. Returns how many.
-
-    The mix sells instances that fit together: one that may run anywhere must then leave the few nodes of another
-    service to it. Pods are placed one at a time, so equal nodes look equal. A small model places as many as possible:
-    x_gv instances of shape g on node v. It leaves room to those of lower priority as well, as far as that costs none of
-    higher priority its own.
-    """
-    pods, ledger = draft.snapshot.pods, draft.packer.ledger
-    waiting = np.flatnonzero((draft.node == snapshot.PENDING) & (draft.priority <= priority) & (pods.gang < 0)).tolist()
-    rows = [row for row in waiting if pods.owner[row] and draft.shape(row).is_whole_gpu]
-    rows.sort(key=lambda row: (-draft.priority[row], -draft.shape(row).gpus, row))
-    shapes = list(dict.fromkeys(draft.shape(row) for row in rows))
-    if len(shapes) < 2:
-        return 0
-    mark = draft.mark
-    budget.spend(len(rows) * len(draft.snapshot.nodes))
-    fit_one_by_one = all(draft.seat(row) for row in rows)
-    draft.roll_back(mark)
-    if fit_one_by_one:
-        return 0
-    # Nodes that some of these shapes fit, with what is free there; of equal ones no more than there are instances.
-    fits = np.array([draft.packer.feasible(shape) for shape in shapes])
-    whole = (ledger.gpu_milli >= workloads.WHOLE_GPU_MILLI).sum(axis=1)
-    seen = Counter[tuple[bytes, Footprint]]()
-    rooms: dict[int, Footprint] = {}
-    for node in np.flatnonzero(fits.any(axis=0)).tolist():
-        room = Footprint(int(whole[node]), int(ledger.cpu_milli[node]), int(ledger.memory_bytes[node]))
-        kind = fits[:, node].tobytes(), room
-        seen[kind] += 1
-        if seen[kind] <= len(rows):
-            rooms[node] = room
-    if len(rooms) * len(shapes) > MOST_VARIABLES:
-        return 0
-    budget.spend(PLACES_PER_VARIABLE * len(rooms) * len(shapes))
-    places = _most_places(draft, Counter((draft.shape(row), int(draft.priority[row])) for row in rows), rooms)
-    seated = 0
-    for row in rows:
-        nodes = places.get((draft.shape(row), int(draft.priority[row])))
-        if draft.priority[row] == priority and nodes:
-            there = np.zeros(len(draft.snapshot.nodes), dtype=bool)
-            there[nodes.pop(0)] = True
-            seated += draft.seat(row, there)
-    return seated
-
-
-def _most_places(
-    draft: PackingDraft, wanted: Mapping[InstanceKind, int], rooms: Mapping[int, Footprint]
-) -> dict[InstanceKind, list[int]]:
-    """Nodes by shape and priority, one entry per instance. rooms: what is free on each node that may be used."""
-    problem = pulp.LpProblem("instances", pulp.LpMinimize)
-    x = {
-        (kind, node): problem.add_variable(f"x_{g}_{v}", 0, min(wanted[kind], footprint.times_in(room)), pulp.LpInteger)
-        for g, kind in enumerate(wanted)
-        for footprint in (footprint_of(kind[0]),)
-        for allowed in (draft.packer.feasible(kind[0]),)
-        for v, (node, room) in enumerate(rooms.items())
-        if allowed[node]
-    }
-    # A place of a higher priority is worth more than all of the next lower one. Beyond 1e6 the lower ones are worth
-    # nothing: solvers work to six digits.
-    worth, all_below = dict[int, float](), 0.0
-    for priority in sorted({priority for _, priority in wanted}):
-        worth[priority] = 1.0 + all_below
-        all_below += worth[priority] * sum(count for (_, each), count in wanted.items() if each == priority)
-    highest = max(worth.values())
-    worth = {priority: value / highest if value * 1e6 >= highest else 0.0 for priority, value in worth.items()}
-    problem += -pulp.lpSum(worth[kind[1]] * variable for (kind, _), variable in x.items())
-    for kind, count in wanted.items():
-        problem += pulp.lpSum(variable for (each, _), variable in x.items() if each == kind) <= count
-    on_node: dict[int, list[tuple[workloads.PodShape, pulp.LpVariable]]] = {}
-    for (kind, node), variable in x.items():
-        on_node.setdefault(node, []).append((kind[0], variable))
-    for node, there in on_node.items():
-        problem += pulp.lpSum(shape.gpus * variable for shape, variable in there) <= rooms[node].gpus
-        problem += pulp.lpSum(shape.cpu_milli * variable for shape, variable in there) <= rooms[node].cpu_milli
-        # In MiB: solvers lose whole numbers among sums of 1e12 bytes.
-        memory = (-(-shape.memory_bytes // 2**20) * variable for shape, variable in there)
-        problem += pulp.lpSum(memory) <= rooms[node].memory_bytes // 2**20
-    if not solve(problem, most_nodes=MOST_NODES).has_answer:
-        return {}
-    return {
-        kind: [node for (each, node), count in x.items() if each == kind for _ in range(round(count.value() or 0))]
-        for kind in wanted
-    }

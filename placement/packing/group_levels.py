@@ -9,14 +9,12 @@ import numpy as np
 
 from cluster import arrays
 from cluster.snapshot import PENDING
-from cluster.workloads import Gang, MemberGroup
+from cluster.workloads import MemberGroup
 from placement.packing.draft import PackingDraft, lacking, members_running
 from placement.packing.units import Unit
 
 MOST_TRIED = 200
 """Domains that are tried for the groups of one gang. Chosen: three groups on five racks each have 125 ways."""
-MOST_DOMAINS = 4
-"""Domains of each level that are tried for a whole gang first."""
 Ranked = Callable[[Unit, arrays.IntArray], list[int]]
 """Domains, of the nodes' array of them, that may hold a unit, the best first."""
 Fewest = Callable[[Unit, arrays.BoolArray], list[arrays.BoolArray]]
@@ -62,7 +60,8 @@ class TreeSeating:
         root = MemberGroup(gang.name, gang.min_members, alone, gang.groups, gang.least_groups)
         root = replace(root, within=gang.within, prefer_within=gang.prefer_within)
         # Groups that are placed one by one share few nodes: first they are tried on the fewest that hold them all.
-        for allowed in (*self._few_nodes(gang), np.ones(len(draft.snapshot.nodes), dtype=np.bool_)):
+        everywhere = np.ones(len(draft.snapshot.nodes), dtype=np.bool_)
+        for allowed in (*self._fewest(self._unit, everywhere), everywhere):
             mark, self._tried = draft.mark, 0
             is_last = bool(allowed.all())
             if self._all_of((_Task(root, allowed, may_wait=False),)) and (
@@ -71,15 +70,6 @@ class TreeSeating:
                 return True
             draft.roll_back(mark)
         return False
-
-    def _few_nodes(self, gang: Gang) -> Iterable[arrays.BoolArray]:
-        """The fewest nodes that hold all pending members: of all nodes, then of single domains."""
-        everywhere = np.ones(len(self._draft.snapshot.nodes), dtype=np.bool_)
-        yield from self._fewest(self._unit, everywhere)
-        for label in dict.fromkeys(levels_in(gang.groups)):
-            domain = self._draft.domain(label)
-            for value in self._ranked(self._unit, domain)[:MOST_DOMAINS]:
-                yield from self._fewest(self._unit, domain == value)
 
     def _all_of(self, tasks: tuple[_Task, ...]) -> bool:
         draft = self._draft

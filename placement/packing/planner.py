@@ -11,7 +11,7 @@ from placement.budget import Budget
 from placement.engine.packer import Packer
 from placement.move_price import MovePrice
 from placement.packing.draft import PLACES_PER_POD, PackingDraft, Within, members_running
-from placement.packing.gangs import Seat, seat_gang, seat_instances_together
+from placement.packing.gangs import Seat, seat_gang
 from placement.packing.held import take_held_seats
 from placement.packing.phases import Reasons, phases_of
 from placement.packing.preemption import PLACES_PER_SEARCH, seat_by_preemption, spare_victims
@@ -57,7 +57,7 @@ def pack(
     A unit is a pod or a whole gang. A unit that does not fit is skipped and holds nothing, so it blocks no other.
     Preempted pods are served again in their own turn. Units beyond the budget wait, with that as their reason; without
     a budget every unit is served. tried: what the last plan tried in vain, as `tried_in_vain` returns it. moves: price
-    at which others are moved for those that fit nowhere; None: none is.
+    at which others are moved for those that fit nowhere; None: none is, but pods that this plan starts change places.
     """
     budget = Budget(math.inf) if budget is None else budget
     draft = PackingDraft(snapshot, packer, tried)
@@ -73,9 +73,8 @@ def pack(
         unserved = turn.unserved - had_turn
         had_turn |= rows_of(left)
         left = pending_units(draft)
-    if moves is not None and left and not turn.ended:
-        make_room(draft, left, moves)
-        left = pending_units(draft) if draft.moved else left
+    if left and not turn.ended and make_room(draft, left, moves):
+        left = pending_units(draft)
     phases, waiting = phases_of(draft)
     unplaced = list(waiting)
     released = left_to_kube_scheduler(draft, left) if preempt and left else {}
@@ -128,8 +127,6 @@ class UnitService:
         """Keys of pods that cannot be placed (`_alike`), kept from one pass to the next."""
         self._futile_gangs = set[Hashable]()
         """The same for gangs, in one pass: their placement is a heuristic, which may succeed after others took room."""
-        self._together = set[int]()
-        """Priorities whose instances had their turn together."""
         self._useless_most = MOST_SHARE * budget.work
         self._useless = 0.0
         """Work of gangs that were not placed."""
@@ -148,12 +145,6 @@ class UnitService:
             if not budget.allows_more():
                 behind = (each for each in (unit, *queue.waiting(), *late.waiting()) if self._may_fit(each))
                 return ServedUnits(seated, budget.cut_short, rows_of((*behind, *cut)))
-            is_instance = unit.gang < 0 and bool(draft.snapshot.pods.owner[unit.rows[0]])
-            if is_instance and unit.priority not in self._together:
-                self._together.add(unit.priority)
-                seated += seat_instances_together(draft, unit.priority, budget)
-            if draft.node[unit.rows[0]] != PENDING:
-                continue
             mark = draft.mark
             attempt = Attempt(draft, budget if unit.gang < 0 else self._gang_budget(unit, is_late=is_late))
             if attempt.seat(unit, preempt=self._preempt):

@@ -1,5 +1,7 @@
 """Room for what waits: pods that may be moved leave nodes for others, where that costs least, as one choice for all.
 
+Pods that this plan starts have their choice again with them: one after the other they take each other's nodes.
+
 Sets: nodes v; kinds j of pods that wait; gangs g with the domains d where they may start; kinds k of pods that may
 move, on their nodes; shapes s of those. Data: what is free on v, the price of a move, the worth of a start.
 Variables: starts w_jv, leaves l_k, arrivals a_sv, all whole; z_gd, whether a gang starts in a domain.
@@ -9,7 +11,7 @@ group of pods (a namespace, a service, those of a disruption budget) loses more 
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +26,8 @@ from placement.packing.units import Unit
 
 MOST_UNITS = 64
 """Units that get room in one plan, in the order of service. Chosen: a plan stops a few hundred pods at most."""
+MOST_AGAIN = 256
+"""Pods that this plan starts and that have their choice again. Chosen: to seat them anew takes a tenth of a second."""
 MOST_NODES = 250
 """Nodes that one kind may start on, those with least to leave, and nodes that others may go to, the fullest."""
 MOST_TRIES = 4
@@ -70,6 +74,8 @@ class _Model:
 
     def solved(self) -> list[int]:
         """Values of the variables, in their order; none where nothing is to be had."""
+        if not self._entries:
+            return []
         row, column, value = zip(*self._entries, strict=True)
         low, high = np.array(self._limits, dtype=np.float64).T
         entries = Entries(np.array(row), np.array(column), np.array(value, dtype=np.float64))
@@ -77,37 +83,42 @@ class _Model:
         return [round(each) for each in program.values.tolist()] if program.solve() else []
 
 
-def make_room(draft: PackingDraft, units: Iterable[Unit], price: MovePrice) -> None:
-    """Places units that wait on nodes that others leave, which get places elsewhere: `draft.moved`."""
-    draft.move_price, by_priority = price, defaultdict[int, list[Unit]](list)
+def make_room(draft: PackingDraft, units: Iterable[Unit], moves: MovePrice | None) -> bool:
+    """Places units that wait on nodes that others leave, which get places elsewhere: `draft.moved`. Returns whether any
+    has a place. moves: None: no running pod is moved.
+    """
+    draft.move_price, by_priority, began = moves or MovePrice(), defaultdict[int, list[Unit]](list), draft.mark
     for unit in units:
-        if all(draft.shape(row).is_whole_gpu for row in unit.rows):
+        if len(unit.rows) >= unit.need and all(draft.shape(row).is_whole_gpu for row in unit.rows):
             by_priority[unit.priority].append(unit)
-    movable = _movable(draft) if by_priority else []
-    for priority in sorted(by_priority, reverse=True) if movable else ():
+    movable = _movable(draft) if by_priority and moves else []
+    for priority in sorted(by_priority, reverse=True):
         rows = [row for row in movable if draft.priority[row] <= priority and row not in draft.moved]
         mark, again = draft.mark, _started(draft, priority)
+        if not rows and not again:
+            continue
         for row in again:
             draft.unseat(row)
-        waits = (*by_priority[priority][:MOST_UNITS], *(Unit(priority, (row,), 1) for row in again))
+        waits = (*(Unit(priority, (row,), 1) for row in again), *by_priority[priority][:MOST_UNITS])
         refused = set[tuple[int, int]]()
         for _ in range(MOST_TRIES):
-            choice = _Choice(draft, waits, rows, price, refused)
+            choice = _Choice(draft, waits, rows, draft.move_price, refused, frozenset(again))
             if not choice.starts_more_than(len(again)) or choice.is_carried_out():
                 break
         if any(draft.node[row] == PENDING for row in again):
             draft.roll_back(mark)
             draft.moved.difference_update(rows)
+    return draft.mark > began
 
 
 def _started(draft: PackingDraft, priority: int) -> list[int]:
-    """Single pods of this priority that the plan starts where nobody leaves: they have their choice again."""
+    """Single pods of this priority or a higher one that the plan starts where nobody leaves."""
     pods = draft.snapshot.pods
     left = np.unique(pods.node[(pods.node != PENDING) & (draft.node != pods.node)])
-    starts = (pods.node == PENDING) & (draft.node != PENDING) & (pods.gang < 0) & (draft.priority == priority)
+    starts = (pods.node == PENDING) & (draft.node != PENDING) & (pods.gang < 0) & (draft.priority >= priority)
     rows = np.flatnonzero(starts & ~np.isin(draft.node, left)).tolist()
     able = [row for row in rows if draft.shape(row).is_whole_gpu and row not in draft.held_for]
-    return able if len(able) <= MOST_UNITS else []
+    return able if len(able) <= MOST_AGAIN else []
 
 
 def _movable(draft: PackingDraft) -> list[int]:
@@ -129,9 +140,12 @@ class _Choice:
         movable: Sequence[int],
         price: MovePrice,
         refused: set[tuple[int, int]],
+        again: Collection[int],
     ) -> None:
-        """refused: numbers of shapes, with nodes where they cannot start although the model has them there."""
-        self._draft, self._refused, self._units = draft, refused, units
+        """refused: numbers of shapes, with nodes where they cannot start although the model has them there. again:
+        rows that start in any case.
+        """
+        self._draft, self._refused, self._again = draft, refused, again
         pods, ledger, labels = draft.snapshot.pods, draft.packer.ledger, draft.snapshot.nodes.labels
         usd = [kind.price_per_hour or price.unknown_usd for kind in draft.snapshot.gpu_types]
         self._worth_usd = np.array([*usd, price.unknown_usd])[ledger.gpu_type] * price.stay_h
@@ -234,7 +248,8 @@ class _Choice:
         for group, left in self._limits.items():
             model.limit(("group", group), high=max(0, left))
         for j, each in enumerate(wanted):
-            model.limit(("start", j), *((0, 0) if each.gang else (-np.inf, len(each.rows))))
+            sure = sum(row in self._again for row in each.rows)
+            model.limit(("start", j), *((0, 0) if each.gang else (sure, len(each.rows))))
 
         def takes(v: int, shape: workloads.PodShape, sign: int = 1) -> list[tuple[Hashable, float]]:
             memory = -(-shape.memory_bytes // MIB) if sign > 0 else shape.memory_bytes // MIB

@@ -67,16 +67,6 @@ def as_html(compared: study.Compared, facts: tuple[tuple[str, str], ...], made_b
             drawn("scaling-day", lambda axes: _draw_day(axes, compared, day)),
         ),
         Chart(
-            "Replicas by policy",
-            "Replicas that are paid for: the highest of each hour.",
-            drawn("scaling-replicas", lambda axes: _draw_replicas(axes, compared)),
-        ),
-        Chart(
-            "Missed load",
-            "Load that no ready replica served so far, in replica-hours. Lower is better.",
-            drawn("scaling-missed", lambda axes: _draw_missed(axes, compared)),
-        ),
-        Chart(
             "Dollars by policy",
             "Replica-hours (lower part) and missed load (upper part).",
             drawn("scaling-dollars", lambda axes: _draw_dollars(axes, compared)),
@@ -141,31 +131,6 @@ def _forecast_before(compared: study.Compared, steps: np.ndarray[tuple[int, ...]
             lead_s = scenario.start_s + step * scenario.step_s - forecast.made_at_s
             found[:, column] = [forecast.quantile(level, lead_s) for level in _LEVELS]
     return found
-
-
-def _draw_replicas(axes: "Axes", compared: study.Compared) -> None:
-    scenario = compared.scenario
-    per_hour = max(1, round(3600.0 / scenario.step_s))
-    whole = len(scenario.load) // per_hour * per_hour
-    days = np.arange(whole // per_hour) * per_hour * scenario.step_s / traces.DAY_S
-    for number, result in enumerate(compared.results):
-        highest = result.run.wanted[:whole].reshape(-1, per_hour).max(axis=1)
-        axes.plot(days, highest, color=colour(number), linestyle=dash(number), linewidth=1.0)
-    axes.set_ylim(bottom=0)
-    axes.set_xlabel("day")
-    axes.set_ylabel("replicas")
-
-
-def _draw_missed(axes: "Axes", compared: study.Compared) -> None:
-    scenario = compared.scenario
-    days = np.arange(len(scenario.load)) * scenario.step_s / traces.DAY_S
-    points = np.unique(np.linspace(0, len(days) - 1, 500).astype(np.int64))
-    for number, result in enumerate(compared.results):
-        missed = replay.missed_load(scenario, result.run).cumsum() * scenario.step_s / 3600.0
-        axes.plot(days[points], missed[points], color=colour(number), linestyle=dash(number))
-    axes.set_ylim(bottom=0)
-    axes.set_xlabel("day")
-    axes.set_ylabel("missed, replica-hours")
 
 
 def _draw_dollars(axes: "Axes", compared: study.Compared) -> None:

@@ -54,7 +54,7 @@ def settings_file(folder: Path, **told: Any) -> Path:
 
 
 def command(verb: str, settings: Path) -> list[str]:
-    return [sys.executable, "-m", "nodeagent", verb, "--config", str(settings)]
+    return [sys.executable, "-m", "tests.agents.scripted_agent", verb, "--config", str(settings)]
 
 
 @contextmanager

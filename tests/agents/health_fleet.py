@@ -36,8 +36,8 @@ from nodeagent.health.processes import NodeProcess, Ranks, Senders
 from power.leases.messages import Inventory, Keys, Report, sealed, sealed_text
 from power.leases.mounted_keys import keys_of_node
 from power.rules import PowerRules
-from simulator.health.recorded import TICK_S
 from tests.rigs.health.large_job import job_of, read_job
+from tests.rigs.health.recorded import TICK_S
 from tonnage import records
 from tonnage.records import RECORD_BYTES
 
@@ -67,6 +67,7 @@ def control(pipe: Connection, nodes: Sequence[str], pace: float) -> None:
     verdicts: list[tuple[float, str]] = []
     while True:
         mailbox.arrived.wait(TURN_S)
+        mailbox.arrived.clear()
         began_s = clock()
         job_s = began_s * pace  # its clock runs as the job is played, so that a slow job is no hang
         for node, body in mailbox.take():

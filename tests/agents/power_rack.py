@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.agents.agent_process import settings_file
+from tests.agents.agent_process import command, settings_file
 from tests.agents.power_speakers import WANTED_W
 from tests.controlplane.processes import cpu_s, resident_mb
 
@@ -109,13 +109,12 @@ def agent_processes(
                 here,
                 node=node,
                 backend="pretend",
-                pretend={"devices": gpus, "folder": str(here)},
+                pretend={"devices": gpus},
                 controller={"host": "127.0.0.1", "port": port},
                 keys=str(folder / "keys"),
                 period=PERIOD_S,
             )
-            command = [sys.executable, "-m", "nodeagent", "run", "--config", str(settings)]
-            running[node] = subprocess.Popen(command, stderr=subprocess.DEVNULL)  # noqa: S603 - our own
+            running[node] = subprocess.Popen(command("run", settings), stderr=subprocess.DEVNULL)  # noqa: S603 - our own
         yield running
     finally:
         for process in running.values():

@@ -17,12 +17,12 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
 from nodeagent.metrics import serve
-from nodeagent.pretend_devices import PretendDevices
 from power.devices.backend import BROKEN, SILENT, DeviceError, DeviceReading
 from simulator.controlplane.commands import AUTHORITY, SERVER
 from simulator.controlplane.pki import write_pki
 from tests.agents.agent_process import command, limits_w, running, settings_file, stopped, until_agent
 from tests.agents.burst_controller import Granted, granting
+from tests.agents.scripted_devices import ScriptedDevices
 from tests.unit.power.devices.fake_bmc import GPUS, FakeBmc
 from tests.until import until
 
@@ -36,17 +36,14 @@ LEASE_W, HIGHEST_W = 350.0, 700.0
 
 def node(folder: Path, on_stop: str = "keep", **told: Any) -> Path:
     """Settings of a node with two devices that an administrator limited before Tonnage came, where that is new."""
-    devices = folder / "devices"
-    devices.mkdir(parents=True, exist_ok=True)
-    if not (devices / "limits.json").exists():
-        (devices / "limits.json").write_bytes(msgspec.json.encode({GPU: FOUND_W, "pretend-n1-1": FOUND_W}))
-    return settings_file(
-        folder, backend="pretend", pretend={"devices": 2, "folder": str(devices)}, on_stop=on_stop, **told
-    )
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / "limits.json").exists():
+        (folder / "limits.json").write_bytes(msgspec.json.encode({GPU: FOUND_W, "pretend-n1-1": FOUND_W}))
+    return settings_file(folder, backend="pretend", pretend={"devices": 2}, on_stop=on_stop, **told)
 
 
 def all_at(folder: Path, limit_w: float) -> bool:
-    return set(limits_w(folder / "devices").values()) == {limit_w}
+    return set(limits_w(folder).values()) == {limit_w}
 
 
 def test_an_agent_that_is_stopped_for_an_update_leaves_the_limits(tmp_path: Path) -> None:
@@ -71,7 +68,7 @@ def test_an_agent_that_is_told_so_gives_back_what_was_found_when_it_is_stopped(t
 def test_an_agent_that_ends_leaves_no_device_at_the_limit_of_a_burst(
     tmp_path: Path, signal_of_end: signal.Signals
 ) -> None:
-    devices = tmp_path / "devices"
+    devices = tmp_path
     with granting(Granted({GPU: LEASE_W, "pretend-n1-1": LEASE_W}, burst_to_w=HIGHEST_W)) as port:
         settings = node(tmp_path, controller={"host": "127.0.0.1", "port": port})
         (devices / "script.json").write_bytes(msgspec.json.encode({"*": {"wants_w": 100.0}}))
@@ -227,8 +224,8 @@ def test_metrics_and_health_are_answered() -> None:
     assert (healthy, ill.value.code, words) == (200, 503, b"no reading\n")
 
 
-def test_pretend_devices_follow_their_script(tmp_path: Path) -> None:
-    devices = PretendDevices("n1", 3, lambda: 5.0, tmp_path)
+def test_scripted_devices_follow_their_script(tmp_path: Path) -> None:
+    devices = ScriptedDevices("n1", 3, lambda: 5.0, tmp_path)
     script = '{"*": {"wants_w": 300}, "pretend-n1-1": {"blind": true}, "pretend-n1-2": {"brake_w": 120}}'
     (tmp_path / "script.json").write_text(script)
     found = devices.read()
@@ -245,7 +242,7 @@ def test_pretend_devices_follow_their_script(tmp_path: Path) -> None:
 
 
 def test_a_script_with_a_mistake_is_no_script(tmp_path: Path) -> None:
-    devices = PretendDevices("n1", 1, lambda: 5.0, tmp_path)
+    devices = ScriptedDevices("n1", 1, lambda: 5.0, tmp_path)
     (tmp_path / "script.json").write_text('{"*": {"wnats_w": 300}}')
 
     with pytest.raises(DeviceError, match="wnats_w") as broken:

@@ -60,6 +60,9 @@ def pods(draw: st.DrawFn, number: int, names: list[str]) -> Object:
         **spec,
     )
     _fill_containers(draw, made)
+    # In files a pod stands for one that somebody makes anew; in a cluster somebody must own it.
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": True}
+    made["metadata"]["ownerReferences"] = [owner]
     if draw(st.booleans()):
         made["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     return made

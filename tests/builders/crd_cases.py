@@ -227,10 +227,8 @@ FULL: Mapping[str, Object] = {
                     "minMembers": 1,
                     "maxMembers": 2,
                     "minGroups": 0,
-                    "parent": "actors",
                     "topology": {"within": "zone", "preferWithin": "example.com/rack"},
                 },
-                {"name": "actors"},
             ],
             "minGroups": 1,
             "topology": {"within": "zone", "preferWithin": "example.com/rack"},
@@ -370,7 +368,16 @@ FULL: Mapping[str, Object] = {
 """One object of each kind with every field in it, every list with one entry."""
 
 OWNED = {"owned": {"capital": 30_000, "years": 4, "watts": 1200, "dollarsPerKwh": 0.1}}
+_OUTER = ("actors", "a", "actors".rjust(63, "a"))
+"""Groups that a bound of `parent` is tried with."""
 OTHERS: Mapping[str, tuple[Object, ...]] = {
+    "Gang": (
+        _object(
+            "Gang",
+            {"minMembers": 1, "groups": [{"name": "b", "parent": "actors"}, *({"name": each} for each in _OUTER)]},
+            {},
+        ),
+    ),
     "GPUType": (_object("GPUType", {"nodeLabel": {"values": ["A100"]}, "memory": "80Gi", "pricePerHour": OWNED}, {}),),
     "ScalingPolicy": (
         _policy(source={"role": "queue", "customMetric": {"name": "queue_length", "selector": {"model": "m"}}}),

@@ -23,12 +23,7 @@ class LiveCluster:
         self._by_kind: dict[str, Cache[Any]] = {
             "Node": self.caches.nodes,
             "Pod": self.caches.pods,
-            "Namespace": self.caches.namespaces,
-            "PodDisruptionBudget": self.caches.budgets,
-            "PersistentVolumeClaim": self.caches.volume_claims,
-            "PersistentVolume": self.caches.volumes,
-            "StorageClass": self.caches.storage_classes,
-            "CSINode": self.caches.csi_nodes,
+            **self.caches.beside,
             **{kind.name: cache for kind, cache in self.caches.own.items()},
             **{cache.resource.part: cache for cache in self.caches.groups},
         }

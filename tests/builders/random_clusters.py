@@ -29,7 +29,7 @@ def random_cluster(seed: int) -> Snapshot:
     """
     rng = np.random.default_rng(seed)
     empty = _cluster(rng)
-    earlier = decide(empty, Decisions(policy="bestfit", shares=1), deadline_s=60.0, clock=lambda: 0.0)
+    earlier = decide(empty, Decisions(policy="bestfit"), deadline_s=60.0, clock=lambda: 0.0)
     placed = empty.after(earlier.actions)
     stays = (rng.random(len(placed.pods)) < 0.6) | (placed.pods.priority >= DAEMON_PRIORITY)
     node = np.where(stays, placed.pods.node, PENDING)

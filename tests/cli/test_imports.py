@@ -61,13 +61,6 @@ def test_a_completion_loads_no_more_than_the_look_that_it_takes(nobody: Path, mo
     assert not loaded & (PLANNING | KINDS | OPERATOR)
 
 
-def test_the_meaning_of_a_field_is_told_without_loading_the_kinds_models() -> None:
-    loaded = loaded_by("explain", "modelservice.spec")
-
-    assert "cli.printing.field_documentation" in loaded, "it got as far as the answer"
-    assert not loaded & (PLANNING | KINDS | OPERATOR)
-
-
 def test_usage_of_a_cluster_is_looked_up_without_loading_what_plans() -> None:
     code = "import sys, controller.queries.list_once, controller.queries.usage; print(*sys.modules)"
 

@@ -39,9 +39,8 @@ def test_a_field_is_explained_with_its_type_and_its_fields() -> None:
     result = CliRunner().invoke(tonnage, ["explain", "msvc.spec.slo"])
 
     assert result.exit_code == 0
-    assert "KIND:       ModelService" in result.stdout
-    assert "FIELD: slo <Object>" in result.stdout
-    assert "tpot\t<string> -required-" in result.stdout
+    assert result.stdout.startswith("ModelService.spec.slo\n")
+    assert "- `tpot` (duration, required): Upper bound" in result.stdout
 
 
 @pytest.mark.parametrize(

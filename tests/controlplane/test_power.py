@@ -110,7 +110,7 @@ class Stage:
             controller={"host": "127.0.0.1", "port": self.port},
             keys=str(self.keys),
             backend="pretend",
-            pretend={"devices": 2, "folder": str(folder)},
+            pretend={"devices": 2},
             period=0.5,
         )
         with agent_process.running(settings) as process:
@@ -212,7 +212,7 @@ def test_a_lowered_budget_takes_watts_from_the_low_class_first_and_says_so(stage
         assert f"{device} on n2 (rack-b, class low) may draw" in words
         assert "row cannot carry the other" in words
         shown = tonnage(stage, "power", "status").splitlines()
-        assert [line.split()[0] for line in shown] == ["DOMAIN", "row", "rack-a", "rack-b"]
+        assert [line.split()[0] for line in shown] == ["NAME", "row", "rack-a", "rack-b"]
 
 
 def test_a_device_that_lies_is_named(stage: Stage) -> None:

@@ -14,6 +14,7 @@ from cluster.version import VERSION
 from controller.api.foreign_kinds import FOREIGN_KINDS
 from controller.api.kinds import OWN_KINDS
 from controller.api.rbac import DEMAND, features, needed
+from controller.loops.autoscaler.saved_fits import MOST_SAVED
 from controller.placers import MODES
 from controller.settings import read_settings
 from deploy.chart_files import DEPLOY
@@ -290,8 +291,15 @@ def test_the_doctor_asks_for_every_right_that_is_granted_and_for_no_other(placer
     assert asked == rights(values, "ClusterRole") | rights(values, "Role")
 
 
-def test_the_lease_and_the_records_are_its_own_in_its_namespace_alone() -> None:
-    assert rights({}, "Role") == LEAD
+def test_the_lease_and_saved_fits_are_its_own_in_its_namespace_alone() -> None:
+    fits = {("", "configmaps", verb) for verb in ("get", "create", "patch")}
+    assert rights({}, "Role") == LEAD | fits
+    assert rights({"settings": settings("gate", autoscales=False)}, "Role") == LEAD
+    rules = [rule for rule in rendered({})["Role", "tonnage-lead"]["rules"] if rule["resources"] == ["configmaps"]]
+    assert [rule["verbs"] for rule in rules if "resourceNames" not in rule] == [["create"]]
+    assert {name for rule in rules for name in rule.get("resourceNames", [])} == {
+        f"tonnage-load-fits-{number}" for number in range(MOST_SAVED)
+    }
 
 
 @pytest.mark.parametrize("values", [{}, {"settings": settings("gate", "bind", "dra")}], ids=["default", "everything"])
@@ -299,7 +307,8 @@ def test_no_right_is_a_wildcard_and_none_reaches_secrets_or_nodes(values: Values
     everything = rights(values, "ClusterRole") | rights(values, "Role")
 
     assert not any("*" in right for right in everything)
-    assert not any(resource.startswith(("secrets", "configmaps", "serviceaccounts")) for _, resource, _ in everything)
+    assert not any(resource.startswith(("secrets", "serviceaccounts")) for _, resource, _ in everything)
+    assert not any(resource.startswith("configmaps") for _, resource, _ in rights(values, "ClusterRole"))
     assert {verb for _, resource, verb in everything if resource == "nodes"} == {"list", "watch"}
 
 
@@ -509,7 +518,7 @@ def test_the_lease_that_the_operator_holds_is_the_one_that_it_may_write() -> Non
     held = yaml.safe_load(objects["ConfigMap", "other-settings"]["data"]["settings.yaml"])["lease"]
     named = [rule["resourceNames"] for rule in objects["Role", "other-lead"]["rules"] if "resourceNames" in rule]
 
-    assert named == [[held["name"]]]
+    assert named == [[held["name"]], [f"{held['name']}-load-fits-{number}" for number in range(MOST_SAVED)]]
     assert objects["Role", "other-lead"]["metadata"]["namespace"] == held["namespace"]
 
 

@@ -10,7 +10,7 @@ from cluster.plans import Reason
 from cluster.workloads import InstanceType, ModelService, Requirement
 from placement.budget import stopped
 from placement.mix.feasibility import violations
-from placement.mix.heuristics import best_single_type, instance_limit, pack_pool
+from placement.mix.heuristics import best_single_type
 from placement.mix.optimizer import answer_mix
 from placement.mix.planner import MixSettings, plan_mix
 from placement.mix.problem import MixAnswer, MixQuestion, mix_cost, total_cost
@@ -43,7 +43,7 @@ def questions(draw: Any, needs: int = 2) -> MixQuestion:
             )
         )
     stock = {f"g{g}": draw(st.integers(0, 12)) for g in range(types) if draw(st.booleans())}
-    return question(*asked, stock=stock, per_instance=draw(st.booleans()))
+    return question(*asked, stock=stock)
 
 
 MANY = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -58,7 +58,6 @@ def test_an_answer_is_feasible_and_lies_above_its_bound(asked: MixQuestion) -> N
         assert violations(asked, answer.mixes) == ()
         assert answer.cost_per_hour == total_cost(asked, answer.mixes)
         assert answer.certificate.bound <= answer.certificate.objective
-        assert answer.fluid_cost_per_hour <= answer.cost_per_hour
 
 
 @MANY
@@ -67,32 +66,16 @@ def test_a_mix_is_never_dearer_than_the_best_single_type(asked: MixQuestion) -> 
     single = best_single_type(asked.needs[0], asked.stock)
     answer = answer_mix(asked, ample())
 
-    if single is not None and not asked.per_instance:
+    if single is not None:
         assert isinstance(answer, MixAnswer)
         assert answer.cost_per_hour <= mix_cost(asked.needs[0], single) + 1e-9
-
-
-@MANY
-@given(questions())
-def test_no_instance_is_overfull_where_slices_stay_whole(asked: MixQuestion) -> None:
-    answer = answer_mix(asked, ample())
-
-    if isinstance(answer, MixAnswer) and asked.per_instance:
-        for wanted, mix in zip(asked.needs, answer.mixes, strict=True):
-            for g in range(len(wanted.offers)):
-                packed = pack_pool(wanted, mix, g)
-                assert packed.left_over == ()
-                limit = instance_limit(wanted, mix, g)
-                assert all(instance.load <= limit + 1e-5 for instance in packed.instances)
-                dealt = math.fsum(share for instance in packed.instances for share in instance.share.values())
-                assert math.isclose(dealt, float(mix.share[:, g].sum()), abs_tol=1e-4)
 
 
 @settings(MANY, max_examples=40)
 @given(questions(needs=1))
 def test_the_counted_model_costs_what_the_textbook_costs(asked: MixQuestion) -> None:
     (wanted,) = asked.needs
-    if asked.per_instance or wanted.headroom_share is None or wanted.slice_factor is None:
+    if wanted.headroom_share is None or wanted.slice_factor is None:
         return
     answer = answer_mix(asked, ample())
     if isinstance(answer, Reason) and answer.code == "BucketUnserved":
@@ -114,7 +97,6 @@ def test_the_counted_model_costs_what_the_textbook_costs(asked: MixQuestion) -> 
     inventory=st.lists(st.one_of(st.none(), st.integers(0, 30)), min_size=3, max_size=3),
     change=st.sampled_from([0.0, 0.2]),
     start=st.sampled_from([0.0, 0.5]),
-    per_instance=st.booleans(),
 )
 def test_the_second_plan_of_an_obeying_world_changes_nothing(
     rates: list[float],
@@ -122,7 +104,6 @@ def test_the_second_plan_of_an_obeying_world_changes_nothing(
     inventory: list[int | None],
     change: float,
     start: float,
-    per_instance: bool,
 ) -> None:
     profiles = [profile(f"g{g}", (row,)) for g, row in enumerate(tables)]
     services = [
@@ -134,7 +115,7 @@ def test_the_second_plan_of_an_obeying_world_changes_nothing(
     types = tuple(
         type(t)(t.name, t.memory_bytes, t.price_per_hour, None, inventory[g]) for g, t in enumerate(snapshot.gpu_types)
     )
-    terms = MixSettings(change_price_per_hour=change, per_instance=per_instance, explain=False)
+    terms = MixSettings(change_price_per_hour=change, explain=False)
     limited = type(snapshot)(
         at_s=0.0,
         gpu_types=types,

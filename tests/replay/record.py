@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from cli.printing.bundle_output import plan_lines
+from cli.printing.bundle_output import action_words
+from cli.printing.plan_figures import instances, money, named
 from cli.verbs.bundle import brain_with
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
@@ -32,6 +33,17 @@ MADE_AT_S = 1_767_225_600.0
 """2026-01-01; of all bundles, so that recording again gives the same bytes."""
 DEADLINE_S = 600.0
 """Of a plan. The clock of recording and replay stands still: no plan is cut short."""
+
+
+def plan_lines(plan: Plan) -> Iterator[str]:
+    """One line per action, service and unplaced workload, with the codes of the reasons."""
+    yield from (f"{action_words(step)}: {step.reason.code}" for step in plan.steps())
+    for service in plan.services:
+        mix = instances(named(service.instances))
+        what = service.refusal.code if service.refusal else f"{mix}, ${money(service.cost_per_hour)} per hour"
+        yield f"service {service.service}: {what}"
+    yield from (f"unplaced {each.workload}: {each.reason.code}" for each in plan.unplaced)
+    yield from (f"refused {action_words(each.step)}: {each.reason.code}" for each in plan.refused)
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 The same verdicts as `health.stream.Analyser`, since it is that, with the same frames and instants; they arrive with a
 later call of `judge`. The process is this module, with its socket and memory as arguments: it reads a layout, then
-frames and requests for verdicts, and answers these; it ends with its socket.
+frames and requests for verdicts, and answers each; it ends with its socket.
 """
 
 import mmap
@@ -15,16 +15,11 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from enum import IntEnum
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-import msgspec
-
 from cluster.errors import TonnageError
-from cluster.frame import framed, unframed
 from health.analysis.matching import most_pending_bytes
 from health.records.layout import Layout
 from health.stream import Analyser, bytes_for
@@ -78,8 +73,7 @@ class AnalyserProcess:
         finally:
             theirs.close()
             os.close(shared)
-        self._child = _Child(mine, memory)
-        self._child.put(MessageKind.LAYOUT, framed(layout), 0.0)
+        self._child = _Child(mine, memory, layout)
         self._ended: tuple[JobVerdict, ...] = ()
         self._asked_s = float("-inf")
         threading.Thread(target=self._child.run, name="analyser", daemon=True).start()
@@ -101,16 +95,16 @@ class AnalyserProcess:
 
     def take(self, frames: bytes, now_s: float) -> None:
         """Frames that arrived by `now_s`; the oldest are given up where too many wait. Raises AnalyserError."""
-        self._child.put(MessageKind.FRAMES, frames, now_s)
+        self._child.put(frames, now_s)
 
     def judge(self, now_s: float, facts: Sequence[Fact] = ()) -> tuple[JobVerdict, ...]:
         """Verdicts that have arrived; asks for new ones where it is time. Raises AnalyserError."""
         answers = self._child.taken()
-        self._ended += tuple(each for answer in answers for each in answer.ended)
-        if not self._child.asked and abs(now_s - self._asked_s) >= EVERY_S:  # also after a step of the clock
+        self._ended += tuple(each for _, ended in answers for each in ended)
+        if not self._child.is_asked and abs(now_s - self._asked_s) >= EVERY_S:  # also after a step of the clock
             self._asked_s = now_s
-            self._child.put(MessageKind.JUDGE, encoded(tuple(facts)), now_s)
-        return tuple(each for answer in answers for each in answer.found)
+            self._child.ask(now_s, tuple(facts))
+        return tuple(each for found, _ in answers for each in found)
 
     def ended(self, now_s: float) -> tuple[JobVerdict, ...]:  # noqa: ARG002 - it was asked for with the verdicts
         """Verdicts on slow parts that are as fast as before again; each once."""
@@ -138,96 +132,52 @@ class BySize:
         return made
 
 
-class MessageKind(IntEnum):
-    """Kind of a message between the operator and the process; the last three are answers."""
-
-    LAYOUT = 1
-    FRAMES = 2
-    """Its body is the number of bytes that the shared memory holds."""
-    JUDGE = 3
-    TAKEN = 4
-    """The frames may be overwritten."""
-    VERDICTS = 5
-    FAILED = 6
-
-
-_Message = tuple[MessageKind, bytes, float]
-"""Kind, body, the analyser's clock."""
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """Answer to one request for verdicts."""
-
-    found: tuple[JobVerdict, ...] = ()
-    ended: tuple[JobVerdict, ...] = ()
-
-
-def encoded(value: Judged | tuple[Fact, ...]) -> bytes:
-    """A body that is read without running code; numbers of numpy are sent as Python's."""
-
-    def number(value: object) -> object:
-        item = getattr(value, "item", None)
-        if item is None:
-            raise NotImplementedError(f"a message holds no {type(value).__name__}")
-        return item()
-
-    return msgspec.msgpack.encode(value, enc_hook=number)
-
-
-def send(connection: Connection, kind: MessageKind, body: bytes, now_s: float = 0.0) -> None:
-    """Sends one message. Raises OSError."""
-    connection.send_bytes(msgspec.msgpack.encode((kind, body, now_s)))
-
-
-def receive(connection: Connection) -> _Message | None:
-    """The next message; None at the end of the stream. Raises OSError."""
-    try:
-        message: _Message = msgspec.msgpack.decode(connection.recv_bytes(), type=_Message)
-    except EOFError:
-        return None
-    return message
+_Request = tuple[float, tuple[Fact, ...]]
+"""The analyser's clock, and facts of then."""
+_Answer = tuple[tuple[JobVerdict, ...], tuple[JobVerdict, ...]]
+"""Verdicts that are new, and those on parts that are as fast as before."""
 
 
 class _Child:
     """What waits for the process, and its answers; a thread carries both."""
 
-    def __init__(self, connection: Connection, memory: mmap.mmap) -> None:
+    def __init__(self, connection: Connection, memory: mmap.mmap, layout: Layout) -> None:
         """memory: frames on their way: through the socket they went in small pieces, and each waited for the
         interpreter."""
-        self._connection, self._memory = connection, memory
+        self._connection, self._memory, self._layout = connection, memory, layout
         self.lost = 0
         """Batches of frames that were given up, the oldest first."""
-        self.asked = 0
-        """Requests for verdicts without an answer."""
-        self._waiting: deque[_Message] = deque()
+        self.is_asked = False
+        """Whether a request for verdicts has no answer yet."""
+        self._waiting: deque[tuple[bytes, float]] = deque()
         self._bytes = 0
-        self._answers: list[Judged] = []
+        self._request: _Request | None = None
+        self._answers: list[_Answer] = []
         self._failure, self._is_closed = "", False
         self._changed = threading.Condition()
 
-    def put(self, kind: MessageKind, body: bytes, now_s: float) -> None:
-        """Adds a message; the oldest frames are given up where too many wait. Raises AnalyserError."""
+    def put(self, frames: bytes, now_s: float) -> None:
+        """Adds frames; the oldest are given up where too many wait. Raises AnalyserError."""
         with self._changed:
-            if self._failure:
-                raise AnalyserError(self._failure)
-            self._waiting.append((kind, body, now_s))
-            self._bytes += len(body)
+            self._check()
+            self._waiting.append((frames, now_s))
+            self._bytes += len(frames)
             while self._bytes > MOST_BYTES:
-                frames = (n for n, (each, *_) in enumerate(self._waiting) if each is MessageKind.FRAMES)
-                if (oldest := next(frames, None)) is None:
-                    break
-                self._bytes -= len(self._waiting[oldest][1])
-                del self._waiting[oldest]
+                self._bytes -= len(self._waiting.popleft()[0])
                 self.lost += 1
-            self.asked += kind is MessageKind.JUDGE
             self._changed.notify()
 
-    def taken(self) -> list[Judged]:
+    def ask(self, now_s: float, facts: tuple[Fact, ...]) -> None:
+        """Asks for verdicts on what was added so far. Raises AnalyserError."""
+        with self._changed:
+            self._check()
+            self._request, self.is_asked = (now_s, facts), True
+            self._changed.notify()
+
+    def taken(self) -> list[_Answer]:
         """Answers since the last call. Raises AnalyserError."""
         with self._changed:
-            if self._failure:
-                raise AnalyserError(self._failure)
+            self._check()
             taken, self._answers = self._answers, []
         return taken
 
@@ -242,81 +192,69 @@ class _Child:
     def run(self) -> None:
         """Sends what waits and takes the answers, until the end."""
         try:
-            while (message := self._next()) is not None:
-                kind, body, now_s = message
-                if kind is MessageKind.FRAMES:
-                    self._memory[: len(body)] = body
-                    body = len(body).to_bytes(8, "little")
-                send(self._connection, kind, body, now_s)
-                if kind is MessageKind.LAYOUT:
-                    continue
+            self._connection.send(self._layout)
+            while (sent := self._next()) is not None:
+                frames, at_s, request = sent
+                self._memory[: len(frames)] = frames
+                self._connection.send((len(frames), at_s, request))
                 if not self._connection.poll(ANSWER_S):
                     raise AnalyserError(f"its process has not answered for {ANSWER_S:.0f} s")
-                received = receive(self._connection)
-                if received is None:
-                    raise AnalyserError("its process ended")
-                kind, body, _ = received
-                if kind is MessageKind.FAILED:
-                    raise AnalyserError(body.decode("utf-8", "replace"))
-                if kind is MessageKind.VERDICTS:
+                answer: _Answer | str | None = self._connection.recv()
+                if isinstance(answer, str):
+                    raise AnalyserError(answer)
+                if answer is not None:
                     with self._changed:
-                        self._answers.append(msgspec.msgpack.decode(body, type=Judged))
-                        self.asked -= 1
-        except (OSError, ValueError, AnalyserError, msgspec.MsgspecError) as error:
+                        self._answers.append(answer)
+                        self.is_asked = False
+        except (OSError, EOFError, ValueError, AnalyserError) as error:
             with self._changed:
-                self._failure = str(error) or type(error).__name__
+                self._failure = str(error) or "its process ended"
         finally:
             self._connection.close()
             self._memory.close()
 
-    def _next(self) -> _Message | None:
-        """What is to be sent, frames that have waited together as one; None after the end.
+    def _next(self) -> tuple[bytes, float, _Request | None] | None:
+        """Frames that have waited together, when the last of them came, and the request behind them; None at the end.
 
         Frames wait until verdicts are asked for, or are many.
         """
         with self._changed:
-            while not self._is_closed and (
-                not self._waiting or (self._is_frames() and not self.asked and self._bytes < TOGETHER_BYTES)
-            ):
+            while not self._is_closed and self._request is None and self._bytes < TOGETHER_BYTES:
                 self._changed.wait()
             if self._is_closed:
                 return None
-            kind, body, now_s = self._waiting.popleft()
-            bodies, length = [body], len(body)
-            while kind is MessageKind.FRAMES and self._is_frames() and length < TOGETHER_BYTES:
-                _, body, now_s = self._waiting.popleft()
+            bodies, length, at_s = list[bytes](), 0, 0.0
+            while self._waiting and length < TOGETHER_BYTES:
+                body, at_s = self._waiting.popleft()
                 bodies.append(body)
                 length += len(body)
             self._bytes -= length
-            return kind, b"".join(bodies), now_s
+            request = None
+            if not self._waiting:
+                request, self._request = self._request, None
+            return b"".join(bodies), at_s, request
 
-    def _is_frames(self) -> bool:
-        """Whether frames are next."""
-        return bool(self._waiting) and self._waiting[0][0] is MessageKind.FRAMES
+    def _check(self) -> None:
+        if self._failure:
+            raise AnalyserError(self._failure)
 
 
 def serve(connection: Connection, memory: mmap.mmap) -> None:
     """Analyses until the other end closes. An error in what a job wrote ends it with its kind and place, no values."""
-    analyser: Analyser | None = None
     try:
-        while (received := receive(connection)) is not None:
-            kind, body, now_s = received
-            if kind is MessageKind.LAYOUT:
-                analyser = Analyser(unframed(Layout, body))
-            elif analyser is not None and kind is MessageKind.FRAMES:
-                analyser.take(memoryview(memory)[: int.from_bytes(body, "little")], now_s)
-                send(connection, MessageKind.TAKEN, b"")
-            elif analyser is not None and kind is MessageKind.JUDGE:
-                facts = msgspec.msgpack.decode(body, type=tuple[Fact, ...])
-                answer = Judged(analyser.judge(now_s, facts), analyser.ended(now_s))
-                send(connection, MessageKind.VERDICTS, encoded(answer))
-    except OSError:
+        analyser = Analyser(connection.recv())
+        while True:
+            length, at_s, request = connection.recv()
+            if length:
+                analyser.take(memoryview(memory)[:length], at_s)
+            connection.send(request and (analyser.judge(*request), analyser.ended(request[0])))
+    except (EOFError, OSError):
         return
     except Exception as error:  # noqa: BLE001 - records are written by the job, which may write anything
         place = traceback.extract_tb(error.__traceback__)[-1]
         words = f"{type(error).__name__} in {Path(place.filename).name}, line {place.lineno}"
         with suppress(OSError):
-            send(connection, MessageKind.FAILED, words.encode())
+            connection.send(words)
 
 
 if __name__ == "__main__":

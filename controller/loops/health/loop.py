@@ -1,7 +1,6 @@
 """Loop of health: reports of agents in, facts for each cycle, incidents and conditions out."""
 
 import threading
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -25,10 +24,10 @@ from controller.loops.health.stream import HealthStream
 from controller.loops.loop import ControlLoop, LoopContext, repeat, specs_in
 from controller.objects.own_objects import own_resource
 from controller.settings import OperatorSettings
-from health.analysis.waits import is_stack
-from health.records.frames import PROBE_KIND, REPORT_KIND
+from health.analysis.last_words import is_stack
+from health.records.frames import PROBE_KIND, REPORT_KIND, FairQueue
 from health.remediation.facts import FaultEvidence, Situation
-from health.remediation.incidents import Act, Incident, JobIntent
+from health.remediation.incidents import Act, Incident
 from health.verdicts.findings import Severity
 
 log = structlog.get_logger(__name__)
@@ -45,8 +44,8 @@ REPORT_S = 0.25
 DAY_S = 86_400.0
 
 
-class ReportQueue:
-    """Reports of health from the agents' connections, the oldest of each node dropped first, and orders back.
+class ReportQueue(FairQueue):
+    """Reports of health from the agents' connections, and orders back.
 
     Two threads use it: the connections', and that of the analysis.
     """
@@ -54,15 +53,8 @@ class ReportQueue:
     sends, receives = PROBE_KIND, REPORT_KIND
 
     def __init__(self, most_bytes: int = MOST_BYTES, most_of_node: int = MOST_OF_NODE) -> None:
-        self._most, self._most_of_node = most_bytes, most_of_node
-        self._bytes = 0
-        self._waiting: dict[str, deque[tuple[int, bytes]]] = {}
-        """Reports by node, each with its number."""
-        self._bytes_of: dict[str, int] = {}
-        self._number = 0
-        self._lock = threading.Lock()
+        super().__init__(threading.Lock(), most_bytes, most_of_node)
         self.arrived = threading.Event()
-        self.dropped = 0
         self._orders: Mapping[str, bytes] = {}
 
     def set_orders(self, orders: Mapping[str, bytes]) -> None:
@@ -75,34 +67,9 @@ class ReportQueue:
 
     def receive(self, node: str, text: bytes) -> str:
         """Adds a report of this node; never refuses one, since the analysis reads it."""
-        with self._lock:
-            self._number += 1
-            self._waiting.setdefault(node, deque()).append((self._number, text))
-            self._count(node, len(text))
-            while self._bytes_of[node] > self._most_of_node:
-                self._drop(node)
-            while self._bytes > self._most:
-                self._drop(max(self._bytes_of, key=self._bytes_of.__getitem__))
+        self.add(node, text)
         self.arrived.set()
         return ""
-
-    def take(self) -> tuple[tuple[str, bytes], ...]:
-        """Everything that has arrived, in order: node and report."""
-        with self._lock:
-            waiting, self._waiting = self._waiting, {}
-            self._bytes, self._bytes_of = 0, {}
-            self.arrived.clear()
-        taken = sorted((number, node, text) for node, each in waiting.items() for number, text in each)
-        return tuple((node, text) for _, node, text in taken)
-
-    def _count(self, node: str, more: int) -> None:
-        self._bytes += more
-        self._bytes_of[node] = self._bytes_of.get(node, 0) + more
-
-    def _drop(self, node: str) -> None:
-        _, text = self._waiting[node].popleft()
-        self._count(node, -len(text))
-        self.dropped += 1
 
 
 class IncidentRecords:
@@ -118,10 +85,6 @@ class IncidentRecords:
     def clear(self) -> None:
         """Forgets everything, as a replica that no longer leads does."""
         self._incidents: Mapping[str, Incident] = {}
-        self._jobs: dict[str, tuple[str, ...]] = {}
-        """Jobs that each incident has disturbed."""
-        self._prices: dict[str, JobIntent] = {}
-        """Last alternatives of each incident."""
         self._awaited: tuple[Act, ...] = ()
         """Decisions that the API server did not show yet when the last plan was made."""
         self.reported: Reported | None = None
@@ -137,16 +100,9 @@ class IncidentRecords:
     def learn(self, outcome: HealthOutcome, given: HealthFacts) -> None:
         """Takes the incidents as a plan leaves them. given: what it was made from."""
         self._incidents = {incident.id: incident for incident in outcome.incidents}
-        self._jobs = {
-            incident.id: tuple(dict.fromkeys((*self._jobs.get(incident.id, ()), *(run.job for run in incident.runs))))
-            for incident in outcome.incidents
-        }
         acts = {each.act for each in outcome.incidents if each.runs and each.act is not None}
         self._awaited = tuple(acts.difference(given.recorded))
-        prices = {**self._prices, **{intent.incident: intent for intent in outcome.jobs}}
-        self._prices = {name: each for name, each in prices.items() if name in self._incidents}
-        reported = replace(outcome, jobs=tuple(self._prices.values()))
-        self.reported = Reported(reported, given.situation, given.rules, self._jobs)
+        self.reported = Reported(outcome, given.situation, given.rules)
 
     def take_recorded(self) -> bool:
         """Whether the API server shows by now a decision whose restart waited for that."""
@@ -225,6 +181,7 @@ class HealthAnalysis:
     def _turn(self) -> None:
         context, queue = self._context, self.queue
         self._turned_s, now_s = context.clocks.monotonic(), context.clocks.wall()
+        queue.arrived.clear()
         if not context.leadership.may_write():
             with self._lock:
                 self._stream = HealthStream(BySize())

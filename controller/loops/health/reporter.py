@@ -4,7 +4,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -56,14 +56,13 @@ def status_after(
     before: Mapping[str, Any],
     incident: Incident,
     intents: Sequence[JobIntent],
-    jobs: Sequence[str] = (),
     *,
     generation: int,
     at_s: float,
 ) -> dict[str, Any]:
     """Status as plain data; equal to `before` where nothing changed.
 
-    intents: of remediation, for all incidents. jobs: that it has disturbed.
+    intents: of remediation, for all incidents; without one about this, the last alternatives stay.
     generation: of the observed object. at_s: now, seconds since the epoch.
     """
     old = FaultIncidentStatus.read(before)
@@ -90,7 +89,7 @@ def status_after(
         generation=incident.generation,
         syndrome=str(incident.syndrome),
         part=str(incident.part),
-        jobs=tuple(jobs)[:64] or old.jobs,
+        jobs=tuple(dict.fromkeys((*old.jobs, *(run.job for run in incident.runs))))[:64],
         confidence=round(incident.confidence, 3),
         evidence=tuple(each[:1000] for each in incident.shown[:32]),
         sources=tuple(map(str, incident.sources)),
@@ -122,8 +121,6 @@ class Reported:
     outcome: HealthOutcome
     situation: Situation
     rules: tuple[HealthRules, ...]
-    jobs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Jobs that each incident has disturbed, also those that have been restarted since."""
 
 
 class HealthReporter:
@@ -188,7 +185,6 @@ class HealthReporter:
             before,
             incident,
             reported.outcome.jobs,
-            reported.jobs.get(incident.id, ()),
             generation=obj.metadata.generation,
             at_s=at_s,
         )

@@ -39,7 +39,7 @@ def test_a_service_shows_cost_proof_mix_and_routing() -> None:
 
     assert "Cost: $4.00 per hour; no mix costs less than $3.00 (gap 25.00 %)" in text
     assert "l4 2 1" in text
-    assert "≤ 512 ≤ 256 25 % 75 %" in text
+    assert "≤ 512 ≤ 256 25 75" in text
 
 
 def test_an_outdated_status_is_marked() -> None:

@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from cli.printing.power_domain_output import as_data, domains_of, rows, why
+from cli.printing.power_domain_output import as_data, domains_of, why
+from cli.printing.reported import table_of
+from controller.api.power_domain import KIND
 from controller.loops.power.domain_facts import DomainFacts, HeldBackDevice, Suspect
 from controller.loops.power.domain_status import StatusInputs, status_after
 
@@ -29,16 +31,19 @@ ROW = [domain("a-rack", feeds=("row",), held=(HELD,), wrong=(Suspect("g2", "n1",
 
 
 def test_the_table_reads_from_the_top_of_the_tree() -> None:
-    assert [line[:5] for line in rows(domains_of(ROW))] == [
-        ("row", "row", "1200", "2000", "300"),
-        ("a-rack", "rack", "1200", "2000", "300"),
+    headers, rows = table_of(KIND, domains_of(ROW), AT_S)
+
+    assert headers[:5] == ["NAME", "TYPE", "BUDGET", "DRAW", "HEADROOM"]
+    assert [line[:5] for line in rows] == [
+        ["row", "row", "2000", "1200.0", "300.0"],
+        ["a-rack", "rack", "2000", "1200.0", "300.0"],
     ]
 
 
 def test_a_domain_without_a_reported_status_is_unknown() -> None:
     bare = [{"metadata": {"name": "new"}, "spec": {"type": "rack"}}]
 
-    assert [line[-2:] for line in rows(domains_of(bare))] == [("Unknown", "NotReported")]
+    assert [each.ready for each in domains_of(bare)] == [("Unknown", "NotReported")]
     found = why(domains_of(bare), "new")
     assert found is not None
     assert "is power enabled" in found.lines[1]
@@ -87,4 +92,4 @@ def test_the_data_for_programs_has_the_fields_of_the_api() -> None:
 def test_a_circle_is_shown_too() -> None:
     circle = [domain("a", feeds=("b",)), domain("b", feeds=("a",))]
 
-    assert {line[0] for line in rows(domains_of(circle))} == {"a", "b"}
+    assert {each.name for each in domains_of(circle)} == {"a", "b"}

@@ -4,7 +4,8 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from cli.printing.scaling_output import HEADERS, as_data, explanation, is_in_order, policies_of, rows
+from cli.printing.reported import table_of
+from cli.printing.scaling_output import as_data, explanation, is_in_order, policies_of
 from cluster.autoscaling import (
     Arm,
     BanditState,
@@ -16,6 +17,7 @@ from cluster.autoscaling import (
     Scaler,
 )
 from controller.api.conditions import ObservedStatus, conditions_after
+from controller.api.scaling_policy import KIND
 from controller.deciders import autoscaling
 from controller.report.scaling_status import scaling_status_after
 from controller.report.statuses import accepted
@@ -48,11 +50,12 @@ def explained(obj: dict[str, Any]) -> str:
 def test_the_table_has_a_row_for_each_policy_by_namespace_and_name() -> None:
     listed = policies_of([policy("web", scaler(wanted=4)), policy("api", scaler(wanted=4))])
 
-    table = [dict(zip(HEADERS, line, strict=True)) for line in rows(listed)]
+    headers, rows = table_of(KIND, listed, NOW_S)
+    table = [dict(zip(headers, line, strict=True)) for line in rows]
 
     assert [line["NAME"] for line in table] == ["api", "web"]
-    assert (table[0]["TARGET"], table[0]["READY"], table[0]["WANTED"]) == ("Deployment/web", "True", "4")
-    assert (table[0]["LOAD"], table[0]["P50"]) == ("3", "3")
+    assert (table[0]["TARGET"], table[0]["READY"], table[0]["DESIRED"]) == ("web", "True", "4")
+    assert (table[0]["LOAD"], table[0]["CURRENT"]) == ("3.0", "4")
 
 
 def test_an_explanation_has_load_forecast_lead_time_and_the_cost_of_one_fewer_and_one_more() -> None:

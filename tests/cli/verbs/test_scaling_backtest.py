@@ -71,7 +71,7 @@ def test_the_report_is_one_page_with_its_charts(history: Path, tmp_path: Path) -
     done = run("scaling", "backtest", str(history), "--train-days", "2", "--report", str(page))
     assert done.exit_code == 0, done.output
     text = page.read_text(encoding="utf-8")
-    assert text.count("<svg role") == 4
+    assert text.count("<svg role") == 2
     assert "Load, forecast and capacity" in text
 
 

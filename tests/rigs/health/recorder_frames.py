@@ -7,8 +7,8 @@ import numpy as np
 
 from cluster.arrays import Array, FloatArray, IntArray
 from health.records.frames import HEADER, RECORD, Records
-from simulator.health.recorded import TICK_S
 from tests.rigs.health.job import NUMBERS, Disturbance, DisturbanceKind, TrainingJob
+from tests.rigs.health.recorded import TICK_S
 from tests.rigs.health.training_steps import Timeline
 from tonnage import records
 from tonnage.records import MAGIC, NO_PEER, VERSION, Failure, Kind, Role

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from pydantic import Field
 
-from cli.printing.field_documentation import field_text, made
+from cli.printing.field_documentation import field_text
 from cli.printing.object_pages import Related, page
 from cluster.errors import ConfigError, ObservationError
 from cluster.plans import Plan, Reason
@@ -21,7 +21,6 @@ from controller.api.fields import ApiVersion, OwnMeta, Strict
 from controller.api.kind import ACCEPTED, AGE, Kind, PrinterColumn
 from controller.api.kinds import KINDS
 from controller.api.rbac import Permission, features, needed, roles_yaml
-from controller.api.reference import reference
 from controller.kube.cache import Cache
 from controller.kube_world.cached_view import DEPLOYMENTS, CachedView
 from controller.kube_world.observer import Observer, empty_caches
@@ -34,6 +33,7 @@ from controller.snapshot.from_manifests import snapshot_from
 from tests.builders.live_cluster import LiveCluster
 from tests.builders.manifests import node, written
 from tests.builders.watch_events import listed
+from tests.generated.manifests_reference import reference
 
 # First place: the model.
 
@@ -172,7 +172,7 @@ def test_a_kind_without_a_status_gets_neither_the_right_nor_the_subresource() ->
 
 @pytest.mark.parametrize("word", ["squad", "squads", "sqd", "Squad"])
 def test_its_fields_are_explained(word: str) -> None:
-    assert "Pods that start together." in field_text(f"{word}.spec.size", known=made(WITH_SQUADS))
+    assert "Pods that start together." in field_text(f"{word}.spec.size", WITH_SQUADS)
 
     with pytest.raises(ConfigError, match="not one of Tonnage's kinds"):
         field_text(f"{word}.spec.size")

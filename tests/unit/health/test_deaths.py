@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from health.analysis.excess import Pulse
-from health.analysis.waits import Errors, lost
+from health.analysis.last_words import Errors, lost
 from health.records.frames import RECORD
 from health.records.layout import Layout
 from tonnage.records import Failure, Kind, Role

@@ -5,12 +5,14 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cluster.arrays import FloatArray
-from health.analysis import waits
 from health.analysis.excess import TIERS, Pulse, baseline_from, noise_of, standing
+from health.analysis.last_words import Stacks
 from health.analysis.matching import Finished, Matcher
 from health.records.frames import RECORD
 from health.records.layout import Layout, layout_from
 from health.verdicts.slow_ranks import slow_ranks
+from health.verdicts.stopped import on_hang
+from health.verdicts.verdict import Cause, JobVerdict, Part
 from tests.rigs.health.job import TrainingJob
 from tonnage.records import Kind, Op
 
@@ -145,7 +147,7 @@ def test_a_rank_that_is_slower_than_its_uneven_replica_in_each_step_is_slow() ->
     assert slow_by(added_s) == [int(replica[3])]
 
 
-def waiting_for_rank_1(seq: int, for_s: float) -> waits.Absent | waits.Stuck | waits.Differs | None:
+def waiting_for_rank_1(seq: int, for_s: float) -> JobVerdict | None:
     """What is found when rank 0 of two waits in its group's operation and rank 1, whose heart beats, does not come."""
     layout = layout_of(PAIR)
     pulse = Pulse(layout)
@@ -154,29 +156,28 @@ def waiting_for_rank_1(seq: int, for_s: float) -> waits.Absent | waits.Stuck | w
     rows["seq"][1], rows["for_ns"] = seq, for_s * 1e9
     rank, none = np.array([0, 0, 1]), np.zeros(3, np.int64)
     pulse.beat(rows, rank, none, rank, np.array([0, seq, 0]), 500.0)
-    return waits.stands_still(pulse, layout, 500.0)
+    return on_hang(pulse, layout, (), 500.0, Stacks(), causes=True)
 
 
 def test_a_rank_that_is_late_to_a_groups_first_operations_hangs_no_job_yet() -> None:
     assert waiting_for_rank_1(seq=2, for_s=90.0) is None
-    assert isinstance(waiting_for_rank_1(seq=2, for_s=121.0), waits.Absent)
-    found = waiting_for_rank_1(seq=100, for_s=4.0)
-    assert isinstance(found, waits.Absent)
-    assert found.ranks == (1,)
+    for found in (waiting_for_rank_1(seq=2, for_s=121.0), waiting_for_rank_1(seq=100, for_s=4.0)):
+        assert found is not None
+        assert (found.part, found.ranks) == (Part.RANK, (1,))
 
 
 @pytest.mark.parametrize(
-    ("mine", "theirs", "what"),
+    ("mine", "theirs", "cause"),
     [
-        ((Op.ALL_REDUCE, 161), (Op.BROADCAST, 161), "operation"),
-        ((Op.ALL_REDUCE, 161), (Op.ALL_REDUCE, 77), "size"),
+        ((Op.ALL_REDUCE, 161), (Op.BROADCAST, 161), Cause.OPERATIONS),
+        ((Op.ALL_REDUCE, 161), (Op.ALL_REDUCE, 77), Cause.SIZES),
         ((Op.ALL_REDUCE, 161), (Op.ALL_REDUCE, 161), None),
         ((Op.ALL_TO_ALL, 161), (Op.ALL_TO_ALL, 77), None),  # what each rank sends may differ
         ((Op.SEND, 161), (Op.RECEIVE, 161), None),  # two ends of one operation
     ],
 )
 def test_calls_that_differ_under_one_number_are_no_hang_of_their_group(
-    mine: tuple[Op, int], theirs: tuple[Op, int], *, what: str | None
+    mine: tuple[Op, int], theirs: tuple[Op, int], cause: Cause | None
 ) -> None:
     layout = layout_of(PAIR)
     pulse = Pulse(layout)
@@ -187,6 +188,7 @@ def test_calls_that_differ_under_one_number_are_no_hang_of_their_group(
     rank, none = np.array([0, 0, 1, 1]), np.zeros(4, np.int64)
     pulse.entered[:] = 1000
     pulse.beat(rows, rank, none, rank, np.full(4, 1001), 480.0)
-    found = waits.stands_still(pulse, layout, 480.5)
+    found = on_hang(pulse, layout, (), 480.5, Stacks(), causes=True)
 
-    assert (found.what if isinstance(found, waits.Differs) else None) == what
+    assert found is not None
+    assert found.cause is cause

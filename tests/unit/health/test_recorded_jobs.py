@@ -9,7 +9,7 @@ from health.records.frames import decoded
 from health.records.layout import layout_from
 from health.stream import Analyser
 from health.verdicts.verdict import Part, Syndrome
-from simulator.health.recorded import recording
+from tests.rigs.health.recorded import recording
 
 RIGHT = {
     "baseline": None,

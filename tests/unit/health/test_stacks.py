@@ -6,9 +6,9 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from health.analysis import waits
-from health.analysis.waits import Absent, Stack, Stacks
-from health.records.frames import decoded
+from health.analysis.excess import Pulse
+from health.analysis.last_words import Stack, Stacks, is_stack
+from health.records.frames import RECORD, decoded
 from health.records.layout import layout_from
 from health.verdicts.stopped import on_hang
 from health.verdicts.verdict import JobVerdict, Part, Syndrome
@@ -38,8 +38,16 @@ def hang_of(ranks: tuple[int, ...], stack_of: Mapping[int, str]) -> JobVerdict:
     group = [records.packed(Kind.MEMBER, op=1, group=0, seq=rank, at_ns=7, step=4) for rank in range(4)]
     introductions = decoded(b"".join(frame(rank, rows[rank], group[rank]) for rank in range(4)))
     layout = layout_from(introductions, node=np.arange(4), nic=np.arange(4))
-    found = Absent(ranks, 2, since_s=4.0, silent=False, phase=0)
-    return on_hang(found, layout, (), 8.0, taken(stack_of).since(4.0), causes=False)
+    pulse = Pulse(layout)
+    rows = np.zeros(8, RECORD)
+    rows["kind"], rows["for_ns"], rows["seq"] = (Kind.BEAT, Kind.IN_FLIGHT) * 4, 4 * 10**9, 40
+    rank = np.repeat(np.arange(4), 2)
+    kept = ~np.isin(rank, ranks) | (rows["kind"] == Kind.BEAT)
+    none = np.zeros(kept.sum(), np.int64)
+    pulse.beat(rows[kept], rank[kept], none, rank[kept], np.full(kept.sum(), 40), 8.0)
+    verdict = on_hang(pulse, layout, (), 8.0, taken(stack_of), causes=False)
+    assert verdict is not None
+    return verdict
 
 
 def test_a_stack_arrives_as_it_was_sent() -> None:
@@ -80,7 +88,7 @@ def test_what_a_job_writes_is_shown_without_control_characters() -> None:
 def test_a_rank_that_hangs_is_shown_with_its_stack() -> None:
     verdict = hang_of((3,), {0: IN_STORE, 1: IN_STORE, 2: IN_STORE, 3: LOADING})
     assert (verdict.part, verdict.ranks) == (Part.RANK, (3,))
-    found = [line for line in verdict.evidence if waits.is_stack(line)]
+    found = [line for line in verdict.evidence if is_stack(line)]
     assert found == [
         "stack: rank 3 in loader.py:88 read < train.py:12 step",
         "stack: 3 ranks, 0 among them, in distributed/distributed_c10d.py:410 wait < train.py:12 step",

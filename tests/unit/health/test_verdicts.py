@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from health.analysis.waits import Lost
+from health.analysis.last_words import Lost
 from health.stream import REPEAT_S, Analyser
 from health.verdicts.stopped import on_death
 from health.verdicts.verdict import SLOW, Cause, Fact, FactKind, Part, Syndrome

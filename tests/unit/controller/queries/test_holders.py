@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controller.objects.manifests import read_manifests
-from controller.queries.holders import Holder, holders
+from controller.queries.holders import DeviceHolder, holders
 from controller.snapshot.from_manifests import snapshot_from
 from tests.builders.manifests import Object, gpu_type, having, node, pod
 
@@ -15,7 +15,7 @@ CREATED, NOW_S = "2026-01-01T00:00:00Z", 1_767_225_600.0 + 3600.0
 """A pod's creation, and an hour later, seconds since the epoch."""
 
 
-def advised(folder: Path, *objects: Object, at_s: float = NOW_S, **known: Any) -> tuple[Holder, ...]:
+def advised(folder: Path, *objects: Object, at_s: float = NOW_S, **known: Any) -> tuple[DeviceHolder, ...]:
     """Those that hold devices in vain."""
     file = folder / "dump.json"
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [gpu_type(price=4.0), *objects]}))

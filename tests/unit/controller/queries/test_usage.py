@@ -5,7 +5,6 @@ import pytest
 from controller.placers import NodePool
 from controller.queries import usage
 from tests.builders.fleet import node, pod, world
-from tests.builders.mix import of_types, service
 
 FLEET = (
     node("a", gpus=8, labels={"pool": "train"}),
@@ -52,13 +51,3 @@ def test_every_way_of_counting_finds_the_same_devices() -> None:
 
     assert len({usage.total(way).gpus for way in ways}) == 1
     assert [usage.total(way).used for way in ways] == pytest.approx([2.0] * 3)
-
-
-def test_a_service_shows_what_is_asked_for_and_what_runs() -> None:
-    served = service("ns/s", replicas=of_types({"A100": 2}))
-    running = pod("ns/s-0", gpus=1, on="a", devices=(0,), owner="ns/s", gpu_types=("A100",))
-
-    (found,) = usage.of_services(world(FLEET, [running], services=[served], prices={"A100": 3.0}))
-
-    assert (found.wanted, found.running) == (of_types({"A100": 2}), of_types({"A100": 1}))
-    assert found.cost_per_hour == 6.0

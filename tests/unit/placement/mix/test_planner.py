@@ -237,29 +237,6 @@ def test_the_cost_of_headroom_is_told() -> None:
     assert notes["Headroom"].figures["extra_per_hour"] == pytest.approx(1.0)
 
 
-def test_whole_slices_cost_what_they_are_said_to_cost() -> None:
-    # 3 instances' worth in 8 slices of 0.375: an instance holds 2 whole ones, so 4 instead of 3.
-    snapshot = fleet([service(rate=3.0, slice_factor=8)], [profile("A100", ((1,),))])
-
-    cut, whole = only(planned(snapshot)), only(planned(snapshot, per_instance=True))
-
-    assert (cut.cost_per_hour, whole.cost_per_hour) == pytest.approx((3.0, 4.0))
-    for answer in (cut, whole):
-        notes = {note.code: note for note in answer.notes}
-        assert notes["WholeSlices"].figures["extra_per_hour"] == pytest.approx(1.0)
-
-
-@pytest.mark.parametrize(("each", "told"), [(1000, True), (2000, False)])
-def test_the_price_of_whole_slices_is_told_of_no_more_instances_than_can_be_looked_through(
-    each: int, *, told: bool
-) -> None:
-    """Eight slices of so many instances and 0.6 of one: together 8 · each + 4.8, whole 8 · each + 8."""
-    plan = planned(fleet([service(rate=8 * each + 4.8, slice_factor=8)], [profile("A100", ((1,),))]))
-
-    assert sum(only(plan).instances.values()) == 8 * each + 5
-    assert ("WholeSlices" in codes(only(plan))) == told
-
-
 def test_explanations_can_be_left_out() -> None:
     snapshot = fleet([service()], [profile("A100", ((1,),))])
 

@@ -39,8 +39,8 @@ def until(done: Callable[[], object]) -> None:
 def answered(process: AnalyserProcess, now_s: float, facts: tuple[Fact, ...]) -> tuple[JobVerdict, ...]:
     """Verdicts of one request, once they have arrived."""
     found = process.judge(now_s, facts)
-    until(lambda: not process._child.asked)
-    return (*found, *(each for answer in process._child.taken() for each in answer.found))
+    until(lambda: not process._child.is_asked)
+    return (*found, *(each for new, _ in process._child.taken() for each in new))
 
 
 def test_verdicts_are_those_of_the_analyser(process: AnalyserProcess) -> None:
@@ -81,15 +81,14 @@ def test_frames_that_are_not_read_in_time_are_given_up_the_oldest_first(process:
     os.kill(process.process.pid, signal.SIGSTOP)
     chunk = bytes(MOST_BYTES // 2 - 1024)
     process.take(chunk, 0.0)
-    process.judge(0.0)
-    until(lambda: len(process._child._waiting) == 1)  # the frames are on their way, the request waits
+    until(lambda: not process._child._waiting)  # they are on their way
     process.take(chunk, 1.0)
     process.take(chunk, 2.0)
 
     process.take(chunk, 3.0)
 
     assert process.lost == 1
-    assert [now_s for _, _, now_s in process._child._waiting] == [0.0, 2.0, 3.0]  # the request stays
+    assert [now_s for _, now_s in process._child._waiting] == [2.0, 3.0]
 
 
 def test_its_process_ends_with_the_last_reference() -> None:
@@ -117,4 +116,4 @@ def test_a_step_of_the_clock_delays_no_verdict(process: AnalyserProcess) -> None
 
     process.judge(10.0)
 
-    assert process._child.asked == 1
+    assert process._child.is_asked

@@ -81,7 +81,7 @@ class Fleet:
 
 def answered(analysis: AnalyserProcess) -> None:
     ends_s = time.monotonic() + 30.0
-    while analysis._child.asked and time.monotonic() < ends_s:
+    while analysis._child.is_asked and time.monotonic() < ends_s:
         time.sleep(0.001)
 
 

@@ -1,1 +1,0 @@
-"""Simulated training jobs and their faults, told in the recorder's own frames; recorded jobs likewise."""
