@@ -12,6 +12,7 @@ from placement.engine.policy import Knowledge
 from placement.policies import POLICIES, policy_named
 from placement.policies.fgd import gradient_points
 from tests.builders.fleet import node, pod, shape, world
+from tests.rigs.packing_rivals import RIVALS
 
 A_SHARE = shape(gpus=1, gpu_milli=500, cpu_milli=1000)
 A_GPU = shape(gpus=1, cpu_milli=1000)
@@ -28,7 +29,7 @@ def test_a_name_that_is_no_policy_is_refused_with_those_that_are() -> None:
         policy_named("worstfit", Knowledge(world([])))
 
 
-@pytest.mark.parametrize("name", sorted(set(POLICIES) - {"random"}))
+@pytest.mark.parametrize("name", sorted({*POLICIES, *RIVALS} - {"random"}))
 def test_the_same_pods_go_to_the_same_places_every_time(name: str) -> None:
     def places() -> list[Choice | None]:
         seen = world([node(f"n{n}", gpus=4) for n in range(3)])
