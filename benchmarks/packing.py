@@ -17,13 +17,14 @@ from cluster.errors import ConfigError, ControlPlaneError, Mistake
 from cluster.snapshot import Snapshot
 from placement.engine.packer import Packer, content_rank
 from placement.engine.policy import Knowledge
-from placement.policies import policy_named
+from placement.policies import POLICIES, policy_named
 from simulator.openb.generator import generate, trace_of
 from simulator.openb.trace_reader import OPENB_PRICES, read_trace
 from simulator.packing.policy_comparison import ReplayRules, bound_pct, check_contest, play
 from simulator.packing.replay import POINTS_PCT, Conditions, Replay, published_stream, replay
 from simulator.sweep.on_ray import SweepOnRay
-from simulator.sweep.runner import Executor, WorkerProcesses, one_by_one, runs_of, sweep
+from simulator.sweep.runner import Executor, PolicyRun, WorkerProcesses, one_by_one, runs_of, sweep
+from tests.rigs import packing_rivals
 from tests.rigs.packing_churn import Churn, churning_stream, mean_allocation_pct
 
 NODES = DATA / "openb" / "openb_node_list_gpu_node.csv"
@@ -121,7 +122,7 @@ def packing(
 
     rules = ReplayRules(rename_nodes=rename, move_share=move_share)
     runs = runs_of(tuple(traces), policies, seeds)
-    for run, played in spread(runs, partial(play, traces=traces, rules=rules), jobs):
+    for run, played in spread(runs, partial(_play, traces=traces, rules=rules), jobs):
         times_ms = played.decision_s * 1000.0
         yield {
             "pods": run.trace,
@@ -141,6 +142,12 @@ def packing(
             "bound_pct": {"100": round(bound_of(run.trace, run.seed), 3)} if bound else None,
             "published": reference.get((run.trace.removeprefix("openb_pod_list_"), run.policy)),
         }
+
+
+def _play(run: PolicyRun, traces: Mapping[str, Snapshot], rules: ReplayRules) -> Replay:
+    """One replay, also of a rival, which is known wherever this module is."""
+    assert packing_rivals.RIVALS.keys() <= POLICIES.keys()  # noqa: S101  # imported for that
+    return play(run, traces, rules)
 
 
 def _points(played: Replay, values: "np.typing.NDArray[np.float64]") -> dict[str, float]:

@@ -137,7 +137,12 @@ def bad_pairs(measured: Mapping[Pair, PairSpeed], controls: Sequence[str]) -> fr
     reference = _reference(measured, controls)
     if reference is None:
         return frozenset()
-    return frozenset(pair for pair, each in measured.items() if _is_bad(each, reference))
+    bad = set()
+    for pair, each in measured.items():
+        late = each.rtt_s > LATE_FACTOR * reference.rtt_s and each.rtt_s - reference.rtt_s > LATE_S
+        if each.lost or late or each.bytes_per_s < SLOW_SHARE * reference.bytes_per_s:
+            bad.add(pair)
+    return frozenset(bad)
 
 
 def answer(question: Question, controls: Sequence[str], measured: Mapping[Pair, PairSpeed]) -> Answer:
@@ -187,11 +192,6 @@ def _reference(measured: Mapping[Pair, PairSpeed], controls: Sequence[str]) -> P
         return PairSpeed(float(np.quantile([each.rtt_s for each in reached.values()], 1 - REFERENCE)), best)
     # A control that is slow itself must not make slow suspects look sound.
     return PairSpeed(among[0].rtt_s, max(among[0].bytes_per_s, best))
-
-
-def _is_bad(each: PairSpeed, reference: PairSpeed) -> bool:
-    late = each.rtt_s > LATE_FACTOR * reference.rtt_s and each.rtt_s - reference.rtt_s > LATE_S
-    return each.lost or late or each.bytes_per_s < SLOW_SHARE * reference.bytes_per_s
 
 
 def _explaining(bad: frozenset[Pair], measured: Mapping[Pair, PairSpeed]) -> tuple[str, ...]:

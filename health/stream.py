@@ -209,7 +209,10 @@ class Analyser:
 
     def judge(self, now_s: float, facts: Sequence[Fact] = ()) -> tuple[JobVerdict, ...]:
         """Verdicts that are new at this instant."""
-        self._align(now_s)
+        pause_s, complete = 0.0 if self._aligned < FIRST_ALIGNED else ALIGN_S, self._sums.complete
+        if now_s - self._aligned_s >= pause_s and complete - self._aligned_step >= ALIGN_STEPS:
+            self._matcher.align()
+            self._aligned, self._aligned_s, self._aligned_step = self._aligned + 1, now_s, complete
         found = list(self._on_stop(now_s, facts))
         if not self._stopped:
             found += self._on_pace(now_s, facts)
@@ -256,12 +259,6 @@ class Analyser:
         if verdict.blames:
             self._blamed.setdefault(verdict.syndrome, set()).update(verdict.ranks)
         return not (verdict.abstains and self._blamed.get(verdict.syndrome, set()) & set(verdict.ranks))
-
-    def _align(self, now_s: float) -> None:
-        pause_s, complete = 0.0 if self._aligned < FIRST_ALIGNED else ALIGN_S, self._sums.complete
-        if now_s - self._aligned_s >= pause_s and complete - self._aligned_step >= ALIGN_STEPS:
-            self._matcher.align()
-            self._aligned, self._aligned_s, self._aligned_step = self._aligned + 1, now_s, complete
 
     def _on_stop(self, now_s: float, facts: Sequence[Fact]) -> Iterator[JobVerdict]:
         died = lost(self._errors, self.layout, self._pulse.silent_s(now_s), self._pulse.ended)

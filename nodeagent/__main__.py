@@ -217,31 +217,28 @@ async def _run(settings: AgentSettings, address: str) -> None:
             closes.append(meter.loop.close)
         if health.enabled:
             sources: list[HostEvidence] = [NicCounters(health.sys), DeviceEvidence(lambda: agent.readings)]
-            dcgm = None
+            threads: list[DcgmExporter | RasService | HealthFeed | Prober] = []
             if page is not None:
                 dcgm = DcgmExporter(partial(fetched, page), own_gpus(node, lambda: agent.facts), clock)
+                registry.register(Scraped(partial(dcgm_metrics, dcgm)))
                 sources.append(dcgm)
+                threads.append(dcgm)
             if ras_at is not None:
                 host, _, port = ras_at.rpartition(":")
                 service = RasService(partial(asked, host.strip("[]"), int(port)), is_own, clock)
                 sources.append(service)
-                service.start()
-                closes.append(service.close)
+                threads.append(service)
             feed = _health_feed(settings, sources)
             registry.register(Scraped(partial(feed_metrics, feed)))
-            prober = _prober(settings, feed, keys, link) if health.probes.enabled else None
-            feed.start()
-            closes.append(feed.close)
-            tasks.append(kept_up("forwarding", partial(forward, feed, agent, link, keys, node)))
-            if dcgm is not None:
-                registry.register(Scraped(partial(dcgm_metrics, dcgm)))
-                dcgm.start()
-                closes.append(dcgm.close)
-            if prober is not None:
+            threads.append(feed)
+            if health.probes.enabled and (prober := _prober(settings, feed, keys, link)) is not None:
                 receivers.append(prober.receive)
                 registry.register(Scraped(partial(probe_metrics, prober)))
-                prober.start()
-                closes.append(prober.close)
+                threads.append(prober)
+            tasks.append(kept_up("forwarding", partial(forward, feed, agent, link, keys, node)))
+            for each in threads:
+                each.start()
+                closes.append(each.close)
         isolation = None
         if (about := settings.sandboxes) is not None:
             paths = (str(about.cgroups), str(about.sockets), str(about.record))

@@ -94,7 +94,12 @@ class OutOfBand:
         """The newest readings, however old, with the limits that may be in force."""
         now_s = self._clock()
         with self._lock:
-            return {uuid: self._reading(device, now_s) for uuid, device in self._devices.items()}
+            return {
+                uuid: device.error or DeviceError(SILENT, "its BMC has not answered for long")
+                if (reading := device.reading) is None or now_s - reading.at_s > OLD_LOOKS * self._pacing.look_s
+                else replace(reading, limit_w=device.held_w(now_s))
+                for uuid, device in self._devices.items()
+            }
 
     def set_limit(self, uuid: str, limit_w: float) -> float:
         """Requests a limit; returns the one that may be in force now. An error of the last attempt is raised once."""
@@ -183,12 +188,6 @@ class OutOfBand:
                 device.failures = 0
             rest_s = min(self._pacing.rest_s * 2.0**device.failures, LONGEST_REST_S)
             device.not_before_s = now_s + self._longer(rest_s)
-
-    def _reading(self, device: _Device, now_s: float) -> DeviceReading | DeviceError:
-        reading = device.reading
-        if reading is None or now_s - reading.at_s > OLD_LOOKS * self._pacing.look_s:
-            return device.error or DeviceError(SILENT, "its BMC has not answered for long")
-        return replace(reading, limit_w=device.held_w(now_s))
 
     def _polling(self) -> float:
         self.poll()

@@ -222,9 +222,9 @@ def _many(count: float, word: str) -> str:
     return f"{count:.4g} {word}{'' if count == 1 else 's'}"
 
 
-def _drain(node: str) -> Command:
+def _drain(node: str, *, is_empty: bool = False) -> Command:
     drain = f"kubectl drain {node} --ignore-daemonsets --delete-emptydir-data"
-    return Command(drain, f"kubectl uncordon {node}")
+    return Command(f"kubectl cordon {node}" if is_empty else drain, f"kubectl uncordon {node}")
 
 
 def _delete(name: str) -> Command:
@@ -350,7 +350,7 @@ def _idle(now: Snapshot, trial: Counterfactual, wanted: Collection[str | None]) 
     """Devices that no pod holds: of nodes to give back, and of those that are closed or lack another resource."""
     idle, used, names = idle_devices(now), trial.used, now.nodes.names
     done: dict[str, list[FleetChange]] = {topic: [] for topic in ("idle", "unwanted", "closed", "blocked")}
-    free = ~used & ~trial.gone & (now.nodes.gpus > 0)
+    free = ~used & ~trial.gone & (now.nodes.gpus > 0) & (idle.all >= now.nodes.gpus)
     for row in sorted(np.flatnonzero(free).tolist(), key=lambda row: (-trial.node_usd[row], row)):
         topic = "closed" if idle.closed[row] else "unwanted" if idle.unwanted[row] else "idle"
         if names[row] not in wanted and (change := trial.given_back(row)):
@@ -373,12 +373,7 @@ def _idle(now: Snapshot, trial: Counterfactual, wanted: Collection[str | None]) 
         items = (
             Item(each.frees, each.dollars_per_hour, ", ".join(move.pod for move in each.moves[:3])) for each in changes
         )
-        steps = [
-            _drain(each.frees)
-            if each.moves
-            else Command(f"kubectl cordon {each.frees}", f"kubectl uncordon {each.frees}")
-            for each in changes
-        ]
+        steps = [_drain(each.frees, is_empty=not each.moves) for each in changes]
         yield from _advice(topic, said, remedy, items, "saves", steps, changes)
     in_use: list[int] = np.flatnonzero(used & ~trial.gone).tolist()
     shut = [row for row in in_use if idle.closed[row] > LEAST_STRANDED]
@@ -415,7 +410,7 @@ def _services(now: Snapshot, plan: Plan) -> Iterator[Advice]:
             said = f"no mix serves ModelService {planned.refusal.words}"
             yield Advice("services", said, EXPLAIN.format(service.name), 0.0)
             continue
-        runs = running.get(service.name, {})
+        runs = running.get(service.name, Counter())
         costs = cost_per_hour(now, service, runs)
         mix = f"{_mix(planned.instances)} at ${planned.cost_per_hour:,.2f}/h"
         if not runs:

@@ -14,6 +14,8 @@ TYPICAL_SHARE = 0.95
 """Fraction of the pods with GPUs that typical requests cover, as in FGD (placement/policies/fgd.py)."""
 MOST_TYPICAL = 64
 """Requests that are looked at on every node, the most frequent first: 5,000 nodes take 0.1 s."""
+VIEWS = {"aws.amazon.com/neuroncore", "aws.amazon.com/neurondevice"}
+"""Resources that are the same devices once more: who holds these holds those. Source: Amazon's device plugin."""
 WORDS = {PODS: "places for pods", "cpu": "CPU", "ephemeral-storage": "local disk"}
 
 
@@ -41,6 +43,9 @@ def idle_devices(now: Snapshot) -> IdleDevices:
     """Idle devices of a fleet. Pods are those with GPUs, running or pending; without any, all open devices are free."""
     nodes, free = now.nodes, now.free()
     idle: FloatArray = np.maximum(free.gpu_milli, 0).sum(axis=1) / WHOLE_GPU_MILLI
+    for name in VIEWS & nodes.others.keys():
+        part = np.divide(free.others[name], nodes.others[name], out=np.ones(len(nodes)), where=nodes.others[name] > 0)
+        idle = np.minimum(idle, nodes.gpus * np.maximum(part, 0.0))
     counts = Counter[PodShape]()
     for number, count in enumerate(np.bincount(now.pods.shape, minlength=len(now.pods.shapes)).tolist()):
         if count and now.pods.shapes[number].gpus:

@@ -171,14 +171,14 @@ def shown(stacks: Mapping[int, Stack]) -> tuple[str, ...]:
         if stack.frames:
             ranks[stack.place].append(rank)
     rarest = sorted(ranks.values(), key=lambda each: (len(each), each))[:SHOWN_PLACES]
-    return tuple(_line(each, stacks[each[0]]) for each in rarest)
+    lines = []
+    for each in rarest:
+        who = f"rank {each[0]}" if len(each) == 1 else f"{len(each)} ranks, {each[0]} among them,"
+        frames = stacks[each[0]].frames[:SHOWN_FRAMES]
+        lines.append(f"{_WORD}{who} in {' < '.join(frame[:_LONGEST] for frame in frames)}")
+    return tuple(lines)
 
 
 def is_stack(line: str) -> bool:
     """Whether a line of evidence is a stack, which the job wrote: it belongs in the incident and in no log."""
     return line.startswith(_WORD)
-
-
-def _line(ranks: list[int], stack: Stack) -> str:
-    who = f"rank {ranks[0]}" if len(ranks) == 1 else f"{len(ranks)} ranks, {ranks[0]} among them,"
-    return f"{_WORD}{who} in {' < '.join(frame[:_LONGEST] for frame in stack.frames[:SHOWN_FRAMES])}"

@@ -1,8 +1,11 @@
 """Decoding: frames of records as one structured array, without a loop over frames."""
 
+from collections import Counter, deque
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 
 import msgspec
 import numpy as np
@@ -113,8 +116,6 @@ class ProbeOrder:
     measure: tuple[Peer, ...] = ()
     admit: tuple[str, ...] = ()
     """Tokens of agents that may measure this one, each once."""
-    burst_bytes: int = MOST_BYTES
-    burst_s: float = MOST_BURST_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,3 +217,50 @@ def report_in(body: bytes) -> HealthReport:
 def order_in(body: bytes) -> ProbeOrder:
     """An order that was received. Raises errors of UNREADABLE for anything else."""
     return msgspec.msgpack.decode(body, type=ProbeOrder)
+
+
+class FairQueue:
+    """What several senders have on its way: bounded, the oldest of whoever has most dropped first, taken in turns.
+
+    lock: lets one thread add or take at a time.
+    """
+
+    def __init__(self, lock: AbstractContextManager[object], most_bytes: int, most_of_one: float = inf) -> None:
+        self._lock, self._most, self._most_of_one = lock, most_bytes, most_of_one
+        self._waiting: dict[str, deque[bytes]] = {}
+        self._bytes: Counter[str] = Counter()
+        self.waiting_bytes = self.dropped = 0
+
+    def add(self, sender: str, body: bytes) -> None:
+        """Adds what a sender has sent; drops what no longer fits."""
+        with self._lock:
+            self._waiting.setdefault(sender, deque()).append(body)
+            self._bytes[sender] += len(body)
+            self.waiting_bytes += len(body)
+            while self._bytes[sender] > self._most_of_one or self.waiting_bytes > self._most:
+                floods = self._bytes[sender] > self._most_of_one
+                self._popped(sender if floods else max(self._bytes, key=self._bytes.__getitem__))
+                self.dropped += 1
+
+    def take(self, most_bytes: float = inf) -> list[tuple[str, bytes]]:
+        """The oldest of each sender in turn, together at most this long."""
+        taken: list[tuple[str, bytes]] = []
+        with self._lock:
+            senders = deque(self._waiting)
+            while senders and len(self._waiting[senders[0]][0]) <= most_bytes:
+                taken.append((senders[0], self._popped(senders[0])))
+                most_bytes -= len(taken[-1][1])
+                if senders[0] in self._waiting:
+                    self._waiting[senders[0]] = self._waiting.pop(senders[0])  # who was served waits behind the others
+                    senders.append(senders[0])
+                senders.popleft()
+        return taken
+
+    def _popped(self, sender: str) -> bytes:
+        """The oldest of a sender, who is forgotten with the last one."""
+        body = self._waiting[sender].popleft()
+        self._bytes[sender] -= len(body)
+        self.waiting_bytes -= len(body)
+        if not self._waiting[sender]:
+            del self._waiting[sender], self._bytes[sender]
+        return body

@@ -239,7 +239,7 @@ def is_relevant(evidence: FaultEvidence, situation: Situation, policy: RemedyPol
     now_s = situation.now_s
     if not now_s - policy.stale_s <= evidence.at_s <= now_s + AHEAD_S or evidence.since_s > evidence.at_s:
         return False
-    if not all(_is_present(key, situation) for key in evidence.nodes):
+    if not all(key.name in situation.nodes and situation.nodes[key.name].key == key for key in evidence.nodes):
         return False
     if evidence.after_job and all(situation.nodes[key.name].released_s >= evidence.since_s for key in evidence.nodes):
         return False  # it is told for as long as it stands, and a person knows of it
@@ -248,11 +248,6 @@ def is_relevant(evidence: FaultEvidence, situation: Situation, policy: RemedyPol
         hears = situation.heard_share >= policy.heard_share
         return hears and job is not None and _is_of_this_run(evidence, job)
     return bool(evidence.nodes)
-
-
-def _is_present(key: NodeKey, situation: Situation) -> bool:
-    node = situation.nodes.get(key.name)
-    return node is not None and node.key == key
 
 
 def _is_of_this_run(evidence: FaultEvidence, job: JobFacts) -> bool:

@@ -139,7 +139,9 @@ def _decided(incident: Incident, jobs: list[JobFacts], around: Around) -> Incide
     """The cheapest that no limit forbids."""
     now_s = around.situation.now_s
     if not jobs:
-        if incident.after_job and (on_it := _jobs_on(incident, around.situation)):
+        names = {key.name for key in incident.nodes}
+        working = around.situation.jobs.values() if incident.after_job else ()
+        if on_it := sorted(job.name for job in working if any(pod.node in names for pod in job.pods)):
             return replace(incident, waits_for=f"after the job: {', '.join(on_it)}")
         refused = _others_hold(incident, around) or _is_too_much(incident, around)
         return replace(incident, waits_for=refused) if refused else _acting(incident, Remedy.QUARANTINE, [], 0, now_s)
@@ -168,12 +170,6 @@ def _moved(incident: Incident, job: JobFacts, jobs: list[JobFacts], around: Arou
     remedy = Remedy.AVOID if refused else Remedy.QUARANTINE
     moving = replace(incident, waits_for=refused, at_checkpoint=at_checkpoint)
     return _acting(moving, remedy, jobs, seats(incident, job, around).pods, now_s)
-
-
-def _jobs_on(incident: Incident, situation: Situation) -> list[str]:
-    """Names of the jobs that have pods on its nodes."""
-    names = {key.name for key in incident.nodes}
-    return sorted(job.name for job in situation.jobs.values() if any(pod.node in names for pod in job.pods))
 
 
 def priced(incident: Incident, job: JobFacts, around: Around) -> tuple[Alternative, ...]:

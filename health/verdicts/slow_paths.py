@@ -135,12 +135,9 @@ def _in_a_row(slow: SlowSpans, layout: Layout, *, points: bool) -> Named | None:
         spans = _spans_of(nic, slow, layout)
         share = float(slow.excess[spans].sum()) / total
         if share >= EXPLAINED and (slow.out[spans].sum() > 1 or not points) and share > best:
-            best, found = share, _nic(nic, layout, f"{share:.0%} of it over this NIC")
+            ranks = tuple(np.flatnonzero(layout.nic == nic).tolist())
+            best, found = share, Named(Part.NIC, ranks, f"{share:.0%} of it over this NIC")
     return found
-
-
-def _nic(nic: int, layout: Layout, note: str) -> Named:
-    return Named(Part.NIC, tuple(np.flatnonzero(layout.nic == nic).tolist()), note)
 
 
 def _at_a_point(slow: SlowSpans, layout: Layout) -> Named:

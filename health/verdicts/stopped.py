@@ -54,7 +54,10 @@ def on_hang(
     causes: whether explanations that are no fault are considered.
     """
     waits = pulse.waiting(at_s)
-    if not len(waits.rank) or waits.age_s.max() < _least_s(waits, pulse):
+    if not len(waits.rank):
+        return None
+    starts = waits.seq[waits.age_s.argmax()] <= _FIRST and pulse.entered.max() < _MANY
+    if waits.age_s.max() < (START_S if starts else LEAST_S):
         return None
     old = np.flatnonzero(waits.age_s >= _OLD_S)
     silent = np.flatnonzero(pulse.silent_s(at_s) > SILENT_S)
@@ -102,12 +105,6 @@ def _calls(pulse: Pulse, layout: Layout, waits: Waiting, old: IntArray, now_s: f
             state = CallState.BEGUN if age_s >= _OLD_S else CallState.DONE
             elements = size if op in _ALIKE else -1
             yield RecordedCall(rank, of[number], seq, kind.name, elements, "", state, now_s - age_s)
-
-
-def _least_s(waits: Waiting, pulse: Pulse) -> float:
-    """Age from which the oldest wait counts, by how far its group has come."""
-    starts = waits.seq[waits.age_s.argmax()] <= _FIRST and pulse.entered.max() < _MANY
-    return START_S if starts else LEAST_S
 
 
 def _recent(facts: Sequence[Fact], since_s: float) -> list[Fact]:

@@ -251,22 +251,16 @@ class DcgmExporter:
             if not own:
                 raise PageError("OtherNode", f"it tells of {samples[0].gpu} on {samples[0].host or 'a nameless host'}")
         except PageError as error:
-            if self._is_news(error.code):
+            self.failed[error.code] = self.failed.get(error.code, 0) + 1
+            begins, self._fails = not self._fails, True
+            if begins and self._clock() - self._logged_s >= LOG_EVERY_S:
+                self._logged_s, self._is_logged = self._clock(), True
                 log.warning("the DCGM exporter cannot be read", code=error.code, why=str(error))
             return EVERY_S
         if self._is_logged:
             log.info("the DCGM exporter can be read again")
         self._fails = self._is_logged = False
         return EVERY_S
-
-    def _is_news(self, code: str) -> bool:
-        """Counts a failure; whether it is to be logged."""
-        self.failed[code] = self.failed.get(code, 0) + 1
-        begins, self._fails = not self._fails, True
-        if begins and self._clock() - self._logged_s >= LOG_EVERY_S:
-            self._logged_s, self._is_logged = self._clock(), True
-            return True
-        return False
 
 
 def own_gpus(node: str, uuids: Callable[[], Collection[str]]) -> Callable[[DcgmSample], bool]:

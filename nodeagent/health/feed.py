@@ -6,7 +6,7 @@ In a thread of its own, at lower priority, so that a flood of records delays no 
 import asyncio
 import struct
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
 
@@ -39,58 +39,6 @@ REMEMBERED = 1024
 _RANK = struct.Struct("<4xI")
 
 
-class Outbox:
-    """Frames on their way: bounded, shared fairly between pods, the oldest of the fullest pod dropped first.
-
-    One thread adds and another takes.
-    """
-
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        self._most = most_bytes
-        self._waiting: dict[str, deque[bytes]] = {}
-        self._bytes: dict[str, int] = {}
-        self._lock = Lock()
-        self.waiting_bytes = 0
-        self.dropped = 0
-
-    def add(self, pod: str, frame: bytes) -> None:
-        """Adds a frame of a pod; drops what no longer fits, from the pod that has the most."""
-        with self._lock:
-            self._waiting.setdefault(pod, deque()).append(frame)
-            self._bytes[pod] = self._bytes.get(pod, 0) + len(frame)
-            self.waiting_bytes += len(frame)
-            while self.waiting_bytes > self._most:
-                self._popped(max(self._bytes, key=lambda each: self._bytes[each]))
-                self.dropped += 1
-
-    def take(self, most_bytes: int) -> Mapping[str, bytes]:
-        """The oldest frames, pod by pod in turn, together at most this long; whole frames by pod."""
-        taken: dict[str, list[bytes]] = {}
-        left = most_bytes
-        with self._lock:
-            pods = deque(self._waiting)
-            while pods and len(self._waiting[pods[0]][0]) <= left:
-                pod = pods.popleft()
-                frame = self._popped(pod)
-                left -= len(frame)
-                taken.setdefault(pod, []).append(frame)
-                if pod in self._waiting:
-                    pods.append(pod)
-            for pod in taken:  # who was served waits behind the others
-                if pod in self._waiting:
-                    self._waiting[pod] = self._waiting.pop(pod)
-        return {pod: b"".join(frames) for pod, frames in taken.items()}
-
-    def _popped(self, pod: str) -> bytes:
-        """The oldest frame of a pod, which is forgotten with its last one."""
-        frame = self._waiting[pod].popleft()
-        self._bytes[pod] -= len(frame)
-        self.waiting_bytes -= len(frame)
-        if not self._waiting[pod]:
-            del self._waiting[pod], self._bytes[pod]
-        return frame
-
-
 @dataclass(frozen=True, slots=True)
 class Probes:
     """What a report says of pair probes."""
@@ -112,12 +60,12 @@ class HealthFeed:
         ranks: processes.Ranks,
         sources: Sequence[host_evidence.HostEvidence],
         clock: Clock,
-        outbox: Outbox | None = None,
+        outbox: records_frames.FairQueue | None = None,
     ) -> None:
         """sockets_of: makes the sockets that deliver to a function. sources: evidence of the host besides ranks."""
         self._node, self.life, self._clock = node, life, clock
         self.sockets = sockets_of(self._deliver)
-        self.outbox = outbox or Outbox()
+        self.outbox = outbox or records_frames.FairQueue(Lock(), MOST_BYTES)
         self._ranks, self._sources = ranks, (*sources, ranks)
         self._evidence: tuple[records_frames.Evidence, ...] = ()
         self._sent: tuple[frozenset[tuple[object, ...]], float] = (frozenset(), float("-inf"))
@@ -163,7 +111,9 @@ class HealthFeed:
         probes = self._probes()
         has_news = shown != self._sent[0] or now_s - self._sent[1] >= (EAGER_S if probes.under_way else REFRESH_S)
         are_due = now_s - self._framed_s >= GATHER_S or self.outbox.waiting_bytes >= GATHERED_BYTES
-        frames = self.outbox.take(records_frames.LONGEST_FRAMES) if are_due or has_news else {}
+        frames: dict[str, bytes] = {}
+        for pod, frame in self.outbox.take(records_frames.LONGEST_FRAMES) if are_due or has_news else ():
+            frames[pod] = frames.get(pod, b"") + frame
         if not frames and not has_news:
             return None
         if frames:

@@ -211,6 +211,19 @@ class PackingDraft:
         self._set(row, choice.node, choice.devices)
         return True
 
+    def fits_at(self, row: int, node: int, devices: Sequence[int]) -> bool:
+        """Whether a pod fits on these devices of a node now, by resources, power and rules between pods."""
+        shape, packer, room = self.shape(row), self.packer, capacity.NodeRoom(self.packer.ledger.free, node)
+        if len(devices) != shape.gpus or room.missing(shape):
+            return False
+        if any(room.free_of(device) < shape.gpu_milli for device in devices):
+            return False
+        room.charge(shape, devices)
+        if packer.floors is not None and not packer.floors.bears(node, room.held(int(packer.ledger.gpus[node]))):
+            return False
+        allowed = None if packer.neighbours is None else packer.neighbours.allowed(shape)
+        return allowed is None or bool(allowed[node])
+
     def unseat(self, row: int) -> None:
         self._set(row, PENDING, 0)
 

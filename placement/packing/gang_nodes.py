@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
+from math import comb
 
 import numpy as np
 
@@ -103,6 +105,8 @@ class GangNodes:
         for size in range(1, len(values)):
             if size == 1:
                 sets = [(value,) for value in self.domains(domain, room > 0)[:1]]
+            elif comb(len(values), size) <= MOST_COMPARED:
+                sets = list(combinations(values, size))
             else:  # the roomiest, and each that may complete them
                 sets = [(*values[: size - 1], last) for last in values[size - 1 :]]
             whole = [each for each in sets if most > 0 or room[list(each)].sum() >= 1 - SLACK]

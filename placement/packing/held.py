@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 
-from cluster.capacity import NodeRoom
 from cluster.snapshot import PENDING, HeldSeat, HeldSeats, device_mask
 from placement.engine.packer import Choice
 from placement.packing.draft import NEVER, PackingDraft
@@ -37,7 +36,7 @@ def _move_on(draft: PackingDraft, held: HeldSeats, moved: list[int]) -> bool:
         if draft.resistance[row] == NEVER or node is None:
             return False
         draft.unseat(row)
-        if not _fits(draft, row, node, seat.devices):
+        if not _fits(draft, row, node, seat):
             return False
         moved.append(row)
         draft.move(row, Choice(node, device_mask(seat.devices), 0.0))
@@ -45,18 +44,8 @@ def _move_on(draft: PackingDraft, held: HeldSeats, moved: list[int]) -> bool:
     return True
 
 
-def _fits(draft: PackingDraft, row: int, node: int, devices: tuple[int, ...]) -> bool:
-    """Whether a pod fits on these devices now."""
-    shape, packer, near = draft.shape(row), draft.packer, draft.packer.neighbours
-    if len(devices) != shape.gpus or not packer.eligible(shape)[node]:
-        return False
-    room = NodeRoom(packer.ledger.free, node)
-    if room.missing(shape) or any(free < shape.gpu_milli for free in map(room.free_of, devices)):
-        return False
-    room.charge(shape, devices)
-    allowed = None if near is None else near.allowed(shape)
-    has_power = packer.floors is None or packer.floors.bears(node, room.held(int(packer.ledger.gpus[node])))
-    return has_power and (allowed is None or bool(allowed[node]))
+def _fits(draft: PackingDraft, row: int, node: int, seat: HeldSeat) -> bool:
+    return bool(draft.packer.eligible(draft.shape(row))[node]) and draft.fits_at(row, node, seat.devices)
 
 
 def _is_taken(draft: PackingDraft, seat: HeldSeat) -> bool:
@@ -69,18 +58,18 @@ def _is_taken(draft: PackingDraft, seat: HeldSeat) -> bool:
 
     def leave(rows: Iterable[int]) -> None:
         for each in rows:
-            if draft.node[each] == node and not _fits(draft, row, node, seat.devices):
+            if draft.node[each] == node and not _fits(draft, row, node, seat):
                 draft.unseat(each)
 
     there = draft.pods_on(node)
     leave(each for each in there if draft.ends(each) and int(draft.devices[each]) & wanted)
     leave(each for each in there if draft.ends(each))
-    if not _fits(draft, row, node, seat.devices) and draft.may_preempt(row):
+    if not _fits(draft, row, node, seat) and draft.may_preempt(row):
         lower = (each for each in there if draft.resistance[each] < draft.priority[row] and not draft.ends(each))
         in_the_way = [each for each in lower if int(draft.devices[each]) & wanted]
         for each in stopped_with(draft, in_the_way):
             draft.unseat(each)
-    if not _fits(draft, row, node, seat.devices):
+    if not _fits(draft, row, node, seat):
         return False
     draft.put(row, Choice(node, wanted, 0.0))
     return True

@@ -287,7 +287,7 @@ def stopped_together(draft: PackingDraft, leaving: Iterable[int]) -> list[tuple[
 
 def _return(draft: PackingDraft, rows: Sequence[int]) -> bool:
     """Puts these pods back where they run, if all of them fit there now. Returns whether it did."""
-    pods, packer, gang = draft.snapshot.pods, draft.packer, int(draft.snapshot.pods.gang[rows[0]])
+    pods, gang = draft.snapshot.pods, int(draft.snapshot.pods.gang[rows[0]])
     # Not if these are all of a gang that ran, and a member of it now starts elsewhere.
     mates = draft.members(gang) if len(rows) > 1 and gang >= 0 else []
     if any(draft.node[row] != snapshot.PENDING and pods.node[row] == snapshot.PENDING for row in mates):
@@ -297,12 +297,7 @@ def _return(draft: PackingDraft, rows: Sequence[int]) -> bool:
         if draft.node[row] != snapshot.PENDING:
             draft.unseat(row)
     for row in rows:
-        shape, node, devices = draft.shape(row), int(pods.node[row]), snapshot.device_numbers(int(pods.devices[row]))
-        room = NodeRoom(packer.ledger.free, node)
-        fits = not room.missing(shape) and all(room.gpu_milli[device] >= shape.gpu_milli for device in devices)
-        room.charge(shape, devices)
-        held = room.held(int(packer.ledger.gpus[node]))
-        if not fits or not (packer.floors is None or packer.floors.bears(node, held)):
+        if not draft.fits_at(row, int(pods.node[row]), snapshot.device_numbers(int(pods.devices[row]))):
             draft.roll_back(mark)
             return False
         draft.reseat(row)

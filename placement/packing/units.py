@@ -1,5 +1,6 @@
 """Units of placement: pods that must be decided together, and the order in which they are served."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -157,88 +158,68 @@ class FairQueue:
 
     A tenant may create thousands of pods that each cost as much work as a node table. In one order for all of them, the
     work of a plan would end before the pods of anybody else had a turn. A namespace that has used its share of a round
-    rests as a whole, however many of its units wait. Source: deficit round robin, Shreedhar and Varghese, SIGCOMM 1995,
-    with examined places in place of bytes; it differs in that a round is served in the order of service.
+    waits for the next one as a whole, however many of its units wait; where a priority has used its work, the rest of
+    it waits for the end. Source: deficit round robin, Shreedhar and Varghese, SIGCOMM 1995, with examined places in
+    place of bytes; it differs in that a round is served in the order of service.
     """
 
     def __init__(self, draft: PackingDraft, units: Iterable[Unit], budget: Budget) -> None:
         self._draft, self._budget = draft, budget
         self._queues: dict[str, UnitQueue] = {}
-        self._heads: list[tuple[Order, str]] = []
-        """Heap of the first units' orders with their namespaces; what no longer holds is left in it."""
-        self._resting: set[str] = set()
-        """Namespaces that have used their share of this round."""
-        self._last = UnitQueue(draft)
+        self._heads: list[tuple[tuple[bool, int, int, Order], str]] = []
+        """Heap of namespaces by the turns of their first units, as they were when they were noted."""
+        self._levels: dict[int, tuple[float, float]] = {}
+        """Work of each priority that had a turn, and a namespace's share of a round of it."""
         self._namespaces: defaultdict[int, set[str]] = defaultdict(set)
+        self._used: defaultdict[tuple[int, str], float] = defaultdict(float)
+        """Work that each namespace used at each priority."""
+        self._spent: defaultdict[int, float] = defaultdict(float)
+        """Work of each priority so far."""
         for unit in units:
             namespace = namespace_of(draft, unit)
             self._queues.setdefault(namespace, UnitQueue(draft)).add(unit)
             self._namespaces[unit.priority].add(namespace)
         for namespace in self._queues:
-            self._wake(namespace)
-        self._priority: int | None = None
-        self._used: defaultdict[str, float] = defaultdict(float)
-        """Work that each namespace used at the present priority."""
-        self._allowance = self._quantum = self._of_level = 0.0
+            self._note(namespace)
 
     def add(self, unit: Unit) -> None:
         namespace = namespace_of(self._draft, unit)
         self._queues.setdefault(namespace, UnitQueue(self._draft)).add(unit)
-        if namespace not in self._resting:
-            self._wake(namespace)
+        self._note(namespace)
 
     def waiting(self) -> Iterator[Unit]:
-        for queue in (*self._queues.values(), self._last):
+        for queue in self._queues.values():
             yield from queue.waiting()
 
     def next(self) -> Unit | None:
         """Removes and returns the unit whose turn it is; None when none waits."""
-        while True:
-            while self._heads:  # what no longer holds
-                order, namespace = self._heads[0]
-                if namespace not in self._resting and self._queues[namespace].first == order:
-                    break
-                heappop(self._heads)
-            first = -self._heads[0][0][0] if self._heads else None
-            ends = first is None or (self._priority is not None and first < self._priority)
-            if ends and self._resting:
-                self._end_round()
-                continue
-            if first is None:
-                return self._last.next() if self._last.first else None
-            if first != self._priority:  # the next level begins
-                self._priority = first
-                self._used.clear()
-                self._of_level = self._budget.work * (LEVEL_SHARE if len(self._namespaces) > 1 else 1.0)
-                shared_by = max(1, len(self._namespaces[first]))
-                self._quantum = self._of_level / ROUNDS / shared_by
-                # Alone, a namespace has nobody to share with.
-                self._allowance = self._quantum if shared_by > 1 else self._of_level
-            _, namespace = heappop(self._heads)
-            if self._used[namespace] < self._allowance:
+        while self._heads:
+            turn, namespace = heappop(self._heads)
+            if turn == self._turn(namespace):
                 unit = self._queues[namespace].next()
-                self._wake(namespace)
+                if unit.priority not in self._levels:
+                    work, sharers = self._budget.work, len(self._namespaces[unit.priority])
+                    work *= LEVEL_SHARE if len(self._namespaces) > 1 else 1.0
+                    self._levels[unit.priority] = work, work / (ROUNDS * sharers if sharers > 1 else 1)
+                self._note(namespace)
                 return unit
-            self._resting.add(namespace)
+            self._note(namespace)
+        return None
 
     def charge(self, unit: Unit, work: float) -> None:
         """Counts the work of a unit that had its turn."""
-        self._used[namespace_of(self._draft, unit)] += work
+        self._used[unit.priority, namespace_of(self._draft, unit)] += work
+        self._spent[unit.priority] += work
 
-    def _wake(self, namespace: str) -> None:
-        first = self._queues[namespace].first
-        if first is not None:
-            heappush(self._heads, (first, namespace))
+    def _note(self, namespace: str) -> None:
+        if (turn := self._turn(namespace)) is not None:
+            heappush(self._heads, (turn, namespace))
 
-    def _end_round(self) -> None:
-        """Namespaces that rest have another round, or, where this priority has used its work, their units of it wait
-        for the end.
-        """
-        resting, self._resting = sorted(self._resting), set()
-        has_more = sum(self._used.values()) < self._of_level
-        for namespace in resting:
-            queue = self._queues[namespace]
-            while not has_more and queue.first is not None and -queue.first[0] == self._priority:
-                self._last.add(queue.next())
-            self._wake(namespace)
-        self._allowance += self._quantum
+    def _turn(self, namespace: str) -> tuple[bool, int, int, Order] | None:
+        """When the first unit of a namespace is served: at the end or before, its priority, the round, its order."""
+        if (order := self._queues[namespace].first) is None:
+            return None
+        priority = -order[0]
+        work, share = self._levels.get(priority, (math.inf, 0.0))
+        round_ = int(self._used[priority, namespace] // share) if share else 0
+        return self._spent[priority] >= work, order[0], round_, order

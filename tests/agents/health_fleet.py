@@ -67,6 +67,7 @@ def control(pipe: Connection, nodes: Sequence[str], pace: float) -> None:
     verdicts: list[tuple[float, str]] = []
     while True:
         mailbox.arrived.wait(TURN_S)
+        mailbox.arrived.clear()
         began_s = clock()
         job_s = began_s * pace  # its clock runs as the job is played, so that a slow job is no hang
         for node, body in mailbox.take():

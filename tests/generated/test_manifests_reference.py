@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from controller.api.reference import page_with, reference
+from tests.generated.manifests_reference import page_with, reference
 
 PAGE = Path(__file__).parents[2] / "docs" / "manifests.md"
 

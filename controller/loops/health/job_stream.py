@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from cluster.arrays import IntArray
 from controller.loops.health.analyser_process import Analysis, AnalysisOf
 from health.records.frames import HEADER, RECORD, Records, decoded, frame_starts
 from health.records.layout import Layout, layout_from
@@ -35,7 +36,7 @@ SAVED_S = 5.0
 LOOK_S = 0.25
 """Least length of a checkpoint that can be told: the pause between heartbeats."""
 MOST_RANKS = 1 << 17
-"""Ranks of a job whose frames are looked at together."""
+"""Ranks of a job; frames of others are refused."""
 _HEAD = struct.Struct("<BBHIqqII")
 _Chunk = tuple[str, str, bytes]
 """Pod, node, and frames one after another."""
@@ -198,45 +199,38 @@ class JobStream:
             self._waiting_bytes -= len(self._waiting.pop(0))
 
     def _admitted(self, arrived: Sequence[_Chunk]) -> bytes:
-        """Frames of ranks of the present run that the pods may speak for, in the order of their arrival.
-
-        Chunks of whole frames, of ranks that have their seats, are looked at together; the others one by one.
-        """
-        run, kept = self._run, list[bytes]()
-        known = self._known(arrived)
-        for (pod, node, frames), is_known in zip(arrived, known, strict=True):
-            if is_known and self._run == run:
-                kept.append(frames)
-                continue
-            for rank, of_run, frame in frames_in(frames):
-                if of_run > self._run:
-                    # The same pods began another run: its ranks and groups are new.
-                    self._run, self.seats, self._introduced, self._ranks = of_run, {}, {}, 0
-                    self._ranks_of, self._pod_number, self._seated = Counter(), {}, np.zeros(0, np.int64)
-                    self._waiting, self._waiting_bytes, self._analyser, self.pace = [], 0, None, StepPace()
-                    kept.clear()  # those were of the run before
-                if self._admits(pod, node, rank, of_run):
-                    kept.append(frame)
-        return b"".join(kept)
-
-    def _known(self, arrived: Sequence[_Chunk]) -> Sequence[bool]:
-        """Whether each chunk holds whole frames of the present run alone, of ranks that have their seats in its pod."""
-        lengths = np.array([len(frames) for _, _, frames in arrived], dtype=np.int64)
-        if not lengths.all() or (lengths % RECORD_BYTES).any():
-            return [False] * len(arrived)
-        starts = np.concatenate([[0], np.cumsum(lengths // RECORD_BYTES)[:-1]]).astype(np.int64)
-        joined = b"".join(frames for _, _, frames in arrived)
-        at = frame_starts(joined, starts)
+        """Frames of ranks of the present run that the pods may speak for, in the order of their arrival."""
+        chunks = [frames for _, _, frames in arrived]
+        at = _starts(chunks)
+        if at is None:  # what follows a frame that contradicts itself is left out
+            chunks = [b"".join(frame for *_, frame in frames_in(frames)) for frames in chunks]
+            at = _starts(chunks)
         if at is None:
-            return [False] * len(arrived)
-        headers = np.frombuffer(joined, dtype=HEADER)[at]
-        chunk = np.searchsorted(starts, at, side="right") - 1
-        pod = np.array([self._pod_number.get(name, -2) for name, _, _ in arrived], dtype=np.int64)[chunk]
-        rank = headers["rank"].astype(np.int64)
-        seated = rank < len(self._seated)
-        seated[seated] = self._seated[rank[seated]] == pod[seated]
-        known = seated & (headers["incarnation"] == self._run)
-        return [bool(each) for each in np.bincount(chunk, ~known, len(arrived)) == 0]
+            return b""
+        joined = b"".join(chunks)
+        rows = np.frombuffer(joined, dtype=RECORD)
+        headers = rows[at].view(HEADER)
+        ends = np.cumsum([len(frames) // RECORD_BYTES for frames in chunks])
+        chunk, rank = np.searchsorted(ends, at, side="right"), headers["rank"].astype(np.int64)
+        run, newest = headers["incarnation"], int(headers["incarnation"].max())
+        kept = (run == max(newest, self._run)) & (rank < MOST_RANKS)
+        if newest > self._run:
+            # The same pods began another run: its ranks and groups are new.
+            self._run, self.seats, self._introduced, self._ranks = newest, {}, {}, 0
+            self._ranks_of, self._pod_number, self._seated = Counter(), {}, np.zeros(0, np.int64)
+            self._waiting, self._waiting_bytes, self._analyser, self.pace = [], 0, None, StepPace()
+        most = int(rank[kept].max(initial=0))
+        if most >= len(self._seated):
+            self._seated = np.append(self._seated, np.full(2 * most + 1 - len(self._seated), -1, np.int64))
+        pods = np.array([self._pod_number.setdefault(pod, len(self._pod_number)) for pod, _, _ in arrived])[chunk]
+        for each in np.flatnonzero(kept & (self._seated[np.where(kept, rank, 0)] < 0)).tolist():
+            pod, node, _ = arrived[chunk[each]]
+            if int(rank[each]) not in self.seats and self._ranks_of[pod] < RANKS_PER_POD:
+                self.seats[int(rank[each])], self._seated[rank[each]] = RankSeat(pod, node), pods[each]
+                self._ranks_of[pod] += 1
+        own = kept & (self._seated[np.where(kept, rank, 0)] == pods)
+        self.refused += int(np.count_nonzero(~own))
+        return joined if own.all() else rows[np.repeat(own, np.diff(at, append=len(rows)))].tobytes()
 
     def judge(self, now_s: float, facts: Sequence[Fact] = ()) -> tuple[JobVerdict, ...]:
         """New verdicts; none before the layout is complete."""
@@ -255,26 +249,6 @@ class JobStream:
         """Batches of frames that the analysis has given up unread since the last call, since it cannot keep up."""
         before, self._lost = self._lost, self._analyser.lost if self._analyser is not None else 0
         return max(self._lost - before, 0)
-
-    def _admits(self, pod: str, node: str, rank: int, run: int) -> bool:
-        """Whether this pod may speak for a rank; a rank that has no seat yet gets one in it."""
-        seat = self.seats.get(rank)
-        if run < self._run or (seat is None and self._ranks_of[pod] >= RANKS_PER_POD):
-            self.refused += 1
-            return False
-        if seat is None:
-            seat = self.seats[rank] = RankSeat(pod, node)
-            self._ranks_of[pod] += 1
-            number = self._pod_number.setdefault(pod, len(self._pod_number))
-            if rank < MOST_RANKS:  # a job of more is looked at frame by frame
-                if rank >= len(self._seated):
-                    more = np.full(max(rank + 1, 2 * len(self._seated)) - len(self._seated), -1, np.int64)
-                    self._seated = np.concatenate([self._seated, more])
-                self._seated[rank] = number
-        if seat.pod != pod:
-            self.refused += 1
-            return False
-        return True
 
     def _begun(self, now_s: float) -> Analysis | None:
         """The analysis of the present run, once all ranks have introduced themselves."""
@@ -300,6 +274,15 @@ class JobStream:
             analyser.take(waiting, now_s)
         self._waiting, self._waiting_bytes = [], 0
         return analyser
+
+
+def _starts(chunks: Sequence[bytes]) -> IntArray | None:
+    """Rows at which frames begin; None unless each chunk holds whole frames alone."""
+    lengths = np.array([len(frames) for frames in chunks], dtype=np.int64)
+    if (lengths % RECORD_BYTES).any() or not lengths.any():
+        return None
+    starts = (np.cumsum(lengths) - lengths)[lengths > 0] // RECORD_BYTES
+    return frame_starts(b"".join(chunks), starts)
 
 
 def frames_in(frames: bytes) -> Iterator[tuple[int, int, bytes]]:

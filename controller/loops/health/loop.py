@@ -1,7 +1,6 @@
 """Loop of health: reports of agents in, facts for each cycle, incidents and conditions out."""
 
 import threading
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -19,14 +18,14 @@ from controller.deciders.remediation import HealthFacts, HealthOutcome, HealthRu
 from controller.kube.cache import Cache
 from controller.loops.health import situation as health_situation
 from controller.loops.health.analyser_process import BySize
-from controller.loops.health.members import Members, gangs_of_others, members_from
+from controller.loops.health.members import gangs_of_others, members_from
 from controller.loops.health.reporter import HealthReporter, Reported, incident_in, samples_of
 from controller.loops.health.stream import HealthStream
 from controller.loops.loop import ControlLoop, LoopContext, repeat, specs_in
 from controller.objects.own_objects import own_resource
 from controller.settings import OperatorSettings
 from health.analysis.last_words import is_stack
-from health.records.frames import PROBE_KIND, REPORT_KIND
+from health.records.frames import PROBE_KIND, REPORT_KIND, FairQueue
 from health.remediation.facts import FaultEvidence, Situation
 from health.remediation.incidents import Act, Incident
 from health.verdicts.findings import Severity
@@ -45,8 +44,8 @@ REPORT_S = 0.25
 DAY_S = 86_400.0
 
 
-class ReportQueue:
-    """Reports of health from the agents' connections, the oldest of each node dropped first, and orders back.
+class ReportQueue(FairQueue):
+    """Reports of health from the agents' connections, and orders back.
 
     Two threads use it: the connections', and that of the analysis.
     """
@@ -54,15 +53,8 @@ class ReportQueue:
     sends, receives = PROBE_KIND, REPORT_KIND
 
     def __init__(self, most_bytes: int = MOST_BYTES, most_of_node: int = MOST_OF_NODE) -> None:
-        self._most, self._most_of_node = most_bytes, most_of_node
-        self._bytes = 0
-        self._waiting: dict[str, deque[tuple[int, bytes]]] = {}
-        """Reports by node, each with its number."""
-        self._bytes_of: dict[str, int] = {}
-        self._number = 0
-        self._lock = threading.Lock()
+        super().__init__(threading.Lock(), most_bytes, most_of_node)
         self.arrived = threading.Event()
-        self.dropped = 0
         self._orders: Mapping[str, bytes] = {}
 
     def set_orders(self, orders: Mapping[str, bytes]) -> None:
@@ -75,34 +67,9 @@ class ReportQueue:
 
     def receive(self, node: str, text: bytes) -> str:
         """Adds a report of this node; never refuses one, since the analysis reads it."""
-        with self._lock:
-            self._number += 1
-            self._waiting.setdefault(node, deque()).append((self._number, text))
-            self._count(node, len(text))
-            while self._bytes_of[node] > self._most_of_node:
-                self._drop(node)
-            while self._bytes > self._most:
-                self._drop(max(self._bytes_of, key=self._bytes_of.__getitem__))
+        self.add(node, text)
         self.arrived.set()
         return ""
-
-    def take(self) -> tuple[tuple[str, bytes], ...]:
-        """Everything that has arrived, in order: node and report."""
-        with self._lock:
-            waiting, self._waiting = self._waiting, {}
-            self._bytes, self._bytes_of = 0, {}
-            self.arrived.clear()
-        taken = sorted((number, node, text) for node, each in waiting.items() for number, text in each)
-        return tuple((node, text) for _, node, text in taken)
-
-    def _count(self, node: str, more: int) -> None:
-        self._bytes += more
-        self._bytes_of[node] = self._bytes_of.get(node, 0) + more
-
-    def _drop(self, node: str) -> None:
-        _, text = self._waiting[node].popleft()
-        self._count(node, -len(text))
-        self.dropped += 1
 
 
 class IncidentRecords:
@@ -214,6 +181,7 @@ class HealthAnalysis:
     def _turn(self) -> None:
         context, queue = self._context, self.queue
         self._turned_s, now_s = context.clocks.monotonic(), context.clocks.wall()
+        queue.arrived.clear()
         if not context.leadership.may_write():
             with self._lock:
                 self._stream = HealthStream(BySize())
@@ -228,14 +196,19 @@ class HealthAnalysis:
                 nodes = context.caches.nodes.all()
                 members = members_from(context.caches.pods.all(), nodes, self._gang_of)
                 stream.follow(members, {name: node.metadata.uid for name, node in nodes.items()})
-                self._note_restarts(members, now_s)
-            before = stream.node_evidence(now_s)
+                for job in members.jobs:
+                    run, before = members.incarnation(job), self._runs.get(job)
+                    if before is not None and run != before:
+                        known_s = (*self._restarted_s.get(job, ()), now_s)
+                        self._restarted_s[job] = tuple(each_s for each_s in known_s if now_s - each_s <= DAY_S)
+                    self._runs[job] = run
+            heard = stream.node_evidence(now_s)
             for node, body in queue.take():
                 stream.take(node, body, now_s)
             found = stream.judge(now_s)
             queue.set_orders(stream.probing.orders)
             probed = dict(stream.probing.answered)
-            has_news = len(stream.node_evidence(now_s)) > len(before)
+            has_news = len(stream.node_evidence(now_s)) > len(heard)
             counted, refused = dict(stream.judged), dict(stream.refused)
         for each in found:
             log.info(
@@ -251,14 +224,6 @@ class HealthAnalysis:
         context.meter.publish("health", samples_of(self._records.reported, counted, refused, probed, queue.dropped))
         if found or has_news or self._records.take_recorded():
             context.trigger.hurry()
-
-    def _note_restarts(self, members: Members, now_s: float) -> None:
-        for job in members.jobs:
-            run, before = members.incarnation(job), self._runs.get(job)
-            if before is not None and run != before:
-                known_s = (*self._restarted_s.get(job, ()), now_s)
-                self._restarted_s[job] = tuple(each_s for each_s in known_s if now_s - each_s <= DAY_S)
-            self._runs[job] = run
 
 
 class HealthLoop(ControlLoop):

@@ -258,7 +258,7 @@ class HealthStream:
                 continue
             key = NodeKey(node, self.node_uids[node])
             for each in host.evidence:
-                severity, since_s = self._severity(node, each), host.at_s - each.age_s
+                severity, since_s = severity_of(each.code, self.severities.get(node)), host.at_s - each.age_s
                 if each.code in _OF_RANKS:
                     found += self._of_ranks(key, each, since_s, host.at_s)
                 after_job = severity is Severity.AFTER_JOB
@@ -288,9 +288,6 @@ class HealthStream:
             confidence=0.8,
             shown=(_words(found),),
         )
-
-    def _severity(self, node: str, found: reports.Evidence) -> Severity:
-        return severity_of(found.code, self.severities.get(node))
 
     def is_clean(self, node: str, now_s: float) -> bool:
         """Whether the node's agent is heard and finds no fault of hardware, nor any in the kernel's log."""
@@ -348,7 +345,7 @@ class HealthStream:
         for node in _distinct(seat.node for seat in seats):
             host = self.hosts.get(node)
             for found in host.evidence if host is not None and now_s - host.heard_s <= HEARD_S else ():
-                if found.rank < 0 and self._severity(node, found) is Severity.WATCH:
+                if found.rank < 0 and severity_of(found.code, self.severities.get(node)) is Severity.WATCH:
                     yield f"{node}: {_words(found)}"
 
 

@@ -16,12 +16,10 @@ from cluster.plans import Plan, Reason
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from controller.api.conditions import ObservedStatus
-from controller.api.crds import files
 from controller.api.fields import ApiVersion, OwnMeta, Strict
 from controller.api.kind import ACCEPTED, AGE, Kind, PrinterColumn
 from controller.api.kinds import KINDS
 from controller.api.rbac import Permission, features, needed, roles_yaml
-from controller.api.reference import reference
 from controller.kube.cache import Cache
 from controller.kube_world.cached_view import DEPLOYMENTS, CachedView
 from controller.kube_world.observer import Observer, empty_caches
@@ -34,6 +32,8 @@ from controller.snapshot.from_manifests import snapshot_from
 from tests.builders.live_cluster import LiveCluster
 from tests.builders.manifests import node, written
 from tests.builders.watch_events import listed
+from tests.generated.crd_files import files
+from tests.generated.manifests_reference import reference
 
 # First place: the model.
 

@@ -8,9 +8,9 @@ from cluster.workloads import Requirement
 from placement.engine.live_packer import LivePacker
 from placement.engine.policy import Knowledge, Policy
 from placement.policies.bid_price import BidPrice
-from placement.policies.published import Clustering
 from placement.prices.classes import class_of, kinds_of
 from tests.builders.fleet import Node, Pod, node, pod, shape, world
+from tests.rigs.packing_rivals import Clustering
 
 NODES = [node(name, gpus=8) for name in "abcd"]
 MANY_PODS = 64

@@ -15,6 +15,7 @@ from placement.engine.packer import Choice, Packer, content_rank
 from placement.engine.policy import Knowledge, Policy, Rated
 from placement.policies import POLICIES, policy_named
 from tests.builders.fleet import GIB, Node, node, pod, shape, world
+from tests.rigs import packing_rivals  # noqa: F401  # adds its policies
 
 SHAPES = (
     shape(gpus=0, cpu_milli=4000),

@@ -12,6 +12,7 @@ from placement.engine.policy import Knowledge
 from placement.policies import POLICIES, policy_named
 from placement.policies.fgd import gradient_points
 from tests.builders.fleet import node, pod, shape, world
+from tests.rigs.packing_rivals import RIVALS
 
 A_SHARE = shape(gpus=1, gpu_milli=500, cpu_milli=1000)
 A_GPU = shape(gpus=1, cpu_milli=1000)
@@ -28,7 +29,7 @@ def test_a_name_that_is_no_policy_is_refused_with_those_that_are() -> None:
         policy_named("worstfit", Knowledge(world([])))
 
 
-@pytest.mark.parametrize("name", sorted(set(POLICIES) - {"random"}))
+@pytest.mark.parametrize("name", sorted({*POLICIES, *RIVALS} - {"random"}))
 def test_the_same_pods_go_to_the_same_places_every_time(name: str) -> None:
     def places() -> list[Choice | None]:
         seen = world([node(f"n{n}", gpus=4) for n in range(3)])
@@ -160,18 +161,6 @@ def test_growth_of_the_fragment_becomes_whole_points_whatever_its_last_digit() -
     growth = np.array([0.0, 1e-8, -1e-8, 1000.0])
 
     assert gradient_points(growth).tolist() == [50.0, 50.0, 50.0, 26.0]  # 1 / (1 + e) = 0.2689
-
-
-def test_fgd_without_a_known_mix_learns_it_from_arrivals() -> None:
-    seen = world([node("a", gpus=2)], [pod("p", gpus=1, gpu_milli=500, on="a", devices=(1,))])
-    policy = policy_named("fgd", Knowledge(seen))
-    packer = Packer(seen, policy)
-    policy.arrived(A_GPU)
-
-    choice = packer.choose(A_SHARE)
-
-    assert choice is not None
-    assert choice.devices == 0b10
 
 
 def test_random_spreads_evenly_over_nodes_and_devices() -> None:

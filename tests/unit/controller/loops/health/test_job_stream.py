@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import given, strategies as st
 
-from controller.loops.health.job_stream import JobStream
+from controller.loops.health.job_stream import MOST_RANKS, RANKS_PER_POD, JobStream, RankSeat, frames_in
 from tonnage import records
 from tonnage.records import FRAME_RECORDS, LAST_KIND, MAGIC, Kind
 
@@ -40,8 +40,24 @@ CHUNKS = st.lists(
 class OneByOne(JobStream):
     """Looks at each frame alone."""
 
-    def _known(self, arrived: Sequence[tuple[str, str, bytes]]) -> Sequence[bool]:
-        return [False] * len(arrived)
+    def _admitted(self, arrived: Sequence[tuple[str, str, bytes]]) -> bytes:
+        kept = []
+        found = [(pod, node, *each) for pod, node, chunk in arrived for each in frames_in(chunk)]
+        newest = max((run for _, _, _, run, _ in found), default=-1)
+        if newest > self._run:
+            self._run, self.seats, self._introduced, self._ranks = newest, {}, {}, 0
+            self._ranks_of.clear()
+            self._waiting, self._waiting_bytes, self._analyser = [], 0, None
+        for pod, node, rank, run, frame in found:
+            is_own = run == self._run and rank < MOST_RANKS
+            if is_own and rank not in self.seats and self._ranks_of[pod] < RANKS_PER_POD:
+                self.seats[rank] = RankSeat(pod, node)
+                self._ranks_of[pod] += 1
+            if is_own and rank in self.seats and self.seats[rank].pod == pod:
+                kept.append(frame)
+            else:
+                self.refused += 1
+        return b"".join(kept)
 
 
 @given(st.lists(CHUNKS, min_size=1, max_size=4))
@@ -56,18 +72,6 @@ def test_frames_are_admitted_together_as_one_by_one(batches: list[list[tuple[str
     assert together.seats == alone.seats
     assert (together.refused, together.records) == (alone.refused, alone.records)
     assert together._waiting == alone._waiting
-
-
-def test_a_job_whose_ranks_have_their_seats_is_looked_at_together() -> None:
-    stream = JobStream("ns/job", "run")
-    own = [records.header(1, rank=rank, at_ns=9, wall_minus_ns=0, incarnation=0, dropped=0) for rank in range(3)]
-    chunks = [(f"u-{rank}", "n0", head + records.packed(Kind.BEAT, at_ns=5)) for rank, head in enumerate(own)]
-    for pod, node, chunk in chunks:
-        stream.take(pod, node, chunk, 0.0)
-    stream._digest()
-
-    assert stream._known(chunks) == [True] * 3
-    assert stream._known([chunks[0], ("u-1", "n0", chunks[2][2]), chunks[1]]) == [True, False, True]
 
 
 class Counted(dict[Any, Any]):

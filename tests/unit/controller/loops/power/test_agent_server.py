@@ -185,7 +185,7 @@ def test_another_parts_message_reaches_its_courier_and_nobody_under_a_false_key_
             writer.write(framed(sealed_text("health", b"its own", keys, "n1")))
             await until_async(leader.queue.arrived.is_set, "a report has arrived")
 
-            assert leader.queue.take() == (("n1", b"its own"),)
+            assert leader.queue.take() == [("n1", b"its own")]
             assert leader.server.counts.refused == {"Forged": 3}
             writer.close()
 
