@@ -1,7 +1,7 @@
 """Rules of other autoscalers on the same facts as ours, and bounds of what any rule can do: for replays."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -153,23 +153,3 @@ def _at_quantile(scaler: Scaler, at_s: float, level: float, target: float) -> Re
     load = scaler.forecast.quantile(level, lead_s)
     wanted = math.ceil(load / (scaler.replica_load * target) - 1e-9)
     return Recommendation.plain(min(max(wanted, scaler.min_replicas), scaler.max_replicas))
-
-
-@dataclass(slots=True)
-class IdleTimer:
-    """HPA, and zero replicas after a time without load, as KEDA and Knative scale to zero; one at the first load.
-
-    Source: KEDA, ScaledObject, cooldownPeriod (300 s).
-    """
-
-    cooldown_s: float = 300.0
-    hpa: Hpa = field(default_factory=Hpa)
-    _busy_at_s: float = -np.inf
-
-    def __call__(self, scaler: Scaler, at_s: float) -> Recommendation:
-        if scaler.load is None or scaler.load > 0:
-            self._busy_at_s = at_s
-            return self.hpa(scaler, at_s)
-        if at_s - self._busy_at_s >= self.cooldown_s:
-            return Recommendation.plain(0)
-        return Recommendation.plain(scaler.replicas.wanted if scaler.replicas else 0)
