@@ -24,7 +24,7 @@ from simulator.scaling.rival_rules import oracle_replicas
 from simulator.scaling.traces import generated_trace, read_trace
 from tests.rigs.scaling.concurrency import FAMILIES, best_static, course, score as score_course, workload
 from tests.rigs.scaling.concurrency_baselines import Aimd, HillClimb, QLearning, Static
-from tests.rigs.scaling.hindsight import record_of, tuned_in_hindsight
+from tests.rigs.scaling.hindsight import lognormal, record_of, tuned_in_hindsight
 from tests.rigs.scaling.idle import NIGHTS, IdleTimer, idle_trace
 
 SPREAD = 0.5
@@ -179,7 +179,7 @@ def scaling_ablation(
         for minutes in leads:
             fixed = scaling_replay.Leads((60.0 * minutes,))
             for name, variant in chosen.items():
-                drawn = scaling_replay.Leads.lognormal(fixed.mean_s, SPREAD) if variant.random_leads else fixed
+                drawn = lognormal(fixed.mean_s, SPREAD) if variant.random_leads else fixed
                 policy = study.TonnageScaling(weighing=variant.weighing)
                 run = scaling_replay.replay(scenario, policy, drawn, outlooks[variant.forecasts], variant.settings)
                 found = study.ReplayedPolicy(study.TONNAGE, run, scaling_replay.score(scenario, run, drawn.mean_s))

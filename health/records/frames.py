@@ -116,8 +116,6 @@ class ProbeOrder:
     measure: tuple[Peer, ...] = ()
     admit: tuple[str, ...] = ()
     """Tokens of agents that may measure this one, each once."""
-    burst_bytes: int = MOST_BYTES
-    burst_s: float = MOST_BURST_S
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,8 @@
-"""Scaling policies with the parameter that hindsight chooses, and their figures as the benchmark writes them."""
+"""Scaling policies with what hindsight chooses, random lead times, and figures as the benchmark writes them."""
 
 from collections.abc import Mapping
+
+import numpy as np
 
 from simulator.scaling import replay
 from simulator.scaling.study import CONTENDERS, ReplayedPolicy
@@ -42,3 +44,10 @@ def record_of(
         "violation_minutes_pct": round(figures.violation_minutes_pct, 3),
         "direction_changes_per_day": round(figures.direction_changes_per_day, 1),
     }
+
+
+def lognormal(median_s: float, spread: float, points: int = 50) -> replay.Leads:
+    """Midpoint quantiles of a lognormal distribution. spread: standard deviation of the logarithm."""
+    levels = (np.arange(points) + 0.5) / points
+    normal = np.sort(np.random.default_rng(0).normal(size=20_001))
+    return replay.Leads(tuple((median_s * np.exp(spread * np.quantile(normal, levels))).tolist()))
