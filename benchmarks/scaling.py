@@ -20,10 +20,12 @@ from benchmarks.forecast_scores import taken_out
 from benchmarks.tables import grouped
 from cluster.autoscaling import UNLIMITED, Behavior, LeadTime, Replicas, Scaler, ScaleTarget, ScalingObjective
 from simulator.scaling import replay as scaling_replay, study
-from simulator.scaling.rival_rules import IdleTimer, oracle_replicas
-from simulator.scaling.traces import NIGHTS, generated_trace, idle_trace, read_trace
+from simulator.scaling.rival_rules import oracle_replicas
+from simulator.scaling.traces import generated_trace, read_trace
 from tests.rigs.scaling.concurrency import FAMILIES, best_static, course, score as score_course, workload
 from tests.rigs.scaling.concurrency_baselines import Aimd, HillClimb, QLearning, Static
+from tests.rigs.scaling.hindsight import lognormal, record_of, tuned_in_hindsight
+from tests.rigs.scaling.idle import NIGHTS, IdleTimer, idle_trace
 
 SPREAD = 0.5
 """Deviation of the logarithm of the random lead times on which the mechanisms of lead times are measured."""
@@ -134,12 +136,10 @@ def scaling(
             drawn = scaling_replay.Leads((60.0 * minutes,))
             for name in policies:
                 began_s = time.process_time()
-                row: Row = dict(study.record_of(scenario, drawn, study.replayed(scenario, name, drawn, outlook)))
+                row: Row = dict(record_of(scenario, drawn, study.replayed(scenario, name, drawn, outlook)))
                 yield row | {"cpu_s": round(time.process_time() - began_s, 2)}
                 if tuned and name in study.CONTENDERS:
-                    yield dict(
-                        study.record_of(scenario, drawn, study.tuned_in_hindsight(scenario, name, drawn, outlook))
-                    )
+                    yield dict(record_of(scenario, drawn, *tuned_in_hindsight(scenario, name, drawn, outlook)))
 
 
 def _ablation_summary(rows: Sequence[Row]) -> Rows:
@@ -179,14 +179,12 @@ def scaling_ablation(
         for minutes in leads:
             fixed = scaling_replay.Leads((60.0 * minutes,))
             for name, variant in chosen.items():
-                drawn = scaling_replay.Leads.lognormal(fixed.mean_s, SPREAD) if variant.random_leads else fixed
+                drawn = lognormal(fixed.mean_s, SPREAD) if variant.random_leads else fixed
                 policy = study.TonnageScaling(weighing=variant.weighing)
                 run = scaling_replay.replay(scenario, policy, drawn, outlooks[variant.forecasts], variant.settings)
-                found = study.ReplayedPolicy(
-                    study.TONNAGE, None, run, scaling_replay.score(scenario, run, drawn.mean_s)
-                )
+                found = study.ReplayedPolicy(study.TONNAGE, run, scaling_replay.score(scenario, run, drawn.mean_s))
                 about = {"without": name.partition(",")[0], "leads": "random" if variant.random_leads else "fixed"}
-                yield dict(study.record_of(scenario, fixed, found)) | about
+                yield dict(record_of(scenario, fixed, found)) | about
 
 
 def idle_summary(rows: Sequence[Row]) -> Rows:

@@ -61,7 +61,7 @@ VERBS = {
     "plan": Verb("cli.verbs.plan", "Plan a fleet from manifests or a cluster: instances, cost, placements."),
     "power": Verb("cli.verbs.power", "Show power budgets, devices held back and why, and how many servers fit."),
     "replay": Verb("cli.verbs.bundle", "Replay a support bundle with this version, and compare the plans."),
-    "routing": Verb("cli.verbs.routing", "Print a service's routing weights, also as an HTTPRoute or a ConfigMap."),
+    "routing": Verb("cli.verbs.routing", "Print a service's routing weights, also as an HTTPRoute."),
     "run": Verb("cli.verbs.run", "Run a command in a pod as a tool call with memory of its own."),
     "scaling": Verb("cli.verbs.scaling", "Show what autoscaling decides and why, and what a history would have cost."),
     "simulate": Verb("cli.verbs.simulate", "Simulate a datacenter: placement of traces, a day, power, scaling."),

@@ -5,17 +5,19 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.inputs.cluster import ClusterAccess, LiveCluster, duration, on_cluster
+from cli.inputs.cluster import ClusterAccess, LiveCluster, duration, on_cluster, on_cluster_in_turn
 from cli.inputs.options import adding, files_option
 
 if TYPE_CHECKING:
     from cluster.plans import Plan
     from cluster.snapshot import Snapshot
+    from controller.objects.documents import Readable
     from controller.objects.read import Note
     from controller.settings import OperatorSettings
     from controller.snapshot.from_manifests import Observed
@@ -67,7 +69,7 @@ class Planned:
     notes: "tuple[Note, ...]" = ()
 
 
-def planned(files: Sequence[str], planning: Planning, stdin: TextIO | None = None) -> Planned:
+def planned(files: Sequence[str], planning: Planning, stdin: "Readable | None" = None) -> Planned:
     """Plan for the cluster that these files describe. Raises ConfigError with all their errors."""
     from controller.kube_world.cached_view import pools_from
     from controller.placers import PlacementModes
@@ -78,13 +80,45 @@ def planned(files: Sequence[str], planning: Planning, stdin: TextIO | None = Non
     return Planned(snapshot, plan, settings, observed.notes)
 
 
-def read(files: Sequence[str], stdin: TextIO | None = None, *, with_strangers: bool = False) -> "Observed":
+def read(files: Sequence[str], stdin: "Readable | None" = None, *, with_strangers: bool = False) -> "Observed":
     """Snapshot of the cluster that these files describe, with notes. Raises ConfigError with all their errors."""
     from controller.objects.manifests import read_manifests
     from controller.snapshot.from_manifests import snapshot_from
 
     with without_collecting():
         return snapshot_from(read_manifests(files, stdin), with_strangers=with_strangers)
+
+
+def dump_of(access: ClusterAccess) -> BytesIO:
+    """Objects of the cluster that plans are made from, as `kubectl get -A -o json` has them. Raises KubeReadError."""
+    import msgspec
+
+    from controller.api.foreign_kinds import FOREIGN_KINDS
+    from controller.api.kinds import KINDS
+    from controller.kube import crud
+    from controller.kube.request import ABSENT, KubeReadError
+    from controller.objects.manifests import BESIDE_PODS
+
+    kinds = [*BESIDE_PODS, *((kind.api_version, kind.name) for kind in KINDS if kind.is_planned_from)]
+    kinds += [(version, kind.name) for kind in FOREIGN_KINDS for version in kind.api_versions]
+
+    async def work(cluster: LiveCluster) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        for version, name in kinds:
+            if (resource := cluster.discovered.of_kind(version, name)) is None:
+                continue
+            try:
+                listed = await crud.list_all(cluster.connection, resource.collection())
+            except KubeReadError as error:
+                if name in ("Node", "Pod") or error.refusal.status not in ABSENT:
+                    raise
+                click.echo(f"note: left out: {error.refusal.words}", err=True)
+            else:
+                found += [{"apiVersion": version, "kind": name, **each} for each in listed]
+        return found
+
+    items = on_cluster_in_turn(access, work)
+    return BytesIO(msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": items}))
 
 
 def planned_on(access: ClusterAccess, planning: Planning) -> Planned:

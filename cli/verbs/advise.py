@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from cli.inputs.cluster import ClusterAccess, access_options
 from cli.inputs.options import files_option, output_choice, report_option
-from cli.inputs.planning import Planning, decider, packer_of, print_notes, without_collecting
+from cli.inputs.planning import Planning, decider, dump_of, one_origin, packer_of, print_notes, without_collecting
 from cli.inputs.runs import check_report, save_report
 from cluster.errors import ConfigError, Mistake
 
@@ -56,7 +57,7 @@ LOOKBACK_S = 300.0
 
 
 @click.command(epilog="kubectl get nodes,pods -A -o json | tonnage advise -f - --report advice.html")
-@files_option("Dump of nodes and pods, or manifests; may be repeated. - reads standard input.", required=True)
+@files_option("Dump of nodes and pods, or manifests; may be repeated. - reads standard input. [default: the cluster]")
 @click.option("--prices", type=click.Path(path_type=Path), metavar="FILE",
               help="Prices of GPUs, used where the files have no GPUType. [default: list prices]")  # fmt: skip
 @click.option(
@@ -67,6 +68,7 @@ LOOKBACK_S = 300.0
 @click.option("--team-label", default="team", show_default=True, metavar="KEY", help="Label of pods to add up by.")
 @report_option("Write a page to forward, too.")
 @output_choice("text", "json")
+@access_options
 def advise(
     files: tuple[str, ...],
     prices: Path | None,
@@ -74,26 +76,30 @@ def advise(
     team_label: str,
     report: Path | None,
     output: str,
+    access: ClusterAccess,
 ) -> None:
     """Say in dollars what Tonnage would change on a cluster, who holds GPUs in vain, and how to apply it.
 
-    Reads a dump of the cluster and nothing else, and writes nothing to it. Each advice was carried out by planning on
+    Reads the cluster, or a dump of it (-f), and writes nothing to it. Each advice was carried out by planning on
     the dump, so its amount is what it saves, and those that save add up. With ModelServices and ModelProfiles (-f) it
     adds the cheapest mix for each service's demand. Without --prometheus, idle means that no pod asks for it.
     """
     from cli.printing.advice_output import as_html, as_json, as_text
     from controller.objects.catalogue import read_catalogue
+    from controller.objects.documents import STDIN
     from controller.objects.manifests import read_manifests
     from controller.queries.advice import advise as advice_on, unusable_devices
     from controller.queries.holders import holders, replaced_in
     from controller.snapshot.from_manifests import snapshot_from
 
+    one_origin(files, access)
     check_report(report)
     catalogue = read_catalogue(prices)
     used_share = used_share_from(prometheus) if prometheus else None
     progress = Progress()
     with without_collecting():
-        manifests = read_manifests(files, Chunks(sys.stdin, progress))
+        dump = Chunks(sys.stdin, progress) if files else dump_of(access)
+        manifests = read_manifests(files or (STDIN,), dump)
         if not manifests.nodes:
             raise ConfigError(Mistake("manifests", "hold no node", "kubectl get nodes,pods -A -o json prints a dump"))
         progress.tell(f"read {len(manifests.nodes):,} nodes and {len(manifests.pods):,} pods")

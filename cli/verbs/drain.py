@@ -14,7 +14,7 @@ from cli.verbs.delete import GRACE_PERIOD
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from controller.queries.drain import Consent, DrainPreview, NodePod
+    from controller.queries.drain import Consent, NextPlace, NodePod
 
 DryRun = Literal["none", "client", "server"]
 NODES = click.argument("nodes", nargs=-1, required=True, shell_complete=inputs_cluster.complete_nodes)
@@ -129,7 +129,7 @@ async def drain_node(
     found = pods_of_node(await crud.list_all(cluster.connection, "/api/v1/pods", on_node), consent)
     leaving = [guest for guest in found if guest.fate == "leaves"]
     seen = (await list_cluster(cluster.connection, time.time)).seen()
-    _print_preview(found, drain_preview(seen.snapshot, node, leaving, packer_of(settings_from({"policy": policy}))))
+    _print_preview(found, *drain_preview(seen.snapshot, node, leaving, packer_of(settings_from({"policy": policy}))))
     if blocking := [guest for guest in found if guest.fate == "blocks"]:
         click.echo(f"error: node/{node} is not drained, nothing was done: {len(blocking)} pods block it", err=True)
         return False
@@ -157,10 +157,10 @@ async def drain_node(
     return is_empty
 
 
-def _print_preview(found: "Sequence[NodePod]", would: "DrainPreview") -> None:
+def _print_preview(found: "Sequence[NodePod]", would: "Sequence[NextPlace]", concerned: "Sequence[str]") -> None:
     from cli.printing.columns import columns
 
-    seats = {seat.pod: seat for seat in would.seats}
+    seats = {seat.pod: seat for seat in would}
     rows = []
     for guest in found:
         seat = seats.get(guest.full_name)
@@ -171,5 +171,5 @@ def _print_preview(found: "Sequence[NodePod]", would: "DrainPreview") -> None:
             why = why or (seat.why if seat else "it has terminated")
         rows.append((guest.full_name, guest.fate, node, devices, why))
     click.echo(columns(("POD", "FATE", "STARTS ON", "DEVICES", "WHY"), rows), nl=False)
-    for words in would.concerned:
+    for words in concerned:
         click.echo(words)

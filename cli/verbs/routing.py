@@ -17,12 +17,12 @@ from controller.api.labels import SERVICE_LABEL
 
 Object = dict[str, Any]
 
-FORMS = ("table", "json", "httproute", "configmap")
+FORMS = ("table", "json", "httproute")
 
 
 @click.command(epilog="tonnage routing chat -o httproute --gateway inference | kubectl apply --server-side -f -")
 @click.argument("name", metavar="SERVICE", shell_complete=inputs_cluster.complete_kinds_and_names)
-@output_choice(*FORMS, words="httproute: an HTTPRoute (Gateway API). configmap: the JSON in a ConfigMap.")
+@output_choice(*FORMS, words="httproute: an HTTPRoute (Gateway API).")
 @click.option("--gateway", metavar="NAME", help="Gateway of the HTTPRoute; NAMESPACE/NAME in another namespace.")
 @click.option("--host", "hosts", multiple=True, metavar="HOST", help="Host of the HTTPRoute; may be repeated.")
 @setting("--backend", "{service}-{type}", "Name of the backend of an instance type.", metavar="PATTERN")
@@ -43,7 +43,7 @@ def routing(
     """Print a ModelService's routing weights, for a gateway that sends requests to the instances.
 
     An HTTPRoute has one backend per instance type of the mix, weighted by its fraction of all requests. Where gateways
-    know the lengths of a request, the table of fractions by input and output tokens (json, configmap) serves the mix
+    know the lengths of a request, the table of fractions by input and output tokens (json) serves the mix
     better: that of all requests alone may miss the SLO.
     """
     if output == "httproute" and not gateway:
@@ -63,7 +63,7 @@ def routing(
     if output == "httproute":
         text = http_route(service, Backends(backend, backend_kind, port), gateway or "", hosts)
     else:
-        text = {"configmap": config_map, "json": as_json, "table": as_table}[output](service)
+        text = as_json(service) if output == "json" else as_table(service)
     click.echo(text, nl=False)
 
 
@@ -103,11 +103,6 @@ def as_json(service: Object) -> str:
     name, namespace = service["metadata"]["name"], service["metadata"].get("namespace", "default")
     record = {"record": 1, "service": f"{namespace}/{name}", "shares": fractions(service), "buckets": buckets(service)}
     return json.dumps(record, indent=2) + "\n"
-
-
-def config_map(service: Object) -> str:
-    """ConfigMap SERVICE-routing with the JSON under `routing.json`, as YAML."""
-    return _yaml(_object(service, "v1", "ConfigMap") | {"data": {"routing.json": as_json(service)}})
 
 
 def http_route(service: Object, backends: Backends, gateway: str, hosts: Sequence[str]) -> str:

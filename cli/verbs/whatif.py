@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli.inputs.cluster import ClusterAccess, access_options
 from cli.inputs.options import files_option, output_choice, report_option, setting
-from cli.inputs.planning import DEFAULT_DEADLINE_S, complete_policies, deadline, print_notes, read
+from cli.inputs.planning import DEFAULT_DEADLINE_S, complete_policies, deadline, dump_of, one_origin, print_notes, read
 from cli.inputs.runs import executor_of, save_report, sweep_options
 from cli.printing.terminal import tell_end
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:  # numpy and its users are imported only after the options wer
 
 
 @click.command(epilog="tonnage whatif -f examples/ --demand 0.5,1,2,4 --price a100=2.5,3.67 --report out/whatif.html")
-@files_option("Manifest file or folder; may be repeated. - reads standard input.", required=True)
+@files_option("Manifest file or folder; may be repeated. - reads standard input. [default: the cluster]")
 @setting("--demand", "1", "Multiples of today's request rate.", metavar="FACTOR,...")
 @setting("--slo", "1", "Multiples of the SLO's time per token.", metavar="FACTOR,...")
 @click.option("--price", multiple=True, metavar="TYPE=$,...",
@@ -39,9 +40,17 @@ if TYPE_CHECKING:  # numpy and its users are imported only after the options wer
 @report_option()
 @sweep_options
 @output_choice("table", "json")
+@access_options
 @click.pass_context
 def whatif(
-    ctx: click.Context, /, files: tuple[str, ...], output: str, jobs: int | None, ray: str, **given: Any
+    ctx: click.Context,
+    /,
+    files: tuple[str, ...],
+    output: str,
+    jobs: int | None,
+    ray: str,
+    access: ClusterAccess,
+    **given: Any,
 ) -> None:
     """Compare cost and capacity of a fleet under other demand, prices, SLOs, nodes or policies.
 
@@ -52,7 +61,8 @@ def whatif(
 
     options = WhatIfOptions(**given)
     scenarios = scenarios_from(options)
-    observed = read(files, sys.stdin)
+    one_origin(files, access)
+    observed = read(files, sys.stdin) if files else read(("-",), dump_of(access))
     print_notes(observed.notes)
     result = run_scenarios(scenarios, options, observed.snapshot, executor_of(ray, jobs))
     if result.swept.done:

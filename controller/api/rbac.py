@@ -1,9 +1,8 @@
 """RBAC permissions of the operator, by feature: the chart's roles grant them and `tonnage doctor` checks them.
 
-`make chart` writes it into the chart; `python -m controller.api.rbac` prints it.
+`make chart` writes it into the chart.
 """
 
-import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -193,7 +192,3 @@ def needed(
         yield "lead", Permission("create", "", "configmaps", namespace)
         saved = f"{name}-load-fits-0"
         yield from (("lead", Permission(verb, "", "configmaps", namespace, saved)) for verb in ("get", "patch"))
-
-
-if __name__ == "__main__":
-    sys.stdout.write(roles_yaml())

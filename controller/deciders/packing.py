@@ -84,12 +84,9 @@ def decide_moves(snapshot: Snapshot, turn: Turn) -> Plan:
     nodes = [*order[after:], *order[:after]][: 1 + POLISH_WORK // len(snapshot.nodes)]
     if nodes:
         memory.polished = snapshot.nodes.names[nodes[-1]]
-    most = _most_moves(snapshot, decisions.move_share)
-    return Plan(phases=emptying(seen, nodes, decisions.move_price, price, most_moves=most))
-
-
-def _most_moves(snapshot: Snapshot, share: float) -> int:
-    return int(share * int((snapshot.pods.node != PENDING).sum()))
+    most = int(decisions.move_share * int((snapshot.pods.node != PENDING).sum()))
+    packer = memory.packing_under(decisions).packer_for(seen, turn.budget.left_s)
+    return Plan(phases=emptying(seen, packer, nodes, decisions.move_price, price, most_moves=most))
 
 
 def _movable(snapshot: Snapshot, observed: Snapshot) -> Snapshot:

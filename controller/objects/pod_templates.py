@@ -61,6 +61,13 @@ def derived_from(content: Map) -> tuple[Derived, ...]:
         copies = count_of(at(content, "spec", "replicas")) if kind[1] == "RayClusterFleet" else None
         names = [name] if copies is None else [f"{name}-{n}" for n in range(copies)]
         return tuple(Derived("ray.io/v1", "RayCluster", each, path) for each in names)
+    if kind == ("disaggregatedset.x-k8s.io", "DisaggregatedSet"):
+        sets = ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet")
+        return tuple(
+            Derived(*sets, f"{name}-{n}-{at(role, 'name')}", ("spec", "roles", place, "spec"))
+            for n in range(count_of(at(content, "spec", "slices")))
+            for place, role in enumerate(at(content, "spec", "roles") or ())
+        )
     if kind == ("batch.volcano.sh", "Job"):
         tasks = at(content, "spec", "tasks") or ()
         least = count_of(at(content, "spec", "minAvailable"), sum(count_of(at(each, "replicas")) for each in tasks))
@@ -137,25 +144,35 @@ def _job_set(content: Map) -> Iterator[TemplatedPod]:
             yield from _pods_of_job(at(job, "template", "spec"), f"{name}-{role}-{n}", path, labels)
 
 
-def _leader_worker_set(content: Map) -> Iterator[TemplatedPod]:
-    name, spec = _name(content), at(content, "spec", "leaderWorkerTemplate")
+def _roots(content: Map) -> list[tuple[str, Path]]:
+    """Name, and path of the spec, of each object that a controller makes of this one; else of itself."""
+    return [(each.name, each.spec) for each in derived_from(content)] or [(_name(content), ("spec",))]
+
+
+def _leader_worker_sets(content: Map) -> Iterator[TemplatedPod]:
+    for name, root in _roots(content):
+        yield from _leader_worker_set(content, name, root)
+
+
+def _leader_worker_set(content: Map, name: str, root: Path) -> Iterator[TemplatedPod]:
+    spec = at(content, *root, "leaderWorkerTemplate")
     size = count_of(at(spec, "size"))
     leader = "leaderTemplate" if at(spec, "leaderTemplate") is not None else "workerTemplate"
-    for group in range(count_of(at(content, "spec", "replicas"))):
+    for group in range(count_of(at(content, *root, "replicas"))):
         for worker in range(size):
             labels = {
                 "leaderworkerset.sigs.k8s.io/name": name,
                 "leaderworkerset.sigs.k8s.io/group-index": str(group),
                 "leaderworkerset.sigs.k8s.io/worker-index": str(worker),
             }
-            template = ("spec", "leaderWorkerTemplate", "workerTemplate" if worker else leader)
+            template = (*root, "leaderWorkerTemplate", "workerTemplate" if worker else leader)
             sizes = {"leaderworkerset.sigs.k8s.io/size": str(size)}
             of = f"{name}-{group}-{worker}" if worker else f"{name}-{group}"
             yield TemplatedPod(of, template, labels, sizes, owner="StatefulSet")
 
 
 def _ray_clusters(content: Map) -> Iterator[TemplatedPod]:
-    for name, root in [(each.name, each.spec) for each in derived_from(content)] or [(_name(content), ("spec",))]:
+    for name, root in _roots(content):
         yield from _ray_cluster(content, name, root)
 
 
@@ -304,7 +321,8 @@ _MEMBERS = {
     ("apps", "StatefulSet"): _replicas,
     ("batch", "Job"): _job,
     ("jobset.x-k8s.io", "JobSet"): _job_set,
-    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): _leader_worker_set,
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): _leader_worker_sets,
+    ("disaggregatedset.x-k8s.io", "DisaggregatedSet"): _leader_worker_sets,
     ("ray.io", "RayCluster"): _ray_clusters,
     **dict.fromkeys(_RAY, _ray_clusters),
     ("batch", "CronJob"): _cron_job,

@@ -350,7 +350,7 @@ def _idle(now: Snapshot, trial: Counterfactual, wanted: Collection[str | None]) 
     """Devices that no pod holds: of nodes to give back, and of those that are closed or lack another resource."""
     idle, used, names = idle_devices(now), trial.used, now.nodes.names
     done: dict[str, list[FleetChange]] = {topic: [] for topic in ("idle", "unwanted", "closed", "blocked")}
-    free = ~used & ~trial.gone & (now.nodes.gpus > 0)
+    free = ~used & ~trial.gone & (now.nodes.gpus > 0) & (idle.all >= now.nodes.gpus)
     for row in sorted(np.flatnonzero(free).tolist(), key=lambda row: (-trial.node_usd[row], row)):
         topic = "closed" if idle.closed[row] else "unwanted" if idle.unwanted[row] else "idle"
         if names[row] not in wanted and (change := trial.given_back(row)):

@@ -54,48 +54,34 @@ class ScalingFacts:
     """Kind that the API server does not serve, by policy."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Cure:
-    remedy: str
-    verdict: Verdict = "warning"
-    """failure: the operator's own fault, which concerns all policies."""
-
-
 _ADDRESS = "set autoscaler.prometheus.url in the chart's values"
 _SETTINGS = "allow it in settings.autoscaler of the chart, or use a preset of the operator's own Prometheus"
 _METRICS = {
-    "PrometheusUnreachable": _Cure(
-        "check autoscaler.prometheus (url, caSecret, tokenSecret), and the NetworkPolicies between it and the operator",
-        "failure",
-    ),
-    "NoPrometheus": _Cure(_ADDRESS, "failure"),
-    "QueryEmpty": _Cure(
-        "run the query in Prometheus: are the pods scraped, with the label namespace, and do the policy's labels fit?"
-    ),
-    "QueryAmbiguous": _Cure("aggregate the policy's query, as by sum()"),
-    "QueryRefused": _Cure("run the query in Prometheus: its answer names the error"),
-    "PartialAnswer": _Cure("look at Prometheus' own stores and remote reads: its answer lacked some"),
-    "AnswerTooLarge": _Cure("aggregate the policy's query, or raise settings.autoscaler.prometheus.most_bytes"),
-    "AnswerMalformed": _Cure("check that autoscaler.prometheus.url is the address of a Prometheus API", "failure"),
-    "ServerNotAllowed": _Cure(_SETTINGS),
-    "QueriesNotAllowed": _Cure(_SETTINGS),
-    "CustomMetricsNotAllowed": _Cure("set autoscaler.customMetrics in the chart's values"),
-    "CustomMetricsUnreachable": _Cure(
-        "look at the APIService v1beta2.custom.metrics.k8s.io: is its adapter available?"
-    ),
-    "MetricNotFound": _Cure("kubectl get --raw /apis/custom.metrics.k8s.io/v1beta2 lists the metrics that there are"),
-    "LabelsInvalid": _Cure(
-        "correct prometheus.labels of the policy (docs/demand-sources.md lists those of each preset)"
-    ),
-    "NeverMeasured": _Cure("push a sample, or look at the operator's log for the policy's source"),
-    "Stale": _Cure("look at the source: its last sample is older than maxAge; nothing is scaled down meanwhile"),
-    "NotMeasured": _Cure("tune by a source whose preset measures latency without the queue (docs/autoscaler.md)"),
-    "NotFollowed": _Cure(
-        "let what admits requests follow status.concurrency.limit, or set spec.concurrency.start to it"
-    ),
+    "PrometheusUnreachable": "check autoscaler.prometheus (url, caSecret, tokenSecret), "
+    "and the NetworkPolicies between it and the operator",
+    "NoPrometheus": _ADDRESS,
+    "QueryEmpty": "run the query in Prometheus: are the pods scraped, with the label namespace, "
+    "and do the policy's labels fit?",
+    "QueryAmbiguous": "aggregate the policy's query, as by sum()",
+    "QueryRefused": "run the query in Prometheus: its answer names the error",
+    "PartialAnswer": "look at Prometheus' own stores and remote reads: its answer lacked some",
+    "AnswerTooLarge": "aggregate the policy's query, or raise settings.autoscaler.prometheus.most_bytes",
+    "AnswerMalformed": "check that autoscaler.prometheus.url is the address of a Prometheus API",
+    "ServerNotAllowed": _SETTINGS,
+    "QueriesNotAllowed": _SETTINGS,
+    "CustomMetricsNotAllowed": "set autoscaler.customMetrics in the chart's values",
+    "CustomMetricsUnreachable": "look at the APIService v1beta2.custom.metrics.k8s.io: is its adapter available?",
+    "MetricNotFound": "kubectl get --raw /apis/custom.metrics.k8s.io/v1beta2 lists the metrics that there are",
+    "LabelsInvalid": "correct prometheus.labels of the policy (docs/demand-sources.md lists those of each preset)",
+    "NeverMeasured": "push a sample, or look at the operator's log for the policy's source",
+    "Stale": "look at the source: its last sample is older than maxAge; nothing is scaled down meanwhile",
+    "NotMeasured": "tune by a source whose preset measures latency without the queue (docs/autoscaler.md)",
+    "NotFollowed": "let what admits requests follow status.concurrency.limit, or set spec.concurrency.start to it",
 }
 """Remedies by the reason of a condition."""
-_ANY = _Cure("tonnage scaling explain shows all conditions of the policy")
+_OWN = ("PrometheusUnreachable", "NoPrometheus", "AnswerMalformed")
+"""Reasons that are the operator's own fault, which concerns all policies."""
+_ANY = "tonnage scaling explain shows all conditions of the policy"
 
 
 def scaling_findings(facts: ScalingFacts) -> Iterator[CheckResult]:
@@ -147,9 +133,10 @@ def _states(facts: ScalingFacts, active: Mapping[str, Object]) -> Iterator[Check
         for cause, named in _by_reason(active, kind).items():
             if kind == CONCURRENCY_TUNED and cause not in _METRICS:
                 continue  # what the load does, such as a breach of its bound, is no fault of the installation
-            cure = _METRICS.get(cause, _ANY)
+            remedy = _METRICS.get(cause, _ANY)
             words = next(iter(named.values()))
-            yield CheckResult(CHECK, cure.verdict, f"{few(list(named))}: {cause}: {words}", cure.remedy)
+            verdict: Verdict = "failure" if cause in _OWN else "warning"
+            yield CheckResult(CHECK, verdict, f"{few(list(named))}: {cause}: {words}", remedy)
     for name, policy in active.items():
         conflict = _conditions(policy).get(CONFLICT, {})
         if conflict.get("status") == "True":

@@ -66,15 +66,6 @@ class NextPlace:
     """Reason why no node can take it."""
 
 
-@dataclass(frozen=True, slots=True)
-class DrainPreview:
-    """Effects of a drain."""
-
-    seats: tuple[NextPlace, ...]
-    concerned: tuple[str, ...]
-    """Consequences for gangs and services, one sentence each."""
-
-
 def pods_of_node(objects: Iterable[Object], consent: Consent) -> tuple[NodePod, ...]:
     """Pods of the node with their fates by kubectl's rules, sorted by name."""
     made = (_node_pod(obj, *_fate(obj, consent)) for obj in objects)
@@ -116,8 +107,11 @@ def _fate(pod: Object, consent: Consent) -> tuple[Fate, str]:
     return "leaves", "" if owner else "no controller recreates it"
 
 
-def drain_preview(now: snapshot.Snapshot, node: str, leaving: Sequence[NodePod], packer_of: PackerOf) -> DrainPreview:
-    """Where the packer would place the evicted pods, with the node cordoned and without preemption.
+def drain_preview(
+    now: snapshot.Snapshot, node: str, leaving: Sequence[NodePod], packer_of: PackerOf
+) -> tuple[list[NextPlace], list[str]]:
+    """Where the packer would place the evicted pods, with the node cordoned and without preemption; and what that means
+    for gangs and services, a sentence each.
 
     packer_of: creates the packing engine for a snapshot. Pods that are not in the snapshot, because they have ended,
     are ignored.
@@ -135,7 +129,7 @@ def drain_preview(now: snapshot.Snapshot, node: str, leaving: Sequence[NodePod],
         elif pod.full_name in known:
             why = reasons.get(f"Pod/{pod.full_name}") or reasons.get(f"Gang/{pod.gang}") or "no node has room for it"
             seats.append(NextPlace(pod.full_name, None, (), why))
-    return DrainPreview(tuple(seats), tuple(_concerned(now, leaving, seats)))
+    return seats, list(_concerned(now, leaving, seats))
 
 
 def _unpinned(now: snapshot.Snapshot, names: Sequence[str]) -> snapshot.Snapshot:

@@ -9,6 +9,7 @@ from cluster.arrays import BoolArray, FloatArray
 from cluster.nodes import NodeFilter
 from cluster.snapshot import Snapshot
 from cluster.workloads import PODS, WHOLE_GPU_MILLI, PodShape
+from controller.objects.accelerators import VIEWS
 
 TYPICAL_SHARE = 0.95
 """Fraction of the pods with GPUs that typical requests cover, as in FGD (placement/policies/fgd.py)."""
@@ -41,6 +42,9 @@ def idle_devices(now: Snapshot) -> IdleDevices:
     """Idle devices of a fleet. Pods are those with GPUs, running or pending; without any, all open devices are free."""
     nodes, free = now.nodes, now.free()
     idle: FloatArray = np.maximum(free.gpu_milli, 0).sum(axis=1) / WHOLE_GPU_MILLI
+    for name in VIEWS & nodes.others.keys():
+        part = np.divide(free.others[name], nodes.others[name], out=np.ones(len(nodes)), where=nodes.others[name] > 0)
+        idle = np.minimum(idle, nodes.gpus * np.maximum(part, 0.0))
     counts = Counter[PodShape]()
     for number, count in enumerate(np.bincount(now.pods.shape, minlength=len(now.pods.shapes)).tolist()):
         if count and now.pods.shapes[number].gpus:

@@ -116,8 +116,6 @@ class ProbeOrder:
     measure: tuple[Peer, ...] = ()
     admit: tuple[str, ...] = ()
     """Tokens of agents that may measure this one, each once."""
-    burst_bytes: int = MOST_BYTES
-    burst_s: float = MOST_BURST_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +219,7 @@ def order_in(body: bytes) -> ProbeOrder:
     return msgspec.msgpack.decode(body, type=ProbeOrder)
 
 
-class FairQueue:
+class Backlog:
     """What several senders have on its way: bounded, the oldest of whoever has most dropped first, taken in turns.
 
     lock: lets one thread add or take at a time.

@@ -1,6 +1,6 @@
 """Remediation: from incidents, new evidence and the situation to intents and the next state of the incidents."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from health.remediation import breakers, folding, lifecycle
@@ -139,9 +139,14 @@ def decide(
     by_age = sorted(incidents, key=lambda one: (one.id, one.generation, one.phase_since_s))
     after = {each.id: each for each in by_age}  # the newest record of each
     for _ in range(ROUNDS):
-        before = after
-        suspected = breakers.merged(folding.folded(_with_lost(before, situation), heard, situation), situation, policy)
-        after = _advanced(suspected, situation, policy)
+        before, known = after, dict(after)
+        for node in situation.nodes.values():  # what a lost write has left in taints alone
+            if (taint := node.taint) is not None:
+                known[taint.incident] = folding.with_taint(known.get(taint.incident), node, taint)
+        after = breakers.merged(folding.folded(known, heard, situation), situation, policy)
+        # Oldest suspicion first, each seeing what those before it have decided.
+        for each in sorted((one for one in after.values() if one.is_open), key=lambda one: (one.since_s, one.id)):
+            after[each.id] = lifecycle.advanced(each, _around(tuple(after.values()), situation, policy))
         if after == before:
             break
     tainted = {node.taint.incident for node in situation.nodes.values() if node.taint is not None}
@@ -158,24 +163,6 @@ def _without_ended_runs(incident: Incident, situation: Situation) -> Incident:
     """A domain's incident outlives its runs: with hundreds of restarts its record would grow without bound."""
     live = {job.name: job.incarnation for job in lifecycle.live_jobs(incident, situation)}
     return replace(incident, runs=tuple(each for each in incident.runs if live.get(each.job) == each.incarnation))
-
-
-def _with_lost(incidents: Mapping[str, Incident], situation: Situation) -> dict[str, Incident]:
-    """Incidents, with what a lost write has left in taints alone."""
-    known = dict(incidents)
-    for node in situation.nodes.values():
-        if node.taint is not None:
-            id_ = node.taint.incident
-            known[id_] = folding.with_taint(known.get(id_), node, node.taint)
-    return known
-
-
-def _advanced(incidents: dict[str, Incident], situation: Situation, policy: RemedyPolicy) -> dict[str, Incident]:
-    """Oldest suspicion first, each seeing what those before it have decided."""
-    after = dict(incidents)
-    for each in sorted((one for one in after.values() if one.is_open), key=lambda one: (one.since_s, one.id)):
-        after[each.id] = lifecycle.advanced(each, _around(tuple(after.values()), situation, policy))
-    return after
 
 
 def _around(incidents: tuple[Incident, ...], situation: Situation, policy: RemedyPolicy) -> Around:

@@ -95,7 +95,11 @@ def blamed(
         confidence = min(0.99, share / (2 * found.tier.least_share))
         return JobVerdict(at_s, syndrome, part, tuple(on.tolist()), since_s, confidence, (shown, note), cause, probe)
 
-    nodes = np.unique(layout.node[ranks])
+    nodes, firsts = np.unique(layout.node[ranks]), np.unique(layout.node, return_index=True)[1]
+    # A program may well give more to do to the first rank of the job, or to those of several nodes.
+    has_duties = ranks.tolist() == [0] or (
+        1 < len(firsts) < layout.ranks and len(ranks) > 1 and set(ranks) <= set(firsts)
+    )
     if causes and (imbalance := _imbalance(ranks, layout)) is not None:
         cause, note = imbalance
         yield verdict(Part.NOTHING, ranks, note, cause)
@@ -107,7 +111,7 @@ def blamed(
             )
         else:
             yield verdict(Part.NODE, np.flatnonzero(layout.node == nodes[0]), "all ranks of the node alike")
-    elif behind is not None and behind[ranks].all() and _has_duties(ranks, layout):
+    elif has_duties and behind is not None and behind[ranks].all():
         yield verdict(Part.NOTHING, ranks, "first ranks, of the job or of nodes, may have more to do", probe=_PRODUCT)
     elif len(ranks) <= _SEVERAL:
         for rank in ranks[found.out[ranks]]:
@@ -131,12 +135,6 @@ def _imbalance(ranks: IntArray, layout: Layout) -> tuple[Cause, str] | None:
 def _is_a_replica(ranks: IntArray, layout: Layout) -> bool:
     replicas = np.unique(layout.replica[ranks])
     return len(replicas) == 1 and bool(layout.replica.max() > 0) and _covers(ranks, layout.replica == replicas[0])
-
-
-def _has_duties(ranks: IntArray, layout: Layout) -> bool:
-    """Whether a program may well give these ranks more to do: the first of the job, or of several nodes."""
-    firsts = np.unique(layout.node, return_index=True)[1]
-    return ranks.tolist() == [0] or (1 < len(firsts) < layout.ranks and len(ranks) > 1 and set(ranks) <= set(firsts))
 
 
 def _covers(ranks: IntArray, whole: BoolArray) -> bool:

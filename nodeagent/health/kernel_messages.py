@@ -89,7 +89,12 @@ def message_of(line: str) -> Message | None:
     if found := _RAS.search(line):
         return _about(line, _RAS_CODES[found[2]], "") if int(found[1]) else None
     if found := _MCI_STATUS.search(line):
-        return _machine_check(int(found[1], 16))
+        status = int(found[1], 16)
+        if not status & (_UNCORRECTED | _DEFERRED):
+            return None
+        lost = "MachineCheck" if status & _CONTEXT_LOST else "MachineCheckUncorrected"
+        code = lost if status & _UNCORRECTED else "MachineCheckDeferred"
+        return Message(code, "host", code)
     for code, topic, text in PATTERNS:
         if text.search(line):
             return _about(line, code, topic)
@@ -106,13 +111,6 @@ def _gpu_error(family: str, found: re.Match[str]) -> Message:
     said = _WORD.search(rest) if family == "SXid" or number in _BY_WORD or code not in TABLE else None
     code += said[1].replace("-", "").capitalize() if said else ""
     return Message(code, address, code)
-
-
-def _machine_check(status: int) -> Message | None:
-    if status & _UNCORRECTED:
-        code = "MachineCheck" if status & _CONTEXT_LOST else "MachineCheckUncorrected"
-        return Message(code, "host", code)
-    return Message("MachineCheckDeferred", "host", "MachineCheckDeferred") if status & _DEFERRED else None
 
 
 def _about(line: str, code: str, topic: str) -> Message:

@@ -73,7 +73,7 @@ def admitted(opened: socket.socket, tokens: Iterable[bytes]) -> bytes:
     return known[0]
 
 
-def measured(opened: socket.socket, burst_bytes: int, burst_s: float) -> ProbeResult:
+def measured(opened: socket.socket) -> ProbeResult:
     """Round trips and bursts with a peer that has admitted us; number and peer are left empty. Raises OSError."""
     opened.settimeout(STEP_S)
     trips = []
@@ -82,16 +82,15 @@ def measured(opened: socket.socket, burst_bytes: int, burst_s: float) -> ProbeRe
         opened.sendall(_BURST.pack(b"p", 0, 0.0) + _PING)
         _read(opened, len(_PING))
         trips.append(monotonic() - began_s)
-    most, for_s = min(burst_bytes, MOST_BYTES), min(burst_s, MOST_BURST_S)
     rates = []  # bytes a second out and back, of the best of several bursts each
     for letter in (b"o", b"i"):
         began_s, best = monotonic(), 0.0
         for number in range(BURSTS):
             if number and monotonic() - began_s >= ENOUGH_S:
                 break
-            opened.sendall(_BURST.pack(letter, most, for_s))
+            opened.sendall(_BURST.pack(letter, MOST_BYTES, MOST_BURST_S))
             if letter == b"o":
-                _send(opened, most, for_s)
+                _send(opened, MOST_BYTES, MOST_BURST_S)
                 count, took_s = _COUNT.unpack(_read(opened, _COUNT.size))  # the peer's own count
             else:
                 count, took_s = _taken(opened)

@@ -142,16 +142,14 @@ class Prober:
             made, now_s = frames.ProbeResult("", "", 0.0, failure="too many"), self._clock()
             if len(self._begun) < MOST_A_MINUTE or now_s - self._begun[0] >= 60:
                 self._begun.append(now_s)
-                made = measured_with(peer, self._source, order.burst_bytes, order.burst_s)
+                made = measured_with(peer, self._source)
             self.measured += 1
             with self._lock:
                 self._results.append((self._clock(), replace(made, number=order.number, peer=peer.node)))
         return 0.0
 
 
-def measured_with(
-    peer: frames.Peer, source: str, burst_bytes: int, burst_s: float, within_s: float = frames.PAIR_S
-) -> frames.ProbeResult:
+def measured_with(peer: frames.Peer, source: str, within_s: float = frames.PAIR_S) -> frames.ProbeResult:
     """What one peer shows, or why nothing is known of it. Tries again while the peer has no order yet."""
     until_s, lost, failure = monotonic() + within_s, 0, "refused"
     at = (source, 0) if source else None
@@ -160,7 +158,7 @@ def measured_with(
             with socket.create_connection((peer.host, peer.port), CONNECT_S, at) as opened:
                 prepare(opened)
                 introduce(opened, bytes.fromhex(peer.token))
-                return measured(opened, burst_bytes, burst_s)
+                return measured(opened)
         except (ProbeError, ConnectionError):
             failure = "refused"  # its host answers: an agent without an order, or a new one, is no fault of the network
         except TimeoutError:

@@ -136,9 +136,10 @@ class Table:
         self.content[:, c] -= np.bincount(seats.node[gone], minlength=len(self.content))
         self.running[left] = self.batch.in_use[left] | self.content[left].any(axis=1)
 
-    def vacate(self, node: int, c: int) -> None:
-        """Frees the placements of one class on a node."""
-        self.take_back(c, np.flatnonzero(self.seats(c).node == node))
+    def vacate(self, node: int, c: int | None = None) -> None:
+        """Frees all placements on a node, or those of one class."""
+        for each in np.flatnonzero(self.content[node]).tolist() if c is None else [c]:
+            self.take_back(each, np.flatnonzero(self.seats(each).node == node))
 
     def copy(self) -> "Table":
         """Independent copy of the table."""

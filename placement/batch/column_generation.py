@@ -117,7 +117,7 @@ class Effort:
     last_nodes: int = 3
     """Number of the dive's last nodes that are also tried without: their pods may fit beside the others."""
     tries: int = 20
-    """Nodes that pods leave on trial at the end for others that fit nowhere else."""
+    """Nodes that are emptied on trial at the end, to see whether their pods fit cheaper elsewhere."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,20 +5,18 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from cluster.actions import Move
-from cluster.arrays import IntArray
+from cluster.arrays import BoolArray
 from cluster.plans import Phase, Reason, Step
-from cluster.snapshot import PENDING, Snapshot, device_numbers
-from placement.batch import assignment_table, ladder, pod_assignment, problem, proposal
+from cluster.snapshot import PENDING, PodTable, Snapshot, device_numbers
+from placement.batch.problem import SYSTEM_PRIORITY, HostPrice, node_usd
+from placement.engine.packer import Packer
 from placement.move_price import MovePrice
+from placement.packing.draft import PackingDraft
+from placement.packing.preemption import may_all_leave
 
 
 def emptying(
-    snapshot: Snapshot,
-    nodes: Iterable[int],
-    price: MovePrice,
-    host: problem.HostPrice,
-    *,
-    most_moves: int,
+    snapshot: Snapshot, packer: Packer, nodes: Iterable[int], price: MovePrice, host: HostPrice, *, most_moves: int
 ) -> tuple[Phase, ...]:
     """One phase of moves for each of these nodes that is worth emptying, up to `most_moves` moves in total.
 
@@ -26,41 +24,42 @@ def emptying(
     other term counts. Each is weighed in the fleet as the earlier moves leave it. Pods of gangs and pods that may not
     be moved stay, and so does a node that runs one of them. nodes: `candidates`, in this order.
     """
-    names, usd = snapshot.nodes.names, problem.batch_of(snapshot, host).node_usd
-    phases: list[Phase] = []
-    now, moves, received = snapshot, 0, set[int]()
+    draft, usd, is_users = PackingDraft(snapshot, packer), node_usd(snapshot, host), _is_users(snapshot.pods)
+    names, pods, phases = snapshot.nodes.names, snapshot.pods, list[Phase]()
     for node in nodes:
-        if node in received:
+        rows = [row for row in draft.pods_on(node) if is_users[row]]
+        cost, saving = sum(price.of(draft.shape(row)) for row in rows), float(usd[node]) * price.stay_h
+        is_useful = bool(rows) and saving > cost and len(draft.moved) + len(rows) <= most_moves
+        if not is_useful or not draft.moved.isdisjoint(rows) or not may_all_leave(draft, rows):
             continue  # a pod moves once in a plan
-        pods = now.pods
-        rows = np.flatnonzero((pods.node == node) & ((pods.priority < problem.SYSTEM_PRIORITY) | (pods.devices != 0)))
-        cost = sum(price.of(pods.shapes[pods.shape[row]]) for row in rows.tolist())
-        saving = float(usd[node]) * price.stay_h
-        seats = _elsewhere(now, node, rows, host) if len(rows) and saving > cost else None
-        if seats is None or moves + len(seats) > most_moves:
+        elsewhere = np.zeros(len(names), dtype=np.bool_)
+        elsewhere[draft.node[is_users & (draft.node != PENDING)]] = True
+        elsewhere[node] = False
+        mark = draft.mark
+        for row in rows:
+            draft.unseat(row)
+        rows.sort(key=lambda row: (-draft.shape(row).total_gpu_milli, -draft.shape(row).cpu_milli, row))
+        if not all(draft.seat(row, elsewhere) for row in rows):
+            draft.roll_back(mark)
             continue
-        moves += len(seats)
-        received.update(seats.node.tolist())
+        draft.moved.update(rows)
         words = (
             f"empties {names[node]}, which saves ${saving:.2f} while it stays empty; moving its pods costs ${cost:.2f}"
         )
         reason = Reason("EmptiesNode", words, {"saving_usd": saving, "price_usd": cost})
-        steps = tuple(
-            Step(Move(pods.names[row], names[node], names[to], device_numbers(devices)), reason)
-            for row, to, devices in zip(seats.row.tolist(), seats.node.tolist(), seats.devices.tolist(), strict=True)
+        steps = (
+            Move(pods.names[row], names[node], names[int(draft.node[row])], device_numbers(int(draft.devices[row])))
+            for row in sorted(rows)
         )
-        phases.append(Phase(f"consolidate-{len(phases) + 1}", steps))
-        now = now.after(step.action for step in steps)
+        phases.append(Phase(f"consolidate-{len(phases) + 1}", tuple(Step(each, reason) for each in steps)))
     return tuple(phases)
 
 
-def candidates(snapshot: Snapshot, host: problem.HostPrice) -> Sequence[int]:
+def candidates(snapshot: Snapshot, host: HostPrice) -> Sequence[int]:
     """Nodes whose pods may all be moved, the most expensive first, then those with fewest pods."""
-    pods, usd = snapshot.pods, problem.batch_of(snapshot, host).node_usd
-    runs = (pods.node != PENDING) & ((pods.priority < problem.SYSTEM_PRIORITY) | (pods.devices != 0))
+    pods, usd = snapshot.pods, node_usd(snapshot, host)
+    runs = (pods.node != PENDING) & _is_users(pods)
     fixed = runs & (~(pods.movable & pods.may_be_stopped) | (pods.gang >= 0))
-    if (plain := proposal.by_batch(snapshot)) is not None:
-        fixed |= runs & ~plain
     count = np.bincount(pods.node[runs], minlength=len(snapshot.nodes))
     held = np.bincount(pods.node[fixed], minlength=len(snapshot.nodes))
     able = np.flatnonzero((count > 0) & (held == 0))
@@ -68,17 +67,6 @@ def candidates(snapshot: Snapshot, host: problem.HostPrice) -> Sequence[int]:
     return order
 
 
-def _elsewhere(snapshot: Snapshot, node: int, rows: IntArray, host: problem.HostPrice) -> pod_assignment.Seats | None:
-    """Placements of these pods of a node, if they fit on other active nodes."""
-    nowhere = pod_assignment.Seats(rows, np.full(len(rows), PENDING), np.zeros(len(rows), dtype=np.int64))
-    pending = ladder.seated(snapshot, nowhere)
-    among = np.zeros(len(snapshot.pods), dtype=np.bool_)
-    among[rows] = True
-    table = assignment_table.Table(problem.batch_of(pending, host, among), pending.free())
-    elsewhere = table.batch.in_use.copy()
-    elsewhere[node] = False
-    table.fit_all(elsewhere)
-    if table.left.any():
-        return None
-    seats, _ = pod_assignment.seat_pods(pending, table, among)
-    return None if len(proposal.within_limits(pending, seats)[1]) else seats
+def _is_users(pods: PodTable) -> BoolArray:
+    """Pods that are not the node's own, which stay there. Shape (pods,)."""
+    return np.asarray((pods.priority < SYSTEM_PRIORITY) | (pods.devices != 0), dtype=np.bool_)

@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from cluster.arrays import BoolArray, IntArray
+from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.snapshot import Snapshot
 from placement.batch import column_generation
 from placement.batch.assignment_table import Table, deal_by_best_fit
@@ -245,8 +245,8 @@ def _staged(
             if not found or rank <= found[-1][0]:
                 found.append((rank, seats))
 
-    def compare_improved(table: Table) -> None:
-        better = improved(table, effort.tries)
+    def compare_improved(table: Table, pod_usd: FloatArray) -> None:
+        better = improved(table, pod_usd, effort.tries)
         compare(*((table,) if better is table else (table, better)))
 
     dealt_first = deal_by_best_fit(batch, free)
@@ -256,14 +256,14 @@ def _staged(
     relaxation = relaxed(batch)
     tables = [dealt_first, deal_by_targets(batch, free, relaxation)]
     for table in tables:
-        compare_improved(table)
+        compare_improved(table, relaxation.prices.pod_usd)
     if highest == "relaxation":
         return found[-1][1], relaxation, None
     opened = [np.flatnonzero((batch.kind >= 0) & table.content.any(axis=1)) for table in tables]
     patterns = np.concatenate([table.content[rows] for table, rows in zip(tables, opened, strict=True)])
     start = distinct(patterns, np.concatenate([batch.kind[rows] for rows in opened]))
     for state in column_generation.search(batch, start, relaxation, memory, effort):
-        compare_improved(rounded(batch, free, state, effort))
+        compare_improved(rounded(batch, free, state, effort), state.prices.pod_usd)
     return found[-1][1], relaxation, state
 
 

@@ -43,12 +43,12 @@ def all_seats(parts: Sequence[Seats]) -> Seats:
 
 
 def gangs_with_a_place(snapshot: Snapshot, among: BoolArray) -> list[int]:
-    """Gangs of these pods with a topology label, in the order of service. among: shape (pods,)."""
+    """Gangs of these pods that must be inside a domain, in the order of service. among: shape (pods,)."""
     pods = snapshot.pods
     waiting = np.unique(pods.gang[among & (pods.gang >= 0)]).tolist()
-    bound = [g for g in waiting if snapshot.gangs[g].within or snapshot.gangs[g].prefer_within]
     priority = gang_priorities(snapshot)
     members = np.bincount(pods.gang[pods.gang >= 0], minlength=len(snapshot.gangs))
+    bound = [g for g in waiting if snapshot.gangs[g].within]
     return sorted(bound, key=lambda g: (-int(priority[g]), -int(members[g]), g))
 
 
@@ -60,11 +60,7 @@ def seat_near(snapshot: Snapshot, batch: Batch, table: Table, gangs: Sequence[in
     Members beyond a gang's minimum follow as far as they fit in the same domain.
     """
     class_of = batch.class_of(snapshot.pods.shapes)
-    domains: dict[str, IntArray] = {}
-    for gang in gangs:
-        for label in (snapshot.gangs[gang].within, snapshot.gangs[gang].prefer_within):
-            if label and label not in domains:
-                domains[label] = snapshot.nodes.domain(label)
+    domains = {label: snapshot.nodes.domain(label) for g in gangs if (label := snapshot.gangs[g].within)}
     return all_seats([_seat_gang(snapshot, table, class_of, gang, domains, among) for gang in gangs])
 
 
@@ -77,25 +73,19 @@ def _seat_gang(
     among: BoolArray,
 ) -> Seats:
     pods, wanted = snapshot.pods, snapshot.gangs[gang]
-    members = pods.gang == gang
+    members, domain = pods.gang == gang, domains[wanted.within or ""]
     running = members & (pods.node != PENDING)
     rows = np.flatnonzero(members & among)
     classes = class_of[pods.shape[rows]]
     need = max(1, wanted.min_members - int(running.sum()))
     count = np.bincount(classes, minlength=len(table.batch.order))
     counts = [(c, int(count[c])) for c in table.batch.order.tolist() if count[c]]
-    prefer = domains[wanted.prefer_within] if wanted.prefer_within else None
-    places = [np.ones(len(snapshot.nodes), dtype=np.bool_)]
-    if wanted.within:
-        domain = domains[wanted.within]
-        at = np.unique(domain[pods.node[running]]).tolist()
-        values = at if at else _cheapest_first(table, counts, domain)
-        places = [domain == value for value in values if value >= 0]
-    for place in places:
+    at = np.unique(domain[pods.node[running]]).tolist()
+    for value in at or _cheapest_first(table, counts, domain):
         before = [len(table.seats(c).node) for c, _ in counts]
-        _seat_in(table, counts, place, prefer)
         parts = []  # the placements dealt here, assigned to the members of each class in table order
-        for (c, _), start in zip(counts, before, strict=True):
+        for (c, many), start in zip(counts, before, strict=True):
+            table.fit(c, many, (domain == value) & (domain >= 0))
             node, devices = table.seats(c).node[start:], table.seats(c).devices[start:]
             parts.append(Seats(rows[classes == c][: len(node)], node, devices))
         if sum(map(len, parts)) >= need:
@@ -103,22 +93,6 @@ def _seat_gang(
         for (c, _), start in zip(counts, before, strict=True):
             table.take_back(c, range(start, len(table.seats(c).node)))
     return no_seats()
-
-
-def _seat_in(table: Table, counts: list[tuple[int, int]], place: BoolArray, prefer: IntArray | None) -> None:
-    """Places members in a domain; with a preferred label, one value after the other, the cheapest first."""
-    left = dict(counts)
-    if prefer is not None:
-        values = np.unique(prefer[place & (prefer >= 0)]).tolist()
-        while values and any(left.values()):
-            best = _cheapest_first(table, [(c, n) for c, n in left.items() if n], np.where(place, prefer, -1))
-            value = next((v for v in best if v in values), values[0])
-            values.remove(value)
-            for c in left:
-                left[c] -= table.fit(c, left[c], place & (prefer == value)) if left[c] else 0
-    for c, count in left.items():
-        if count:
-            table.fit(c, count, place)
 
 
 def _cheapest_first(table: Table, counts: list[tuple[int, int]], domain: IntArray) -> list[int]:

@@ -128,11 +128,12 @@ def within_limits(snapshot: Snapshot, seats: Seats) -> tuple[Seats, IntArray]:
 
 
 def by_batch(snapshot: Snapshot) -> BoolArray | None:
-    """Pods that a batch may place: those that no rule between pods is about, and gangs of such without groups. None:
-    all."""
+    """Pods that a batch may place: those that no rule between pods is about, and gangs of such without groups and
+    preferred domains. None: all."""
     pods = snapshot.pods
     ruled = np.array([bool(s.beside.is_bound or s.beside.crowds) for s in pods.shapes], dtype=np.bool_)[pods.shape]
-    ruled |= np.array([*(bool(gang.groups) for gang in snapshot.gangs), False], dtype=np.bool_)[pods.gang]
+    is_tree = [bool(gang.groups or gang.prefer_within) for gang in snapshot.gangs]
+    ruled |= np.array([*is_tree, False], dtype=np.bool_)[pods.gang]
     if not ruled.any():
         return None
     ruled |= (pods.gang >= 0) & np.isin(pods.gang, pods.gang[ruled])

@@ -1,4 +1,4 @@
-"""Whole nodes from fractions of patterns or targets: a dive, best fit, and trials with pods elsewhere."""
+"""Whole nodes from fractions of patterns or targets: a dive, best fit, and trials of empty nodes."""
 
 from collections.abc import Sequence
 
@@ -120,9 +120,10 @@ WORTH_TRYING = 1e-9
 """Smallest gain in dollars an hour that counts; less is rounding."""
 
 
-def improved(table: Table, tries: int) -> Table:
-    """Best table after that many trials, in which pods that are left out get nodes that others leave; never more
-    expensive than the given one.
+def improved(table: Table, pod_usd: FloatArray, tries: int) -> Table:
+    """Best table after that many trials; never more expensive than the given one. pod_usd: shape (classes,).
+
+    Pods that are left out come first, then nodes: one is emptied on trial, and its pods are placed elsewhere.
     """
     spent = 0
     for c in table.batch.order.tolist():
@@ -132,7 +133,32 @@ def improved(table: Table, tries: int) -> Table:
             if better is None:
                 break
             table = better
+    while spent < tries:
+        better, used = _emptied_one(table, pod_usd, tries - spent)
+        spent += used
+        if better is None:
+            break
+        table = better
     return table
+
+
+def _emptied_one(table: Table, pod_usd: FloatArray, tries: int) -> tuple[Table | None, int]:
+    """Table after the first node that is better empty, and the number of trials.
+
+    Nodes whose pods are worth little per dollar of them come first: they are the likeliest to be saved.
+    """
+    batch = table.batch
+    opened = np.flatnonzero(table.running & ~batch.in_use & (batch.kind >= 0))
+    worth = table.content[opened] @ pod_usd / np.maximum(batch.node_usd[opened], 1e-9)
+    for number, node in enumerate(opened[np.argsort(worth, kind="stable")][:tries].tolist(), start=1):
+        trial = table.copy()
+        trial.vacate(node)
+        elsewhere = np.ones(len(batch.kind), dtype=np.bool_)
+        elsewhere[node] = False
+        trial.fit_all(elsewhere)
+        if trial.usd_per_hour < table.usd_per_hour - WORTH_TRYING:
+            return trial, number
+    return None, min(tries, len(opened))
 
 
 def _freed_for(table: Table, c: int, tries: int) -> tuple[Table | None, int]:

@@ -192,14 +192,15 @@ class GangNodes:
         taken = np.isin(nodes, list(seating.on))
         own, empty, costs = self._own[nodes], self._empty[nodes], self._costs()[nodes]
         left, copies = self._left[:, nodes], self.copies[:, nodes]
+        order = np.lexsort((costs, left[0], empty, ~own))
         for node, members in sorted(seating.on.items(), key=lambda each: self._load(each[1])):
             kinds, counts = list(members), np.array(list(members.values()))
             fits = ~taken & (copies[kinds] >= counts[:, None]).all(axis=0)
-            fits &= (left >= (counts @ self._asks[kinds])[:, None]).all(axis=0)
+            if len(kinds) > 1:  # of one kind, `copies` say it
+                fits &= (left >= (counts @ self._asks[kinds])[:, None]).all(axis=0)
             at = int(np.searchsorted(nodes, node))
             fits[at] = True
-            able = np.flatnonzero(fits)
-            best = int(able[np.lexsort((costs[able], left[0, able], empty[able], ~own[able]))[0]])
+            best = int(order[fits[order].argmax()])
             taken[at], taken[best] = False, True
             seating.on[int(nodes[best])] = seating.on.pop(node)
         chosen = list(seating.on)

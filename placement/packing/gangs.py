@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 
 import numpy as np
@@ -39,18 +40,17 @@ def seat_gang(draft: PackingDraft, unit: Unit, seat: Seat) -> bool:
     if has_levels(wanted.groups):
 
         def ranked(part: Unit, domain: arrays.IntArray) -> list[int]:
-            return _ranked(draft, part, seat, Rooms(draft, part.rows, seat.below), domain)
+            return _ranked(draft, part, seat, Rooms(draft, part, seat.below), domain)
 
         def seat_in(part: Unit, allowed: arrays.BoolArray) -> None:
-            _left_near(draft, part, seat, Rooms(draft, part.rows, seat.below), allowed, None)
+            _left_near(draft, part, seat, Rooms(draft, part, seat.below), allowed, None)
 
         def fewest(part: Unit, allowed: arrays.BoolArray) -> list[arrays.BoolArray]:
-            rooms = Rooms(draft, part.rows, seat.below)
-            best = GangNodes(draft, part.gang, part.rows, rooms.copies).best(np.flatnonzero(allowed))
+            best = Rooms(draft, part, seat.below).nodes.best(np.flatnonzero(allowed))
             return [] if best.unseated else [np.isin(np.arange(len(allowed)), list(best.on))]
 
         return TreeSeating(draft, unit, ranked, seat_in, fewest).seat()
-    rooms = Rooms(draft, unit.rows, seat.below)
+    rooms = Rooms(draft, unit, seat.below)
     if wanted.within is None:
         everywhere = np.zeros(len(draft.snapshot.nodes), dtype=np.int64)
         return bool(rooms.may_hold(everywhere, unit.need).any()) and _seat_near(draft, unit, seat, rooms, None)
@@ -68,7 +68,7 @@ def _ranked(draft: PackingDraft, unit: Unit, seat: Seat, rooms: "Rooms", domain:
     """Domains that may hold what a gang, or a group of one, needs, the best first."""
     can = rooms.may_hold(domain, unit.need)
     if seat.below is None:
-        return GangNodes(draft, unit.gang, unit.rows, rooms.copies).domains(domain, can)
+        return rooms.nodes.domains(domain, can)
     # Where least must be stopped, as far as that is known, else the roomiest.
     able = np.flatnonzero(can)
     values: list[int] = able[np.lexsort((able, -rooms.free(domain)[able]))].tolist()
@@ -80,9 +80,10 @@ def _ranked(draft: PackingDraft, unit: Unit, seat: Seat, rooms: "Rooms", domain:
 class Rooms:
     """Number of a gang's pods that topology domains hold, counted node by node once for all domains."""
 
-    def __init__(self, draft: PackingDraft, rows: Sequence[int], below: int | None) -> None:
+    def __init__(self, draft: PackingDraft, unit: Unit, below: int | None) -> None:
         """below: counts as if all pods below this priority were stopped; None: in free resources."""
-        self._shapes = [draft.shape(row) for row in rows]
+        self._draft, self._unit = draft, unit
+        self._shapes = [draft.shape(row) for row in unit.rows]
         self._kinds = Counter(self._shapes)
         draft.work += PLACES_PER_COUNT * len(self._kinds)
         free = draft.packer.ledger.free
@@ -92,6 +93,11 @@ class Rooms:
         self._most = self.copies
         if below is not None:
             self._most = {shape: self._reach.copies(shape) * self._open[shape] for shape in self._kinds}
+
+    @cached_property
+    def nodes(self) -> GangNodes:
+        """Nodes as the gang's pods see them, while nothing is placed."""
+        return GangNodes(self._draft, self._unit.gang, self._unit.rows, self.copies)
 
     def free(self, domain: arrays.IntArray) -> arrays.IntArray:
         """Pods that fit now: exact for equal pods, a guess for unequal ones. Shape (domains,).
@@ -157,7 +163,7 @@ def _left_near(
     draft: PackingDraft, unit: Unit, seat: Seat, rooms: Rooms, allowed: arrays.BoolArray | None, prefer: str | None
 ) -> list[int]:
     """Places those of these pods of a gang that fit, inside `allowed`, and returns the others."""
-    nodes = GangNodes(draft, unit.gang, unit.rows, rooms.copies)
+    nodes = rooms.nodes
     everywhere = np.ones(len(draft.snapshot.nodes), dtype=bool) if allowed is None else allowed
     among = np.flatnonzero(everywhere)
     if prefer is not None:

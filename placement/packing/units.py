@@ -1,7 +1,7 @@
 """Units of placement: pods that must be decided together, and the order in which they are served."""
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -107,11 +107,13 @@ def as_of_now(draft: PackingDraft, unit: Unit) -> list[Unit]:
 
 def order_of_service(draft: PackingDraft, unit: Unit) -> Order:
     """Sort key of a unit; the least is served first."""
-    shapes = [draft.shape(row) for row in unit.rows]
-    gpu = sum(shape.total_gpu_milli for shape in shapes)
-    cpu = 0 if gpu else sum(shape.cpu_milli for shape in shapes)
+    pods = draft.snapshot.pods
+    counts = Counter(pods.shape[list(unit.rows)].tolist())
+    gpu = sum(pods.shapes[number].total_gpu_milli * count for number, count in counts.items())
+    cpu = 0 if gpu else sum(pods.shapes[number].cpu_milli * count for number, count in counts.items())
     had_its_turn = bool(draft.tried) and unit.label(draft.snapshot) in draft.tried
-    was_refused = any(shape.refused_on for shape in shapes)  # its place was kept in vain, so others come first
+    # Its place was kept in vain, so others come first.
+    was_refused = any(pods.shapes[number].refused_on for number in counts)
     return (-unit.priority, had_its_turn or was_refused, -gpu, -cpu, unit.rows[0])
 
 
@@ -124,10 +126,12 @@ def namespace_of(draft: PackingDraft, unit: Unit) -> str:
 
 def gang_units(draft: PackingDraft, gang: int) -> list[Unit]:
     """Pending part of a gang: one unit while the gang is below its minimum, pod by pod once it runs."""
-    rows = [row for row in draft.members(gang) if draft.node[row] == PENDING and not draft.ends(row)]
+    members = np.array(draft.members(gang), dtype=np.int64)
+    rows = members[(draft.node[members] == PENDING) & (draft.resistance[members] != ENDING)].tolist()
     if not rows:
         return []
-    rows.sort(key=lambda row: (-draft.shape(row).total_gpu_milli, -draft.shape(row).cpu_milli, row))
+    if len({*draft.snapshot.pods.shape[rows].tolist()}) > 1:  # equal ones are in order
+        rows.sort(key=lambda row: (-draft.shape(row).total_gpu_milli, -draft.shape(row).cpu_milli, row))
     priority = int(draft.priority[rows[0]])
     need = lacking(draft, gang)
     if need <= 0:

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from cluster.errors import ConfigError, Mistake
 from placement.engine.policy import Knowledge, Policy
 from placement.policies.bid_price import BidPrice
-from placement.policies.fgd import Fgd, Fragmentation, LearningFgd, typical_pods
+from placement.policies.fgd import Fgd, Fragmentation, typical_pods
 from placement.policies.published import BestFit
 from placement.prices.classes import FleetKinds, kinds_of, shares_of
 
 POLICIES: dict[str, Callable[[Knowledge], Policy]] = {
     "bestfit": lambda _: BestFit(),
-    "fgd": lambda known: _fgd(known),
+    "fgd": lambda known: Fgd(Fragmentation(typical_pods(known.expected or known.present), known.fleet.gpu_type_names)),
     "tonnage": lambda known: BidPrice(
         _kinds(known), shares_of(known.expected) if known.expected else None, seed=known.seed, present=known.present
     ),
@@ -19,13 +19,6 @@ POLICIES: dict[str, Callable[[Knowledge], Policy]] = {
 }
 
 """By name; a benchmark adds its rivals."""
-
-
-def _fgd(known: Knowledge) -> Fgd:
-    names = known.fleet.gpu_type_names
-    if known.expected:
-        return Fgd(Fragmentation(typical_pods(known.expected), names))
-    return LearningFgd(names, known.present)
 
 
 def _kinds(known: Knowledge) -> FleetKinds:

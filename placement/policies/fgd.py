@@ -6,7 +6,6 @@ from collections.abc import Iterable
 import numpy as np
 
 from cluster.arrays import FloatArray, IntArray, column
-from cluster.snapshot import Snapshot
 from cluster.workloads import PodShape
 from placement.engine.device_options import StateMemo, options
 from placement.engine.ledger import Ledger
@@ -19,16 +18,12 @@ TYPICAL_SHARE = 0.95
 
 
 def typical_pods(shapes: Iterable[PodShape]) -> ClassShares:
-    """Typical classes of these pods."""
-    return typical_classes(Counter(map(class_of, shapes)))
-
-
-def typical_classes(counts: Counter[PodClass]) -> ClassShares:
-    """Most popular classes that together cover `TYPICAL_SHARE` of the pods, popularity renormalised.
+    """Most popular classes of these pods that together cover `TYPICAL_SHARE` of the pods, popularity renormalised.
 
     CPU-only pods count. Among equally popular classes the larger comes first, so that the result does not depend on the
     order.
     """
+    counts = Counter(map(class_of, shapes))
     total, covered = counts.total(), 0
     taken: list[tuple[PodClass, int]] = []
 
@@ -105,36 +100,6 @@ class Fgd(Policy):
         before = float(self._fragment.of_nodes(ledger, here)[0])
         rated = ways.cheapest(-gradient_points(ways.values(self._fragment.memo) - before))
         return {"fragment_before_gpus": before / 1000.0, "points": -float(rated.cost[0])}
-
-
-class LearningFgd(Fgd):
-    """FGD over past arrivals: it counts the classes again whenever the number of arrivals has doubled."""
-
-    def __init__(self, gpu_type_names: tuple[str, ...], present: Iterable[PodShape] = ()) -> None:
-        """present: pods that are there at the start."""
-        self._gpu_type_names = gpu_type_names
-        self._arrived = Counter(map(class_of, present))
-        self._pods = self._arrived.total()
-        super().__init__(self._learned())
-
-    def arrived(self, *shapes: PodShape) -> None:
-        before = self._pods
-        self._pods += len(shapes)
-        self._arrived.update(map(class_of, shapes))
-        if self._pods.bit_length() > before.bit_length():  # at 1, 2, 4, 8 ... pods
-            self._learn()
-
-    def fleet_changed(self, fleet: Snapshot) -> None:
-        if fleet.gpu_type_names != self._gpu_type_names:
-            self._gpu_type_names = fleet.gpu_type_names
-            self._learn()
-
-    def _learn(self) -> None:
-        self._fragment = self._learned()
-        self.version += 1
-
-    def _learned(self) -> Fragmentation:
-        return Fragmentation(typical_classes(self._arrived), self._gpu_type_names)
 
 
 def gradient_points(growth_milli: FloatArray) -> FloatArray:

@@ -7,16 +7,14 @@ rounded to tenths of a core, memory to GiB. tests/unit/simulator/openb/test_gene
 these tables and, where the public data is available, the tables with the trace.
 """
 
-import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from cluster import arrays, errors, snapshot, workloads
-from simulator.openb.trace_reader import MIB, snapshot_of
+from simulator.openb.trace_reader import snapshot_of
 
 PodKind = Literal["cpu", "fraction", "whole-1", "whole-2", "whole-4", "whole-8"]
 
@@ -315,24 +313,6 @@ def trace_of(made: Generated, prices: Mapping[str, float]) -> snapshot.Snapshot:
         for n, node in enumerate(made.nodes)
     ]
     return snapshot_of(nodes, [(pod_name(n), pod) for n, pod in enumerate(made.pods)], prices)
-
-
-def write_openb_csv(made: Generated, nodes_csv: Path, pods_csv: Path) -> None:
-    """Writes the generated fleet as a node list and a pod list in the format of the published trace."""
-    with nodes_csv.open("w", newline="", encoding="utf-8") as file:
-        rows = csv.writer(file, lineterminator="\n")
-        rows.writerow(("sn", "cpu_milli", "memory_mib", "gpu", "model"))
-        rows.writerows(
-            (node_name(n), node.cpu_cores * 1000, node.memory_gib * 1024, node.gpus, node.model)
-            for n, node in enumerate(made.nodes)
-        )
-    with pods_csv.open("w", newline="", encoding="utf-8") as file:
-        rows = csv.writer(file, lineterminator="\n")
-        rows.writerow(("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec"))
-        rows.writerows(
-            (pod_name(n), pod.cpu_milli, pod.memory_bytes // MIB, pod.gpus, pod.gpu_milli, "|".join(pod.gpu_types))
-            for n, pod in enumerate(made.pods)
-        )
 
 
 def node_name(number: int) -> str:

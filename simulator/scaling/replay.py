@@ -26,13 +26,6 @@ class Leads:
 
     points_s: tuple[float, ...]
 
-    @classmethod
-    def lognormal(cls, median_s: float, spread: float, points: int = 50) -> "Leads":
-        """Midpoint quantiles of a lognormal distribution. spread: standard deviation of the logarithm."""
-        levels = (np.arange(points) + 0.5) / points
-        normal = np.sort(np.random.default_rng(0).normal(size=20_001))
-        return cls(tuple((median_s * np.exp(spread * np.quantile(normal, levels))).tolist()))
-
     @property
     def mean_s(self) -> float:
         return sum(self.points_s) / len(self.points_s)

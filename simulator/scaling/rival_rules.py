@@ -1,7 +1,7 @@
 """Rules of other autoscalers on the same facts as ours, and bounds of what any rule can do: for replays."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -73,18 +73,14 @@ class Hpa:
         current = scaler.replicas.wanted if scaler.replicas is not None else 0
         if scaler.load is None:  # a missing metric changes nothing
             return Recommendation.plain(current)
-        wanted = self._wanted(scaler.load / scaler.replica_load, current)
+        load = scaler.load / scaler.replica_load
+        is_near = current and abs(load / (current * self.target) - 1) <= self.tolerance
+        wanted = current if is_near else max(1, math.ceil(load / self.target - 1e-9))
         steady = stabilized(wanted, current, DEFAULT_BEHAVIOR, scaler.recommended, at_s)
         replicas = current
         for _ in range(max(1, round(self.step_s / SYNC_S))):
             replicas = within_steps(steady, replicas, DEFAULT_BEHAVIOR, (), at_s)
         return Recommendation(min(max(replicas, scaler.min_replicas, 1), scaler.max_replicas), wanted)
-
-    def _wanted(self, load: float, current: int) -> int:
-        """load: in replicas."""
-        if current and abs(load / (current * self.target) - 1) <= self.tolerance:
-            return current
-        return max(1, math.ceil(load / self.target - 1e-9))
 
 
 STABLE_S = 60.0
@@ -153,23 +149,3 @@ def _at_quantile(scaler: Scaler, at_s: float, level: float, target: float) -> Re
     load = scaler.forecast.quantile(level, lead_s)
     wanted = math.ceil(load / (scaler.replica_load * target) - 1e-9)
     return Recommendation.plain(min(max(wanted, scaler.min_replicas), scaler.max_replicas))
-
-
-@dataclass(slots=True)
-class IdleTimer:
-    """HPA, and zero replicas after a time without load, as KEDA and Knative scale to zero; one at the first load.
-
-    Source: KEDA, ScaledObject, cooldownPeriod (300 s).
-    """
-
-    cooldown_s: float = 300.0
-    hpa: Hpa = field(default_factory=Hpa)
-    _busy_at_s: float = -np.inf
-
-    def __call__(self, scaler: Scaler, at_s: float) -> Recommendation:
-        if scaler.load is None or scaler.load > 0:
-            self._busy_at_s = at_s
-            return self.hpa(scaler, at_s)
-        if at_s - self._busy_at_s >= self.cooldown_s:
-            return Recommendation.plain(0)
-        return Recommendation.plain(scaler.replicas.wanted if scaler.replicas else 0)

@@ -19,8 +19,6 @@ from simulator.scaling.rival_rules import Fixed, Hpa, Kpa, Newsvendor, PointFore
 from simulator.scaling.traces import DAY_S
 
 TONNAGE, ORACLE = "tonnage", "oracle"
-_TARGETS = (0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
-_MISS_COSTS = (20.0, 50.0, 99.0, 200.0, 500.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +28,6 @@ class Contender:
     of: Callable[[float, replay.LoadScenario], replay.Policy]
     """The policy with this parameter on this scenario."""
     default: float
-    grid: tuple[float, ...] = ()
-    """Values that hindsight chooses from; the parameter of a policy without a choice is not used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +46,12 @@ class TonnageScaling:
 
 
 CONTENDERS: Mapping[str, Contender] = {
-    TONNAGE: Contender(lambda miss_cost, _: TonnageScaling(miss_cost), replay.MISS_COST, _MISS_COSTS),
-    "newsvendor": Contender(lambda miss_cost, _: Newsvendor(miss_cost=miss_cost), replay.MISS_COST, _MISS_COSTS),
-    "hpa": Contender(lambda target, scenario: Hpa(target, step_s=scenario.step_s), 0.7, _TARGETS),
-    "kpa": Contender(lambda target, _: Kpa(target), 0.7, _TARGETS),
-    "point": Contender(lambda target, _: PointForecast(target), 0.8, _TARGETS),
-    "fixed": Contender(
-        lambda share, of: Fixed(int(np.ceil(share * np.nanmax(of.trained)))),
-        1.0,
-        (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.5),
-    ),
+    TONNAGE: Contender(lambda miss_cost, _: TonnageScaling(miss_cost), replay.MISS_COST),
+    "newsvendor": Contender(lambda miss_cost, _: Newsvendor(miss_cost=miss_cost), replay.MISS_COST),
+    "hpa": Contender(lambda target, scenario: Hpa(target, step_s=scenario.step_s), 0.7),
+    "kpa": Contender(lambda target, _: Kpa(target), 0.7),
+    "point": Contender(lambda target, _: PointForecast(target), 0.8),
+    "fixed": Contender(lambda share, of: Fixed(int(np.ceil(share * np.nanmax(of.trained)))), 1.0),
 }
 """tonnage: expected cost. newsvendor: its simplest form. hpa, kpa: Kubernetes' and Knative's autoscalers. point: a
 predictive planner on the median. fixed: the highest load of the training days, at all times."""
@@ -71,8 +63,6 @@ class ReplayedPolicy:
     """Replay of one policy on one scenario."""
 
     policy: str
-    tuned: float | None
-    """Parameter that hindsight chose; None: the default."""
     run: replay.ReplayRun
     score: replay.Score
 
@@ -96,50 +86,10 @@ def replayed(
     """A policy with its default parameter."""
     if name == ORACLE:
         run = replay.oracle_run(scenario, leads.mean_s)
-        return ReplayedPolicy(name, None, run, score(scenario, run, leads.mean_s))
-    contender = CONTENDERS[name]
-    return _of(scenario, name, contender.of(contender.default, scenario), leads, outlook, settings)
-
-
-def tuned_in_hindsight(
-    scenario: replay.LoadScenario, name: str, leads: replay.Leads, outlook: replay.Outlook
-) -> ReplayedPolicy:
-    """A policy with the parameter of its grid that has the lowest J on the very days that it is scored on."""
-    contender = CONTENDERS[name]
-    found = [
-        _of(scenario, name, contender.of(parameter, scenario), leads, outlook, None, parameter)
-        for parameter in contender.grid
-    ]
-    return min(found, key=lambda each: each.score.j)
-
-
-def _of(
-    scenario: replay.LoadScenario,
-    name: str,
-    policy: replay.Policy,
-    leads: replay.Leads,
-    outlook: replay.Outlook,
-    settings: replay.ReplaySettings | None,
-    tuned: float | None = None,
-) -> ReplayedPolicy:
-    run = replay.replay(scenario, policy, leads, outlook, settings)
-    return ReplayedPolicy(name, tuned, run, score(scenario, run, leads.mean_s))
-
-
-def record_of(scenario: replay.LoadScenario, leads: replay.Leads, result: ReplayedPolicy) -> dict[str, object]:
-    """Figures of a replay, as the benchmark writes them."""
-    figures = result.score
-    return {
-        "trace": scenario.trace,
-        "lead_min": round(leads.mean_s / 60.0, 3),
-        "policy": result.policy,
-        "tuned": result.tuned,
-        "gpu_hours_ratio": round(figures.gpu_hours_ratio, 4),
-        "shortfall_ratio": round(figures.shortfall_ratio, 6),
-        "j": round(figures.j, 4),
-        "violation_minutes_pct": round(figures.violation_minutes_pct, 3),
-        "direction_changes_per_day": round(figures.direction_changes_per_day, 1),
-    }
+    else:
+        contender = CONTENDERS[name]
+        run = replay.replay(scenario, contender.of(contender.default, scenario), leads, outlook, settings)
+    return ReplayedPolicy(name, run, score(scenario, run, leads.mean_s))
 
 
 REFIT_S = DAY_S / 2

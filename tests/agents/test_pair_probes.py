@@ -43,7 +43,7 @@ def admitting(listener: ProbeListener, *tokens: str) -> None:
 def test_a_pair_on_loopback_is_measured_both_ways(listener: ProbeListener) -> None:
     admitting(listener, TOKEN)
 
-    found = measured_with(peer(listener), "", 1 << 20, 0.1)
+    found = measured_with(peer(listener), "")
 
     assert found.failure == ""
     assert 0 < found.rtt_s < 0.1
@@ -53,16 +53,16 @@ def test_a_pair_on_loopback_is_measured_both_ways(listener: ProbeListener) -> No
 
 def test_a_token_is_good_for_one_measurement(listener: ProbeListener) -> None:
     admitting(listener, TOKEN)
-    assert measured_with(peer(listener), "", 1024, 0.01).failure == ""
+    assert measured_with(peer(listener), "").failure == ""
 
-    assert measured_with(peer(listener), "", 1024, 0.01, within_s=0.5).failure == "refused"
+    assert measured_with(peer(listener), "", within_s=0.5).failure == "refused"
 
 
 def test_whoever_does_not_know_the_token_gets_nothing(listener: ProbeListener) -> None:
     admitting(listener, TOKEN)
 
-    assert measured_with(peer(listener, "cd" * 16), "", 1024, 0.01, within_s=0.5).failure == "refused"
-    assert measured_with(peer(listener), "", 1024, 0.01).failure == ""  # and takes no token away
+    assert measured_with(peer(listener, "cd" * 16), "", within_s=0.5).failure == "refused"
+    assert measured_with(peer(listener), "").failure == ""  # and takes no token away
 
 
 @pytest.mark.parametrize("said", [b"", b"\x80\x04.", b"GET / HTTP/1.1\r\n\r\n" * 8, MAGIC + b"n" * 16 + b"p" * 32])
@@ -74,19 +74,19 @@ def test_a_stranger_is_cut_off_and_the_next_client_is_served(listener: ProbeList
             stranger.shutdown(socket.SHUT_WR)
         until(lambda: listener.refused == 1, "the stranger is refused", 5.0)
 
-    assert measured_with(peer(listener), "", 1024, 0.01).failure == ""
+    assert measured_with(peer(listener), "").failure == ""
 
 
 def test_a_peer_whose_address_is_none_is_not_measured_and_ends_nothing() -> None:
     """A name of 300 letters is an error of encoding, which ended the prober's thread."""
-    assert measured_with(Peer("b", "x" * 300, 9468, TOKEN), "", 1024, 0.01).failure == "failed"
+    assert measured_with(Peer("b", "x" * 300, 9468, TOKEN), "").failure == "failed"
 
 
 def test_a_peer_that_accepts_and_stays_silent_is_lost_within_the_time_of_a_pair() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as mute:
         silent = Peer("b", "127.0.0.1", mute.getsockname()[1], TOKEN)
 
-        assert measured_with(silent, "", 1024, 0.01).failure == "silent"
+        assert measured_with(silent, "").failure == "silent"
 
 
 class Ordered:
@@ -144,11 +144,12 @@ def test_an_order_that_cannot_be_read_or_asks_too_much_is_refused(listener: Prob
 
 def test_an_agent_measures_so_many_pairs_a_minute_whatever_it_is_ordered(listener: ProbeListener) -> None:
     node = Ordered(listener)
-    order = replace(ORDER, burst_bytes=64, burst_s=0.001)
-    for _ in range(MOST_A_MINUTE):
-        node.prober._begun.append(100.0)
+    node.prober._begun.extend([100.0] * MOST_A_MINUTE)
+    node.prober._orders.put(replace(ORDER, measure=(peer(listener),)))
 
-    assert node.prober._measured(order, peer(listener)).failure == "too many"
+    node.prober._measure()
+
+    assert [each.failure for each in node.prober.results()] == ["too many"]
 
 
 def test_agents_on_loopback_probe_each_other_when_the_controller_says_so(tmp_path: Path) -> None:

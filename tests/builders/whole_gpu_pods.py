@@ -8,7 +8,8 @@ import numpy as np
 
 from cluster.workloads import WHOLE_GPU_MILLI, PodShape
 from controller.api.labels import API_VERSION
-from simulator.openb.generator import MIB, MIXES, NODE_KINDS, pod_classes
+from simulator.openb.generator import MIXES, NODE_KINDS, pod_classes
+from simulator.openb.trace_reader import MIB
 
 Object = dict[str, Any]
 GPU = "nvidia.com/gpu"

@@ -243,7 +243,7 @@ def test_a_what_if_of_nothing_is_wrong_input(option: str, capsys: pytest.Capture
 def test_the_definitions_of_all_kinds_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     import yaml
 
-    from controller.api.crds import files
+    from tests.generated.crd_files import files
 
     assert run(["crds"]) == 0
     printed = list(yaml.safe_load_all(capsys.readouterr().out))

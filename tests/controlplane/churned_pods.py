@@ -12,7 +12,7 @@ from cluster.snapshot import Snapshot
 from cluster.workloads import PodShape
 from controller.api.labels import GPU_TYPES_ANNOTATION, PLACEMENT_GATE
 from controller.kube.connection import Connection
-from simulator.openb.generator import MIB
+from simulator.openb.trace_reader import MIB
 from tests.builders.whole_gpu_pods import GPU, pod_object
 from tests.controlplane.testbed import items, pods_path, several_at_once
 

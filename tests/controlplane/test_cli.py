@@ -491,6 +491,18 @@ def test_usage_adds_up_to_the_fleet(run: Any) -> None:
     assert by_type["total"]["cost_per_hour"] == pytest.approx(by_node["total"]["cost_per_hour"])
 
 
+def test_advice_and_scenarios_of_the_cluster_are_those_of_its_dump(kubectl: Kubectl, run: Any, tmp_path: Path) -> None:
+    (tmp_path / "dump.json").write_text(kubectl("get", "nodes,pods,tonnage", "-A", "-o", "json"), encoding="utf-8")
+
+    for verb in ("advise", "whatif"):
+        filed = CliRunner().invoke(tonnage, [verb, "-f", str(tmp_path / "dump.json"), "-o", "json"])
+        assert without_times(json.loads(said(run(f"{verb} -o json")))) == without_times(json.loads(said(filed)))
+
+
+def without_times(record: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in record.items() if key != "date"}
+
+
 def test_a_node_is_drained_as_budgets_allow_and_a_dry_run_leaves_it(kubectl: Kubectl, run: Any) -> None:
     spec = pod("served", nodeName="l4-2", terminationGracePeriodSeconds=0)["spec"]
     template = {"metadata": {"labels": {"app": "served"}}, "spec": spec}

@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 from cluster.errors import ActionError, Mistake
-from controller.api.crds import FOLDER
 from controller.api.kinds import OWN_KINDS
 from controller.api.structs import OwnObject
 from controller.kube.connection import connect
@@ -29,6 +28,7 @@ from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.operators import until
 from tests.controlplane.plain_api import APPLY_PATCH, MERGE_PATCH, TABLE, Answer, PlainApi
 from tests.controlplane.servers import StartServer
+from tests.generated.crd_files import FOLDER
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

@@ -91,6 +91,8 @@ KINDS = ("gang", "jobset", "lws", "ray", "pytorch", "mpi", "kueue", "coschedulin
 OWNED = {"ray": "rayclusters", "pytorch": "pytorchjobs", "mpi": "mpijobs"}
 COUNTED = ("gang", "ray", "pytorch", "mpi", "coscheduling", "volcano", "kai", "grove")
 """Kinds whose object says another number when they are scaled; the others are made anew, or do not say it."""
+SUSPENDED = ("jobset", "ray", "pytorch", "mpi")
+"""Kinds whose object says that it is suspended; of the others only the pods go and come."""
 
 
 def nodes() -> Iterator[Object]:
@@ -126,6 +128,19 @@ class Fleet:
                 what = f"{each['kind'].lower()}s.{group}"
                 patch = yaml.safe_dump({"spec": each["spec"]})
                 self.kubectl("patch", what, each["metadata"]["name"], "--type=merge", "-p", patch)
+
+    def suspend(self, *, is_on: bool) -> None:
+        for kind in SUSPENDED:
+            each = objects(kind, 3)[0]
+            spec = {"suspend": is_on} if kind in ("jobset", "ray") else {"runPolicy": {"suspend": is_on}}
+            what = f"{each['kind'].lower()}s.{each['apiVersion'].partition('/')[0]}"
+            self.kubectl("patch", what, kind, "--type=merge", "-p", yaml.safe_dump({"spec": spec}))
+
+    def delete(self, run: str, *numbers: int) -> None:
+        """Pods that are gone at once, as when their node was lost."""
+        self.kubectl(
+            "delete", "pod", "--force", "--grace-period=0", *(f"{k}-{run}-{n}" for k in KINDS for n in numbers)
+        )
 
     def member(self, kind: str, run: str, number: int) -> Object:
         role = "work" if number else "lead"
@@ -182,7 +197,7 @@ def all_of(count: int) -> dict[str, int]:
     return dict.fromkeys(KINDS, count)
 
 
-def test_a_gang_of_unlike_roles_starts_grows_and_restarts_as_one_whatever_its_kind(fleet: Fleet) -> None:
+def test_a_gang_of_unlike_roles_starts_grows_restarts_and_resumes_as_one_whatever_its_kind(fleet: Fleet) -> None:
     # Whole or nothing: the one that leads would fit beside two of its three workers.
     for kind in KINDS:
         fleet.define(kind)
@@ -197,7 +212,7 @@ def test_a_gang_of_unlike_roles_starts_grows_and_restarts_as_one_whatever_its_ki
     fleet.nodes("uncordon", 3)
     fleet.start("a", 4)
     until(lambda: fleet.bound("a") == all_of(5), "one more joins")
-    fleet.kubectl("delete", "pod", "--force", "--grace-period=0", *(f"{kind}-a-4" for kind in KINDS))
+    fleet.delete("a", 4)
     fleet.resize(3)
     fleet.decided()
     assert fleet.bound("a") == all_of(4), "the others run on"
@@ -219,3 +234,21 @@ def test_a_gang_of_unlike_roles_starts_grows_and_restarts_as_one_whatever_its_ki
     until(is_restarted, "the new members start")
     beside = {kind for each in seen for kind, (old, new) in each.items() if old >= 3 and new}
     assert not beside, "no part of a gang runs beside its predecessor"
+
+    # The last member is lost, and comes again beside those that run.
+    fleet.delete("b", 3)
+    fleet.decided()
+    assert fleet.bound("b") == all_of(3)
+    fleet.start("b", 3)
+    until(lambda: fleet.bound("b") == all_of(4), "the last member joins the others again")
+
+    # Suspended, and resumed where two of three workers would fit.
+    fleet.suspend(is_on=True)
+    fleet.delete("b", 0, 1, 2, 3)
+    fleet.nodes("cordon", 2, 3)
+    fleet.suspend(is_on=False)
+    fleet.start("c", 0, 1, 2, 3)
+    fleet.decided()
+    assert fleet.bound("c") == all_of(0)
+    fleet.nodes("uncordon", 3)
+    until(lambda: fleet.bound("c") == all_of(4), "all start again where all fit")

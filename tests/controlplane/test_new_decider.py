@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.api.crds import files
 from controller.process.main import operate
 from controller.settings import OperatorSettings
 from simulator.controlplane.binaries import Programs
@@ -16,6 +15,7 @@ from simulator.controlplane.commands import ControlPlaneSettings
 from tests.controlplane.conftest import StartServer
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.operators import until
+from tests.generated.crd_files import files
 from tests.toy_decider import REGISTRIES
 from tests.toy_decider.kind import KIND
 

@@ -19,7 +19,6 @@ import yaml
 
 from cluster.errors import ObservationError
 from cluster.snapshot import PENDING
-from controller.api.crds import FOLDER
 from controller.kube.api_server import RequestListener
 from controller.kube.cache import WatchSurroundings, WatchTimes
 from controller.kube.connection import Connection, connect
@@ -37,6 +36,7 @@ from tests.builders.snapshot_content import content
 from tests.controlplane.processes import process_of
 from tests.controlplane.servers import StartServer
 from tests.controlplane.severed import Line
+from tests.generated.crd_files import FOLDER
 
 pytestmark = pytest.mark.controlplane
 

@@ -20,7 +20,6 @@ import yaml
 from click.testing import CliRunner
 
 from cli.main import tonnage
-from controller.api.crds import FOLDER, files
 from controller.api.kinds import OWN_KINDS
 from controller.api.notation import rfc3339
 from controller.process.main import Operator, operate
@@ -30,6 +29,7 @@ from simulator.controlplane.commands import ControlPlaneSettings
 from tests.controlplane.conftest import StartServer
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.operators import operator, until
+from tests.generated.crd_files import FOLDER, files
 
 pytestmark = pytest.mark.controlplane
 

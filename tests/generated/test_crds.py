@@ -8,8 +8,9 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from controller.api.crds import crd, files, structural, write
+from controller.api.crds import crd, structural
 from controller.api.kinds import OWN_KINDS, Kind
+from tests.generated.crd_files import files, write
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "crds"
 

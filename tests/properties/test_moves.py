@@ -22,7 +22,7 @@ FREE = MovePrice(per_pod_usd=0.0, per_gpu_usd=0.0)
 def half_running(draw: st.DrawFn) -> Snapshot:
     """A fleet in which a plan placed some pods and others arrived since; any of them may be moved."""
     seen = draw(fleets())
-    placed = seen.after(decide(seen, Decisions(policy="random"), deadline_s=1.0, clock=stopped).actions)
+    placed = seen.after(decide(seen, Decisions(policy="bestfit"), deadline_s=1.0, clock=stopped).actions)
     stays = np.array(draw(st.lists(st.booleans(), min_size=len(seen.pods), max_size=len(seen.pods))), dtype=np.bool_)
     stays |= (seen.pods.node != PENDING) | (placed.pods.gang >= 0)
     pods = replace(

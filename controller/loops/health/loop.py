@@ -18,14 +18,14 @@ from controller.deciders.remediation import HealthFacts, HealthOutcome, HealthRu
 from controller.kube.cache import Cache
 from controller.loops.health import situation as health_situation
 from controller.loops.health.analyser_process import BySize
-from controller.loops.health.members import Members, gangs_of_others, members_from
+from controller.loops.health.members import gangs_of_others, members_from
 from controller.loops.health.reporter import HealthReporter, Reported, incident_in, samples_of
 from controller.loops.health.stream import HealthStream
 from controller.loops.loop import ControlLoop, LoopContext, repeat, specs_in
 from controller.objects.own_objects import own_resource
 from controller.settings import OperatorSettings
 from health.analysis.last_words import is_stack
-from health.records.frames import PROBE_KIND, REPORT_KIND, FairQueue
+from health.records.frames import PROBE_KIND, REPORT_KIND, Backlog
 from health.remediation.facts import FaultEvidence, Situation
 from health.remediation.incidents import Act, Incident
 from health.verdicts.findings import Severity
@@ -44,7 +44,7 @@ REPORT_S = 0.25
 DAY_S = 86_400.0
 
 
-class ReportQueue(FairQueue):
+class ReportQueue(Backlog):
     """Reports of health from the agents' connections, and orders back.
 
     Two threads use it: the connections', and that of the analysis.
@@ -196,14 +196,19 @@ class HealthAnalysis:
                 nodes = context.caches.nodes.all()
                 members = members_from(context.caches.pods.all(), nodes, self._gang_of)
                 stream.follow(members, {name: node.metadata.uid for name, node in nodes.items()})
-                self._note_restarts(members, now_s)
-            before = stream.node_evidence(now_s)
+                for job in members.jobs:
+                    run, before = members.incarnation(job), self._runs.get(job)
+                    if before is not None and run != before:
+                        known_s = (*self._restarted_s.get(job, ()), now_s)
+                        self._restarted_s[job] = tuple(each_s for each_s in known_s if now_s - each_s <= DAY_S)
+                    self._runs[job] = run
+            heard = stream.node_evidence(now_s)
             for node, body in queue.take():
                 stream.take(node, body, now_s)
             found = stream.judge(now_s)
             queue.set_orders(stream.probing.orders)
             probed = dict(stream.probing.answered)
-            has_news = len(stream.node_evidence(now_s)) > len(before)
+            has_news = len(stream.node_evidence(now_s)) > len(heard)
             counted, refused = dict(stream.judged), dict(stream.refused)
         for each in found:
             log.info(
@@ -219,14 +224,6 @@ class HealthAnalysis:
         context.meter.publish("health", samples_of(self._records.reported, counted, refused, probed, queue.dropped))
         if found or has_news or self._records.take_recorded():
             context.trigger.hurry()
-
-    def _note_restarts(self, members: Members, now_s: float) -> None:
-        for job in members.jobs:
-            run, before = members.incarnation(job), self._runs.get(job)
-            if before is not None and run != before:
-                known_s = (*self._restarted_s.get(job, ()), now_s)
-                self._restarted_s[job] = tuple(each_s for each_s in known_s if now_s - each_s <= DAY_S)
-            self._runs[job] = run
 
 
 class HealthLoop(ControlLoop):

@@ -1,12 +1,11 @@
 """Routing weights for gateways: fractions of all requests by the demand's histogram, and weights of an HTTPRoute."""
 
-import json
 from typing import Any
 
 import pytest
 import yaml
 
-from cli.verbs.routing import Backends, as_json, as_table, config_map, fractions, http_route, weights
+from cli.verbs.routing import Backends, as_json, as_table, fractions, http_route, weights
 from cluster.errors import ConfigError, TonnageError
 
 SERVICE: dict[str, Any] = {
@@ -62,15 +61,6 @@ def test_backends_may_be_inference_pools() -> None:
 def test_weights_add_up_whatever_rounding_leaves() -> None:
     """Three thirds of 1000: 333 each, and the one that is left goes to the first."""
     assert weights({"a": 1 / 3, "b": 1 / 3, "c": 1 / 3}) == {"a": 334, "b": 333, "c": 333}
-
-
-def test_a_config_map_holds_the_whole_table_by_length() -> None:
-    made = yaml.safe_load(config_map(SERVICE))
-    record = json.loads(made["data"]["routing.json"])
-
-    assert (made["metadata"]["name"], made["metadata"]["namespace"]) == ("chat-routing", "team")
-    assert record == json.loads(as_json(SERVICE))
-    assert record["buckets"][1] == {"inputTokens": 512, "outputTokens": 64, "shares": {"a100x4-spot": 1.0}}
 
 
 def test_a_histogram_of_other_buckets_counts_for_nothing() -> None:

@@ -10,6 +10,7 @@ from cli.main import tonnage
 from cluster.errors import ConfigError
 from controller.objects.catalogue import read_catalogue
 from tests.builders.manifests import Object, having, node, pod
+from tests.rigs.fake_api_server import ANSWERS, api_server, kubeconfig
 
 PRODUCT = "NVIDIA-A100-SXM4-80GB"
 
@@ -33,6 +34,22 @@ def test_an_idle_node_of_a_dump_has_a_price_with_date_and_source() -> None:
     assert result.exit_code == 0, result.stderr
     assert "$13.72/h  1 node with 4 GPUs without a pod that uses one" in result.stdout
     assert "2025-06, which is long ago (--prices FILE renews)." in result.stdout
+
+
+def test_the_cluster_itself_is_advised_on_as_its_dump_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for plural, objects in {
+        "nodes": [node("busy", 4, PRODUCT), node("idle", 4, PRODUCT)],
+        "pods": [pod("p", 4, on="busy")],
+    }.items():
+        items = [{key: each[key] for key in ("metadata", "spec", "status") if key in each} for each in objects]
+        monkeypatch.setitem(ANSWERS, f"/api/v1/{plural}", {"kind": "List", "apiVersion": "v1", "items": items})
+    config = tmp_path / "config"
+    with api_server() as url:
+        config.write_text(json.dumps(kubeconfig(url)), encoding="utf-8")
+        live = CliRunner().invoke(tonnage, ["advise", "--kubeconfig", str(config)])
+
+    assert live.exit_code == 0, live.stderr
+    assert "$13.72/h  1 node with 4 GPUs without a pod that uses one" in live.stdout
 
 
 def test_a_dump_without_nodes_is_wrong_input_and_no_fleet_that_costs_nothing() -> None:

@@ -16,8 +16,9 @@ from cli.printing.terminal import INTERRUPTED
 from cli.verbs import simulate_day
 from cluster.errors import ConfigError
 from simulator.day.simulation import DayMoment
-from simulator.openb.generator import generate, write_openb_csv
+from simulator.openb.generator import generate
 from tests.builders.manifests import gpu_type, node, pod, written
+from tests.builders.openb_files import write_openb_csv
 from tests.builders.summaries import summary
 
 SMALL = ("--generate", "12", "--policies", "bestfit,fgd", "--seeds", "1-2", "--jobs", "1")

@@ -10,7 +10,8 @@ from benchmarks.packing import packing, packing_churn
 from benchmarks.tables import text_of
 from cluster.errors import ConfigError
 from placement.policies import POLICIES
-from simulator.openb.generator import generate, write_openb_csv
+from simulator.openb.generator import generate
+from tests.builders.openb_files import write_openb_csv
 
 Inputs = dict[str, Any]
 

@@ -16,7 +16,6 @@ from cluster.plans import Plan, Reason
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from controller.api.conditions import ObservedStatus
-from controller.api.crds import files
 from controller.api.fields import ApiVersion, OwnMeta, Strict
 from controller.api.kind import ACCEPTED, AGE, Kind, PrinterColumn
 from controller.api.kinds import KINDS
@@ -33,6 +32,7 @@ from controller.snapshot.from_manifests import snapshot_from
 from tests.builders.live_cluster import LiveCluster
 from tests.builders.manifests import node, written
 from tests.builders.watch_events import listed
+from tests.generated.crd_files import files
 from tests.generated.manifests_reference import reference
 
 # First place: the model.

@@ -2,15 +2,21 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
+from nodeagent import loops
 from nodeagent.bmc import MeterReading, NodeMeter
+from nodeagent.health.dcgm_exporter import DcgmExporter
 from nodeagent.health.feed import HealthFeed
+from nodeagent.health.probe_wire import ProbeListener
+from nodeagent.health.prober import Prober
+from nodeagent.health.ras_service import RasService
 from nodeagent.loops import FAILED, Turns, kept_up
 from nodeagent.out_of_band import OutOfBand
 from nodeagent.settings import RedfishSettings
@@ -164,3 +170,49 @@ def test_the_health_feed_goes_on_with_a_source_that_raises() -> None:
         feed.start()
         assert comes_true(lambda: FAILED["health"] == 1, within_s=10)
     feed.close()
+
+
+def odd(*_: object) -> Any:
+    raise OddError
+
+
+def broken_listener() -> ProbeListener:
+    made = ProbeListener("127.0.0.1", 0)
+    made._opened.close()
+    made._opened = type("Broken", (), {"accept": odd, "close": lambda _: None})()
+    return made
+
+
+def misled_prober() -> Prober:
+    made = Prober("n", "life", odd, broken_listener(), HandClock(), lambda _: None)
+    made.listener._loop._begin_s = 1e6
+    made._orders.put("no order")  # type: ignore[arg-type]
+    return made
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        lambda: DcgmExporter(odd, lambda _: True, HandClock()),
+        lambda: RasService(odd, lambda _: True, HandClock()),
+        broken_listener,
+        misled_prober,
+    ],
+)
+def test_no_reader_of_health_ends_by_an_error_that_nobody_thought_of(begun: Callable[[], Any]) -> None:
+    """Everything of health that has a thread of its own beside the feed, each with what breaks its first turn."""
+    reader = begun()
+    name, reader._loop._begin_s = reader._loop._turns.loop, 0.0
+    with capture_logs() as told:
+        reader.start()
+        assert comes_true(lambda: FAILED[name] == 1, within_s=10)
+    assert reader._loop._thread.is_alive()
+    assert [each["loop"] for each in told if each["log_level"] == "error"] == [name]
+    reader.close()
+
+
+def test_no_thread_of_the_agent_runs_outside_of_its_loops() -> None:
+    """A closer counts its turns by itself; one write of the record, and the server of metrics, are no loops of ours."""
+    folder = Path(loops.__file__).parent
+    begun = {each.name for each in folder.rglob("*.py") if "Thread(" in each.read_text(encoding="utf-8")}
+    assert begun == {"loops.py", "socket_protection.py", "state_file.py", "metrics.py"}

@@ -50,6 +50,24 @@ KINDS: dict[str, tuple[Object, int, list[int]]] = {
         3,
         [],
     ),
+    "DisaggregatedSet": (
+        of(
+            "DisaggregatedSet",
+            "disaggregatedset.x-k8s.io/v1",
+            {
+                "slices": 2,
+                "roles": [
+                    {"name": "prefill", "spec": {"leaderWorkerTemplate": {"size": 2, "workerTemplate": TEMPLATE}}},
+                    {
+                        "name": "decode",
+                        "spec": {"replicas": 3, "leaderWorkerTemplate": {"size": 1, "workerTemplate": TEMPLATE}},
+                    },
+                ],
+            },
+        ),
+        2 * (2 + 3),
+        [2, 2],
+    ),
     "LLMInferenceService": (
         of(
             "LLMInferenceService",

@@ -58,7 +58,7 @@ def would(now: Any, *leaving: NodePod) -> Any:
 def test_what_leaves_starts_where_the_packer_puts_it_and_never_on_the_node_again() -> None:
     now = world([node("a", gpus=8), node("b", gpus=8)], [pod("ns/p", gpus=2, on="a", devices=(0, 1))])
 
-    (seat,) = would(now, guest("p")).seats
+    (seat,) = would(now, guest("p"))[0]
 
     assert (seat.node, len(seat.devices)) == ("b", 2)
 
@@ -66,7 +66,7 @@ def test_what_leaves_starts_where_the_packer_puts_it_and_never_on_the_node_again
 def test_what_fits_nowhere_says_why() -> None:
     now = world([node("a", gpus=8), node("b", gpus=1)], [pod("ns/p", gpus=2, on="a", devices=(0, 1))])
 
-    (seat,) = would(now, guest("p")).seats
+    (seat,) = would(now, guest("p"))[0]
 
     assert seat.node is None
     assert seat.why
@@ -77,18 +77,18 @@ def test_a_pod_that_tonnage_tied_to_the_node_is_replaced_by_one_that_is_free(key
     fleet = [node(name, gpus=8, labels={key: name}) for name in "ab"]
     now = world(fleet, [pod("ns/p", gpus=1, on="a", devices=(0,), selector={key: "a"})])
 
-    assert would(now, guest("p")).seats[0].node is None
-    assert would(now, guest("p", is_pinned=True)).seats[0].node == "b"
+    assert would(now, guest("p"))[0][0].node is None
+    assert would(now, guest("p", is_pinned=True))[0][0].node == "b"
 
 
 def test_gangs_and_services_are_told_what_they_lose() -> None:
     members = [pod(f"ns/t{n}", gpus=1, on=where, devices=(0,), gang="ns/train") for n, where in enumerate("ab")]
     now = world([node("a", gpus=8), node("b", gpus=8)], members, gangs=[Gang("ns/train", 2)])
 
-    (words,) = would(now, guest("t0", gang="ns/train")).concerned
+    (words,) = would(now, guest("t0", gang="ns/train"))[1]
 
     assert words == "Gang/ns/train loses 1 members of 2 that run, 2 must run together; 1 of them can start elsewhere"
 
 
 def test_a_pod_that_has_ended_is_evicted_and_needs_no_seat() -> None:
-    assert would(world([node("a", gpus=8)]), guest("done")).seats == ()
+    assert would(world([node("a", gpus=8)]), guest("done"))[0] == []

@@ -1,5 +1,8 @@
 """Usage of a fleet: allocated, stranded and free."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from controller.placers import NodePool
@@ -51,3 +54,14 @@ def test_every_way_of_counting_finds_the_same_devices() -> None:
 
     assert len({usage.total(way).gpus for way in ways}) == 1
     assert [usage.total(way).used for way in ways] == pytest.approx([2.0] * 3)
+
+
+def test_cores_that_pods_hold_are_part_of_the_devices_that_they_are_of() -> None:
+    """A pod holds 24 of 32 cores: 4 of 16 devices are left."""
+    cores = "aws.amazon.com/neuroncore"
+    fleet = world([node("a", gpus=16)], [pod("p", on="a")])
+    (asked,) = fleet.pods.shapes
+    pods = replace(fleet.pods, shapes=(replace(asked, others=((cores, 24),)),))
+    fleet = replace(fleet, pods=pods, nodes=replace(fleet.nodes, others={cores: np.array([32])}))
+
+    assert [(each.used, each.free) for each in usage.of_nodes(fleet)] == [(12.0, 4.0)]

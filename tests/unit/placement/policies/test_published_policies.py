@@ -163,18 +163,6 @@ def test_growth_of_the_fragment_becomes_whole_points_whatever_its_last_digit() -
     assert gradient_points(growth).tolist() == [50.0, 50.0, 50.0, 26.0]  # 1 / (1 + e) = 0.2689
 
 
-def test_fgd_without_a_known_mix_learns_it_from_arrivals() -> None:
-    seen = world([node("a", gpus=2)], [pod("p", gpus=1, gpu_milli=500, on="a", devices=(1,))])
-    policy = policy_named("fgd", Knowledge(seen))
-    packer = Packer(seen, policy)
-    policy.arrived(A_GPU)
-
-    choice = packer.choose(A_SHARE)
-
-    assert choice is not None
-    assert choice.devices == 0b10
-
-
 def test_random_spreads_evenly_over_nodes_and_devices() -> None:
     seen = world([node("a", gpus=2), node("b", gpus=2)])
     packer = Packer(seen, policy_named("random", Knowledge(seen, seed=1)))

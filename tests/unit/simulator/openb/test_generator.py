@@ -9,7 +9,8 @@ import pytest
 
 from cluster.errors import ConfigError
 from cluster.workloads import PodShape
-from simulator.openb.generator import GIB, MIXES, NODE_KINDS, generate, write_openb_csv
+from simulator.openb.generator import GIB, MIXES, NODE_KINDS, generate
+from tests.builders.openb_files import write_openb_csv
 
 
 def kind_of(gpus: int, gpu_milli: int) -> str:

@@ -5,10 +5,10 @@ import pytest
 
 from benchmarks.scaling import BESIDE, idle_summary
 from simulator.scaling.replay import Leads, ReplaySettings, replay, scenario_of
-from simulator.scaling.rival_rules import IdleTimer, Recommendation
+from simulator.scaling.rival_rules import Recommendation
 from simulator.scaling.study import TonnageScaling
-from simulator.scaling.traces import NIGHTS, idle_trace
 from tests.builders.scalers import scaler
+from tests.rigs.scaling.idle import NIGHTS, IdleTimer, idle_trace
 
 
 @pytest.mark.parametrize("nights", NIGHTS)

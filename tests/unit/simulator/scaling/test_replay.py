@@ -22,6 +22,7 @@ from simulator.scaling.replay import (
 )
 from simulator.scaling.rival_rules import Fixed, Hpa, Recommendation
 from simulator.scaling.traces import generated_trace
+from tests.rigs.scaling.hindsight import lognormal
 
 
 def scenario(*load: float) -> LoadScenario:
@@ -86,7 +87,7 @@ def test_direction_changes_ignore_repeated_steps_of_one_direction() -> None:
 
 def test_the_same_seed_gives_the_same_random_lead_times() -> None:
     seen = scenario(*np.random.default_rng(4).uniform(0, 20, 300))
-    leads = Leads.lognormal(300.0, 0.6)
+    leads = lognormal(300.0, 0.6)
     runs = [replay(seen, Hpa(), leads, nothing, ReplaySettings(seed=seed)).ready for seed in (1, 1, 2)]
     assert (runs[0] == runs[1]).all()
     assert (runs[0] != runs[2]).any()
