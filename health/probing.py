@@ -155,7 +155,9 @@ def answer(question: Question, controls: Sequence[str], measured: Mapping[Pair, 
     if reference is None:
         return Answer(AnswerKind.OPEN, (), "pair probes: no pair could be measured")
     bad = bad_pairs(measured, controls)
-    named = _explaining(bad, measured)
+    # Nodes of which every pair is bad, two at least, and that are part of each bad pair.
+    pairs = {node: [pair for pair in measured if node in pair] for node in sorted(set[str]().union(*bad))}
+    named = tuple(node for node, own in pairs.items() if len(own) >= 2 and set(own) == bad)
     if len(named) == 1 and named[0] not in question.suspects:
         kept = {pair: each for pair, each in measured.items() if named[0] not in pair}
         return answer(question, [each for each in controls if each != named[0]], kept)
@@ -192,13 +194,6 @@ def _reference(measured: Mapping[Pair, PairSpeed], controls: Sequence[str]) -> P
         return PairSpeed(float(np.quantile([each.rtt_s for each in reached.values()], 1 - REFERENCE)), best)
     # A control that is slow itself must not make slow suspects look sound.
     return PairSpeed(among[0].rtt_s, max(among[0].bytes_per_s, best))
-
-
-def _explaining(bad: frozenset[Pair], measured: Mapping[Pair, PairSpeed]) -> tuple[str, ...]:
-    """Nodes of which every pair is bad, two at least, and that are part of each bad pair."""
-    common = set.intersection(*map(set, bad)) if bad else set[str]()
-    pairs = {node: [pair for pair in measured if node in pair] for node in sorted(common)}
-    return tuple(node for node, own in pairs.items() if len(own) >= 2 and bad.issuperset(own))
 
 
 def _shown(bad: Iterable[Pair], measured: Mapping[Pair, PairSpeed], reference: PairSpeed) -> str:

@@ -203,7 +203,9 @@ def claim_bytes(
 ) -> int:
     """Claim of a call: the hint, or the learned quantile of its class; at most what the sandbox's budget leaves.
 
-    A larger hint than that waits until the sandbox runs nothing else: over-declaring costs time in the queue.
+    A larger hint than that can never be met: such a call is taken for what its class needs.
     """
-    wanted = learned.need_bytes(command_class, fraction) if hint_bytes is None else hint_bytes
-    return max(1, min(wanted, sandbox.budget_bytes - sandbox.agent_bytes))
+    room_bytes = sandbox.budget_bytes - sandbox.agent_bytes
+    if hint_bytes is None or hint_bytes > room_bytes:
+        hint_bytes = learned.need_bytes(command_class, fraction)
+    return max(1, min(hint_bytes, room_bytes))

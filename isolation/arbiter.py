@@ -287,8 +287,14 @@ def _expected_wait_s(state: act.ArbiterState, request: act.CallDemand, now_s: fl
 def _relieve_or_restore(state: act.ArbiterState, now_s: float, settings: Settings) -> ladder.Step:
     """One step of the ladder for the first want that outranks something; all go on where there is none."""
     unmet: list[ladder.Want] = [*ladder.running_wants(state, settings), *ladder.queued_wants(state, settings)]
+    ending = [call for call in state.calls.values() if call.ending is not None]
     for want in unmet:
-        if any(call.priority < want.priority for call in state.calls.values()) or isinstance(want, ladder.AgentWant):
+        victims = [*ending, *ladder.outranked(state, want)]
+        if isinstance(want, ladder.AgentWant):
+            helps = bool(victims) or ladder.agent_victim(state, want.priority) is not None
+        else:
+            helps = any(call.priority < want.priority for call in victims)
+        if helps:
             return ladder.relieve(state, want, now_s, settings)
     return ladder.restored(state)
 

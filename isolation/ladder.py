@@ -18,17 +18,18 @@ Step = tuple[act.ArbiterState, tuple[act.Action, ...]]
 
 @dataclass(frozen=True, slots=True)
 class AgentWant:
-    """An agent's own processes need more memory: before every tool call."""
+    """An agent's own processes need more memory: before the tool calls of the same priority."""
 
     sandbox: str
     agent_bytes: int
-
-    priority = float("inf")
+    priority: float
 
     def granted(self, state: act.ArbiterState) -> MemoryLedger | None:
-        """Ledger with the need met; None where that would not be safe."""
+        """Ledger with the need met; None where that would not be safe, or take from what is kept for another."""
         ledger = state.ledger.with_agent(self.sandbox, self.agent_bytes)
-        return ledger if is_safe(ledger, stuck=state.stuck()) else None
+        kept, before = ledger.guarantees(), state.ledger.guarantees()
+        takes = any(kept[name] < before[name] for name in kept if name != self.sandbox)
+        return ledger if not takes and is_safe(ledger, stuck=state.stuck()) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +100,15 @@ Want = AgentWant | GrowthWant | StartWant
 
 
 def running_wants(state: act.ArbiterState, settings: Settings) -> Iterator[AgentWant | GrowthWant]:
-    """Wants of agents, then of running calls by priority and age."""
-    for sandbox, agent_bytes in sorted(state.agents_want.items()):
-        yield AgentWant(sandbox, agent_bytes)
+    """Wants of agents and of running calls by priority, agents first among equals, then by age."""
+    sandboxes = state.ledger.sandboxes
+    wants: list[AgentWant | GrowthWant] = [
+        AgentWant(name, wanted, sandboxes[name].priority) for name, wanted in sorted(state.agents_want.items())
+    ]
     braked = [call for call in state.calls.values() if call.wants_more and call.ending is None]
-    for call in sorted(braked, key=lambda call: (-call.priority, call.started_at_s, call.name)):
-        yield GrowthWant(call, settings.lease_step_bytes)
+    braked.sort(key=lambda call: (call.started_at_s, call.name))
+    wants += [GrowthWant(call, settings.lease_step_bytes) for call in braked]
+    yield from sorted(wants, key=lambda want: -want.priority)
 
 
 def queued_wants(state: act.ArbiterState, settings: Settings) -> Iterator[StartWant]:
@@ -125,16 +129,28 @@ def in_victim_order(calls: Iterable[act.RunningCall]) -> list[act.RunningCall]:
 def outranked(state: act.ArbiterState, want: Want) -> list[act.RunningCall]:
     """Calls that make way for the want, first victim first; those that are ending make way already.
 
-    A call's want outranks lower priorities, and its equals that passed their claim. An agent's outranks every call, but
-    where its sandbox's own budget is short, only calls of that sandbox can help.
+    By guarantee, then priority, then kind: no call of another sandbox that holds no more than is guaranteed to it; a
+    call's want outranks lower priorities, and its equals that passed their claim; an agent's all of its equals. Where
+    an agent's sandbox is short of its own budget, only calls of that sandbox can help.
     """
-    alive = [call for call in state.calls.values() if call.ending is None]
+    kept = state.ledger.guarantees()
+    alive = [
+        call
+        for call in state.calls.values()
+        if call.ending is None
+        and (
+            call.request.sandbox == want.sandbox
+            or state.ledger.held_bytes(call.request.sandbox) > kept[call.request.sandbox]
+            or not state.ledger.sandboxes[call.request.sandbox].guaranteed_bytes
+        )
+    ]
     if isinstance(want, AgentWant):
         own = [call for call in alive if call.request.sandbox == want.sandbox]
-        claims = [kept.claim_bytes for kept in state.ledger.reservations.values() if kept.sandbox == want.sandbox]
+        claims = [each.claim_bytes for each in state.ledger.reservations.values() if each.sandbox == want.sandbox]
         needed_bytes = want.agent_bytes + max(claims, default=0)
-        is_short_of_its_own = needed_bytes > state.ledger.sandboxes[want.sandbox].budget_bytes
-        return in_victim_order(own if is_short_of_its_own else alive)
+        if needed_bytes > state.ledger.sandboxes[want.sandbox].budget_bytes:
+            return in_victim_order(own)
+        return in_victim_order(call for call in alive if call.priority <= want.priority)
     own_name = want.call.name if isinstance(want, GrowthWant) else None
     return in_victim_order(
         call

@@ -22,6 +22,9 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 CONTROLLERS = ("cpu", "io", "memory", "pids")
+PASSES, MOST_MOVED = 8, 1000
+"""Bounds of what an adoption moves: passes before the container is frozen, and processes in one pass. One takes 20 µs,
+so that nothing is frozen for more than some tens of milliseconds."""
 AGENT, LIGHT, CALL_PREFIX = "agent", "light", "call-"
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 """Names of sandboxes and calls: nothing that could lead to another folder."""
@@ -75,24 +78,38 @@ class SandboxTree:
     def adopt(self, sandbox: str, home: str) -> None:
         """Takes over a container's group: its processes move into the agent's leaf, so that its leaves have limits.
 
-        The container is frozen meanwhile, so that nothing forks away; that takes milliseconds. Adopting again changes
-        nothing. Raises OSError where the container is gone.
+        For the rest of them, which fork faster than they are moved, the container is frozen: milliseconds. Adopting
+        again changes nothing. Raises OSError where the container is gone, has cgroups of its own, or processes that
+        cannot be moved.
         """
         self.homes[_checked(sandbox)] = home
+        ours = {home, *self._leaves(sandbox)}
+        if own := [child for child in self.files.children(home) if f"{home}/{child}" not in ours]:
+            raise OSError(errno.EBUSY, f"it has cgroups of its own, such as {own[0]}: its processes are not moved")
         for leaf in (AGENT, LIGHT):
             try:
                 self.files.make(f"{home}/{leaf}")
             except OSError as error:
                 if error.errno != errno.EEXIST:
                     raise
+        self._move_all(home, PASSES)
         self.files.write(home, "cgroup.freeze", "1")
         try:
-            while pids := self.files.read(home, "cgroup.procs").split():
-                for pid in pids:
-                    self._move(pid, f"{home}/{AGENT}")
+            left = self._move_all(home, 2)
+            if left:
+                raise OSError(errno.EBUSY, f"{left} of its processes cannot be moved")
             self._delegate(home)
         finally:
             self.files.write(home, "cgroup.freeze", "0")
+
+    def _move_all(self, home: str, passes: int) -> int:
+        """Moves the container's processes into the agent's leaf. Returns how many are left, however they behave."""
+        for _ in range(passes):
+            pids = self.files.read(home, "cgroup.procs").split()
+            for pid in pids[:MOST_MOVED]:
+                if pid != "0":  # of a pid namespace that is not ours: to write it would move this process
+                    self._move(pid, f"{home}/{AGENT}")
+        return len(self.files.read(home, "cgroup.procs").split())
 
     def loosen(self, sandbox: str) -> None:
         """Thaws the calls of an adopted sandbox and lifts the brakes; the walls behind them stay."""
@@ -165,13 +182,9 @@ class SandboxTree:
     def kill_agent(self, sandbox: str) -> None:
         self.files.write(self.agent_group(sandbox), "cgroup.kill", "1")
 
-    def is_gone(self, sandbox: str, call: str, left_bytes: int = 1 << 20) -> bool:
-        """Whether no process is left in the call and its memory came back, but for what the kernel keeps."""
-        group = self.call_group(sandbox, call)
-        return not self.is_populated(group) and self._number(group, "memory.current") <= left_bytes
-
     def remove_call(self, sandbox: str, call: str) -> None:
-        """Removes the leaf. Raises OSError (EBUSY) until the last process is reaped."""
+        """Removes the leaf; what it still holds counts to the home. Raises OSError (EBUSY) until the last process is
+        reaped."""
         self.files.remove(self.call_group(sandbox, call))
 
     def used_bytes(self, group: str) -> int:
@@ -190,6 +203,13 @@ class SandboxTree:
         stat = self.files.read(group, "memory.stat")
         idle = next((line.split()[1] for line in stat.splitlines() if line.startswith("inactive_file ")), "0")
         return max(0, self.used_bytes(group) - int(idle))
+
+    def firm_bytes(self, group: str) -> int:
+        """Memory in use that the kernel cannot drop: without file pages; files in memory are no such pages."""
+        stat = dict(line.split() for line in self.files.read(group, "memory.stat").splitlines())
+        return max(
+            0, self.used_bytes(group) - sum(int(stat.get(f"{kind}_file", "0")) for kind in ("active", "inactive"))
+        )
 
     def calls_of(self, sandbox: str) -> list[str]:
         """Calls of one sandbox in the tree: what a restarted node agent knows of them."""

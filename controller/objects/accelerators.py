@@ -18,6 +18,8 @@ _DEVICE = re.compile(
     r"(furiosa|rebellions)\.ai/.+|tenstorrent\.com/.+"
 )
 """Extended resources of which each unit is an accelerator or a part of one. Further ones are those of GPUTypes."""
+VIEWS = {"aws.amazon.com/neuroncore", "aws.amazon.com/neurondevice"}
+"""Resources that are the same devices once more: who holds these holds those. Source: Amazon's device plugin."""
 PRODUCT_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "gpu.intel.com/product")
 """Labels that vendors' discovery sets to the name of a product."""
 COUNT_LABELS = ("nvidia.com/gpu.count", "gpu.intel.com/gpu.count")

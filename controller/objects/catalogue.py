@@ -14,7 +14,7 @@ from cluster.errors import ConfigError, Mistake
 from cluster.nodes import HOSTNAME_LABEL
 from controller.api import notation
 from controller.api.labels import API_VERSION
-from controller.objects.accelerators import COUNT_LABELS, is_device
+from controller.objects.accelerators import COUNT_LABELS, VIEWS, is_device
 from controller.objects.documents import at
 
 BUILT_IN = Path(__file__).with_name("catalogue.yaml")
@@ -224,7 +224,8 @@ def needed_types(nodes: Iterable[Mapping[str, Any]], catalogue: Catalogue) -> Ne
         known = {each.resource for each in found}
         amounts = {**(at(node, "status", "capacity") or {}), **(at(node, "status", "allocatable") or {})}
         for resource in sorted(amounts):
-            if not known and is_device(resource) and _count(amounts[resource]):
+            is_unknown = resource in VIEWS if known else is_device(resource)
+            if is_unknown and not known & amounts.keys() and _count(amounts[resource]):
                 unpriced.setdefault(f"{resource}, of no type that the catalogue has", []).append(name)
     objects, prices = [], dict[str, str]()
     for (bare, *_), same in sorted(alike.items()):

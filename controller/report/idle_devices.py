@@ -9,13 +9,12 @@ from cluster.arrays import BoolArray, FloatArray
 from cluster.nodes import NodeFilter
 from cluster.snapshot import Snapshot
 from cluster.workloads import PODS, WHOLE_GPU_MILLI, PodShape
+from controller.objects.accelerators import VIEWS
 
 TYPICAL_SHARE = 0.95
 """Fraction of the pods with GPUs that typical requests cover, as in FGD (placement/policies/fgd.py)."""
 MOST_TYPICAL = 64
 """Requests that are looked at on every node, the most frequent first: 5,000 nodes take 0.1 s."""
-VIEWS = {"aws.amazon.com/neuroncore", "aws.amazon.com/neurondevice"}
-"""Resources that are the same devices once more: who holds these holds those. Source: Amazon's device plugin."""
 WORDS = {PODS: "places for pods", "cpu": "CPU", "ephemeral-storage": "local disk"}
 
 

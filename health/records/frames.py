@@ -219,7 +219,7 @@ def order_in(body: bytes) -> ProbeOrder:
     return msgspec.msgpack.decode(body, type=ProbeOrder)
 
 
-class FairQueue:
+class Backlog:
     """What several senders have on its way: bounded, the oldest of whoever has most dropped first, taken in turns.
 
     lock: lets one thread add or take at a time.

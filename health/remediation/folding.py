@@ -9,6 +9,8 @@ from health.verdicts.verdict import Cause, Part, Syndrome
 
 PROGRAM_CAUSES = (Cause.CALL_ORDER, Cause.OPERATIONS, Cause.SIZES, Cause.TYPES, Cause.UNMATCHED_SEND)
 """Explanations that are no fault of hardware and yet stop the job: a restart is all that helps."""
+OPEN = (Part.NOTHING, Part.GROUP)
+"""What a probe would have to narrow down."""
 LIMITED_SLACK = 0.05
 """Loss of speed beyond what our own limit explains, as a share, from which something else is suspected."""
 
@@ -24,10 +26,13 @@ def folded(
         if not is_old and not _is_explained(each, situation):
             id_ = _incident_of(each, after)
             same = _same_disturbance(each, id_, after)
-            if same is not None and not _says_more(each, same):
-                after[same.id] = _seen_again(same, each)
-                continue
             if same is not None:
+                # It replaces the one before where nothing was done yet, and it names a part, or is surer of it.
+                was_open = same.part in OPEN and each.part not in OPEN
+                waits = same.phase in (IncidentPhase.SUSPECTED, IncidentPhase.PAGED)
+                if not (waits and (was_open or each.confidence > same.confidence)):
+                    after[same.id] = _seen_again(same, each)
+                    continue
                 after[same.id] = closed(same, situation.now_s, f"told more closely: {id_}")
             known = after.get(id_)
             if known is None:
@@ -76,13 +81,6 @@ def _same_disturbance(evidence: FaultEvidence, id_: str, incidents: Mapping[str,
         ):
             return each
     return None
-
-
-def _says_more(evidence: FaultEvidence, known: Incident) -> bool:
-    """Whether a verdict replaces the one before: nothing was done yet, and it names a part, or is surer of it."""
-    was_open = known.part in (Part.NOTHING, Part.GROUP) and evidence.part not in (Part.NOTHING, Part.GROUP)
-    waits = known.phase in (IncidentPhase.SUSPECTED, IncidentPhase.PAGED)
-    return waits and (was_open or evidence.confidence > known.confidence)
 
 
 def _seen_again(known: Incident, evidence: FaultEvidence) -> Incident:

@@ -148,7 +148,10 @@ def _at_a_point(slow: SlowSpans, layout: Layout) -> Named:
     part = Part.LINK if len(ranks) == 2 else Part.GROUP
     if not slow.crosses[worst]:
         return Named(part, _rising(ranks), "inside one node")
-    others = [_telling(int(layout.nic[rank]), worst, slow, layout) for rank in ranks]
+    others = []  # each end's other spans that transfer enough to tell about its NIC
+    for rank in ranks:
+        beside = np.setdiff1d(_spans_of(int(layout.nic[rank]), slow, layout), [worst])
+        others.append(beside[slow.usual_s[beside] >= TELLING * slow.usual_s[worst]])
     if any((slow.ratio[each] < 0).any() for each in others):
         return _abstention(
             np.array([worst]), layout, "a clock was stepped: until it is aligned, other paths cannot tell"
@@ -157,12 +160,6 @@ def _at_a_point(slow: SlowSpans, layout: Layout) -> Named:
         return _abstention(np.array([worst]), layout, "an end has no other path that would tell NIC from link")
     probe = "" if len(ranks) == 2 else "pair probes between neighbours of the ring"
     return Named(part, _rising(ranks), "a point: other paths of both ends are as before", probe=probe)
-
-
-def _telling(nic: int, span: int, slow: SlowSpans, layout: Layout) -> IntArray:
-    """A NIC's other spans that transfer enough to tell about it."""
-    others = np.setdiff1d(_spans_of(nic, slow, layout), [span])
-    return np.asarray(others[slow.usual_s[others] >= TELLING * slow.usual_s[span]])
 
 
 def _abstention(spans: IntArray, layout: Layout, note: str) -> Named:

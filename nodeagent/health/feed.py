@@ -60,12 +60,12 @@ class HealthFeed:
         ranks: processes.Ranks,
         sources: Sequence[host_evidence.HostEvidence],
         clock: Clock,
-        outbox: records_frames.FairQueue | None = None,
+        outbox: records_frames.Backlog | None = None,
     ) -> None:
         """sockets_of: makes the sockets that deliver to a function. sources: evidence of the host besides ranks."""
         self._node, self.life, self._clock = node, life, clock
         self.sockets = sockets_of(self._deliver)
-        self.outbox = outbox or records_frames.FairQueue(Lock(), MOST_BYTES)
+        self.outbox = outbox or records_frames.Backlog(Lock(), MOST_BYTES)
         self._ranks, self._sources = ranks, (*sources, ranks)
         self._evidence: tuple[records_frames.Evidence, ...] = ()
         self._sent: tuple[frozenset[tuple[object, ...]], float] = (frozenset(), float("-inf"))

@@ -27,6 +27,8 @@ WALL_SLACK_BYTES = 64 << 20
 
 AGENT_CACHE_BYTES = 128 << 20
 """Above an adopted agent's reservation, for file pages that the kernel can drop: braking for those costs it time."""
+NEAR_BYTES = 4 << 20
+"""Distance from its lease at which what a call holds counts as the whole lease: less than one step of growth."""
 MOST_REACTIONS = 1000
 AGENTS_EVERY_S = 0.5
 """Interval of readings of adopted agents: each reads a page of statistics, 0.1 ms."""
@@ -84,7 +86,7 @@ class Enforcer:
         self._populated: dict[int, WatchedLeaf] = {}
         """Open cgroup.events → leaf."""
         self._ending: set[tuple[str, str]] = set()
-        """Calls without processes whose memory is still to come back."""
+        """Calls without processes whose leaf is still there."""
         self._leafless: set[str] = set()
         """Admitted calls for which the kernel had no cgroup; they are among those that end."""
         self._used_at_s = float("-inf")
@@ -336,11 +338,16 @@ class Enforcer:
             self._watched[descriptor] = replace(watched, high=high)
             if watched.call is None:
                 return [act.Used({}, {watched.sandbox: self._agent_bytes(watched.sandbox)}, complete=False)]
+            kept = self.state.ledger.reservations.get(watched.call)
+            # The kernel makes room by dropping what it read from files: that is no need.
+            if kept is not None and self.tree.firm_bytes(watched.group) < kept.lease_bytes - NEAR_BYTES:
+                return []
             return [act.ReachedLease(watched.call, self.tree.used_bytes(watched.group))]
         return []
 
     def _gone(self) -> list[act.Event]:
-        """Ends of calls whose memory came back; their leaves are removed."""
+        """Ends of calls without processes; their leaves are removed. What files in memory still hold is their agent's
+        from then on: it may stay for ever."""
         events: list[act.Event] = []
         for sandbox, call in list(self._ending):
             if call in self._leafless:
@@ -351,9 +358,9 @@ class Enforcer:
                     events.append(act.Ended(call, running.request.claim_bytes))
                 continue
             with self._may_be_gone(sandbox):
-                if not self.tree.is_gone(sandbox, call):
-                    continue
                 group = self.tree.call_group(sandbox, call)
+                if self.tree.is_populated(group):
+                    continue
                 facts = self._facts(sandbox, call)
                 self._unwatch(self._watched, "memory.events", group)
                 self._unwatch(self._populated, "cgroup.events", group)
@@ -366,6 +373,8 @@ class Enforcer:
                 self._ends.append(facts)
                 self._ending.discard((sandbox, call))
                 events.append(act.Ended(call, facts.peak_bytes))
+                self._agents_read.pop(sandbox, None)
+                events.append(act.Used({}, {sandbox: self._agent_bytes(sandbox)}, complete=False))
         return events
 
     def _facts(self, sandbox: str, call: str) -> CallEnd:

@@ -133,6 +133,9 @@ class SandboxPods:
 
 REPORT_EVERY_S = 1.0
 CLONE_NEWCGROUP = 0x02000000
+SILENT_S = 10.0
+"""Time without a report, of which one is due each second, after which the process is killed: what it left frozen goes
+on at the next start."""
 PAUSE_S = 0.3
 """Pause before a restart: what was left frozen has to go on within a second."""
 LONGEST_LINE = 4 << 20
@@ -297,10 +300,12 @@ class SandboxSupervisor:
         keys: Callable[[], Keys],
         send: Callable[[bytes], None],
         command: Sequence[str] = (sys.executable, "-m", "nodeagent.sandboxes.process"),
+        silent_s: float = SILENT_S,
     ) -> None:
         """send: sends to the controller, or drops."""
         self._settings, self._keys, self._send = settings, keys, send
         self._command = (*command, msgspec.json.encode(settings).decode())
+        self._silent_s = silent_s
         self._process: asyncio.subprocess.Process | None = None
         self._orders: bytes | None = None
 
@@ -324,6 +329,8 @@ class SandboxSupervisor:
         while True:
             try:
                 await self._run()
+            except TimeoutError:
+                log.warning("the isolation process is silent and is started again")
             except OSError as error:
                 log.warning("the isolation process cannot be started", why=str(error))
             except UNREADABLE as error:  # it was killed in the middle of a report
@@ -347,7 +354,7 @@ class SandboxSupervisor:
         try:
             self._hand_over()
             assert process.stdout is not None  # noqa: S101 - made with a pipe
-            while line := await process.stdout.readline():
+            while line := await asyncio.wait_for(process.stdout.readline(), self._silent_s):
                 msgspec.json.decode(line, type=IsolationReport)  # a process that is killed may leave half of one
                 self._send(sealed_text(REPORT, line.rstrip(), self._keys(), self._settings.node))
             log.warning("the isolation process ended and is started again", code=await process.wait())

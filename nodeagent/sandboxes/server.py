@@ -252,9 +252,7 @@ class SandboxServer:
         client.call = self._new_name()
         self._calls[client.call] = number
         enforcer.ask(
-            CallDemand(
-                client.call, client.sandbox, self._clock(), claim, kind, declared=hint is not None, wait_s=wait_s
-            )
+            CallDemand(client.call, client.sandbox, self._clock(), claim, kind, declared=hint == claim, wait_s=wait_s)
         )
 
     def _resume(self, number: int, client: ClientConnection, pidfd: int) -> None:

@@ -214,7 +214,7 @@ class Packer:
             self._rows.clear()
             self._version = self.policy.version
         row, mark = self._rows.get(key), self.ledger.mark
-        if row is None or not self.policy.keeps_ratings:
+        if row is None:
             count = len(self.nodes)
             row = self._rows[key] = _Row(np.full(count, np.inf), np.zeros(count, dtype=np.int64), mark)
             stale = np.arange(count, dtype=np.int64)

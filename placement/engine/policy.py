@@ -42,8 +42,6 @@ class Policy(Protocol):
 
     name: str
     version: int = 0
-    keeps_ratings: bool = True
-    """False where `rate` answers differently every time (drawing lots): the engine then caches nothing."""
 
     def rating_key(self, shape: PodShape) -> PodShape:
         """Shape under which ratings are cached; shapes with the same key share them.

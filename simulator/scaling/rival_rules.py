@@ -73,18 +73,14 @@ class Hpa:
         current = scaler.replicas.wanted if scaler.replicas is not None else 0
         if scaler.load is None:  # a missing metric changes nothing
             return Recommendation.plain(current)
-        wanted = self._wanted(scaler.load / scaler.replica_load, current)
+        load = scaler.load / scaler.replica_load
+        is_near = current and abs(load / (current * self.target) - 1) <= self.tolerance
+        wanted = current if is_near else max(1, math.ceil(load / self.target - 1e-9))
         steady = stabilized(wanted, current, DEFAULT_BEHAVIOR, scaler.recommended, at_s)
         replicas = current
         for _ in range(max(1, round(self.step_s / SYNC_S))):
             replicas = within_steps(steady, replicas, DEFAULT_BEHAVIOR, (), at_s)
         return Recommendation(min(max(replicas, scaler.min_replicas, 1), scaler.max_replicas), wanted)
-
-    def _wanted(self, load: float, current: int) -> int:
-        """load: in replicas."""
-        if current and abs(load / (current * self.target) - 1) <= self.tolerance:
-            return current
-        return max(1, math.ceil(load / self.target - 1e-9))
 
 
 STABLE_S = 60.0

@@ -1,5 +1,7 @@
 """The enforcer on a real kernel: agents survive where memory is short, and only tool calls go."""
 
+import contextlib
+import ctypes
 import functools
 import itertools
 import os
@@ -130,6 +132,74 @@ def admit_without_room() -> tuple[list[str], list[str], list[str]]:
     below.write("s", "cgroup.max.descendants", "max")
     enforcer.ask(CallDemand("second", "s", time.monotonic(), 32 * MIB))
     return sandboxes, calls, list(enforcer.state.calls)
+
+
+def test_a_call_without_processes_is_over_and_what_it_leaves_is_its_agents(guest: Guest) -> None:
+    ended, agent_mib = guest.call(f"{__name__}:leave_a_file_in_memory")
+
+    assert ended == ["c"]
+    assert agent_mib >= 64
+
+
+def leave_a_file_in_memory() -> tuple[list[str], int]:
+    """Runs in the guest: calls that ended, and what their agent counts then."""
+    enforcer, below = _with_a_call("leaves", 128 * MIB)
+    folder = Path("/run/leaves")
+    folder.mkdir(exist_ok=True)
+    if ctypes.CDLL(None).mount(b"leaves", str(folder).encode(), b"tmpfs", 0, None):
+        raise OSError("no tmpfs can be mounted")
+
+    def write() -> int:
+        (folder / "file").write_bytes(b"x" * (64 * MIB))
+        return 0
+
+    _until_over(enforcer, run_in(below.folder(enforcer.tree.call_group("s", "c")), write)[0])
+    ended = [end.call for end in enforcer.take_ends()]
+    return ended, enforcer.state.ledger.sandboxes["s"].agent_bytes // MIB
+
+
+def test_what_a_call_reads_from_files_is_no_need_for_memory(guest: Guest) -> None:
+    assert guest.call(f"{__name__}:read_many_files") == [["c"], 32]
+
+
+def read_many_files() -> tuple[list[str], int]:
+    """Runs in the guest: calls that ended, and the lease at the end in MiB."""
+    enforcer, below = _with_a_call("reads", 32 * MIB)
+
+    def read() -> int:
+        left_bytes = 64 * MIB
+        for path in Path("/usr/lib").rglob("*.so*"):
+            with contextlib.suppress(OSError), path.open("rb") as file:
+                while left_bytes > 0 and (chunk := file.read(MIB)):
+                    left_bytes -= len(chunk)
+        return 0
+
+    _until_over(enforcer, run_in(below.folder(enforcer.tree.call_group("s", "c")), read)[0])
+    ends = enforcer.take_ends()
+    return [end.call for end in ends], (ends[0].limit_bytes or 0) // MIB
+
+
+def _with_a_call(root: str, claim_bytes: int) -> tuple[Enforcer, CgroupFs]:
+    """An adopted sandbox with an admitted call."""
+    files = CgroupFs(Path("/sys/fs/cgroup"))
+    files.make(root)
+    files.write(root, "cgroup.subtree_control", "+cpu +io +memory +pids")
+    below = CgroupFs(Path(f"/sys/fs/cgroup/{root}"))
+    enforcer = Enforcer(below, 512 * MIB, Settings(), time.monotonic)
+    enforcer.tree.prepare()
+    below.make("pod")
+    enforcer.adopt(Sandbox("s", 512 * MIB), "pod")
+    enforcer.ask(CallDemand("c", "s", time.monotonic(), claim_bytes))
+    return enforcer, below
+
+
+def _until_over(enforcer: Enforcer, pid: int) -> None:
+    until_s = time.monotonic() + 60.0
+    while "c" in enforcer.state.calls and time.monotonic() < until_s:
+        enforcer.wait(0.05)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+    enforcer.wait(0.05)
 
 
 def _sleep(not_kept: set[int]) -> int:

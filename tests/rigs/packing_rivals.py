@@ -64,12 +64,12 @@ class Random(Policy):
     """Draws lots for every pod. Source: the baseline of the FGD paper, drawn from a seed."""
 
     name = "random"
-    keeps_ratings = False
 
     def __init__(self, seed: int) -> None:
         self._chance = np.random.default_rng(seed)
 
     def rate(self, shape: PodShape, ledger: Ledger, nodes: IntArray) -> Rated:
+        self.version += 1  # drawn anew every time: the engine caches nothing
         left = ledger.gpu_milli[nodes]
         lots = self._chance.random(len(nodes))
         if shape.gpus != 1 or shape.is_whole_gpu:

@@ -25,7 +25,7 @@ from controller.loops.loop import ControlLoop, LoopContext, repeat, specs_in
 from controller.objects.own_objects import own_resource
 from controller.settings import OperatorSettings
 from health.analysis.last_words import is_stack
-from health.records.frames import PROBE_KIND, REPORT_KIND, FairQueue
+from health.records.frames import PROBE_KIND, REPORT_KIND, Backlog
 from health.remediation.facts import FaultEvidence, Situation
 from health.remediation.incidents import Act, Incident
 from health.verdicts.findings import Severity
@@ -44,7 +44,7 @@ REPORT_S = 0.25
 DAY_S = 86_400.0
 
 
-class ReportQueue(FairQueue):
+class ReportQueue(Backlog):
     """Reports of health from the agents' connections, and orders back.
 
     Two threads use it: the connections', and that of the analysis.

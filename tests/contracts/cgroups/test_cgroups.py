@@ -147,7 +147,7 @@ def test_the_wall_behind_the_brake_kills_the_whole_call_and_counts_it(tree: Sand
     assert eventually(lambda: not cgroups.is_alive(first) and not cgroups.is_alive(second))
     assert tree.events(group).oom_kill >= 1
     assert tree.events(group).oom_group_kill == 1
-    assert eventually(lambda: tree.is_gone("s", "a"))
+    assert eventually(lambda: not tree.is_populated(tree.call_group("s", "a")))
 
 
 def test_the_agent_lives_on_when_its_call_hits_the_wall(tree: SandboxTree, cgroups: Stage) -> None:
@@ -182,7 +182,7 @@ def test_a_frozen_call_can_be_killed_and_its_memory_comes_back(tree: SandboxTree
 
     tree.kill("s", "a")
 
-    assert eventually(lambda: tree.is_gone("s", "a"))
+    assert eventually(lambda: not tree.is_populated(tree.call_group("s", "a")))
     assert not cgroups.is_alive(pid)
     assert tree.events(group).oom_kill == 0  # not taken for the kernel's own kill
 
@@ -191,7 +191,7 @@ def test_a_call_that_ended_can_be_removed(tree: SandboxTree, cgroups: Stage) -> 
     group = tree.add_call("s", "a", 512 * MIB)
     cgroups.start(group)
     tree.kill("s", "a")
-    assert eventually(lambda: tree.is_gone("s", "a"))
+    assert eventually(lambda: not tree.is_populated(tree.call_group("s", "a")))
 
     def removed() -> bool:
         try:
@@ -249,6 +249,43 @@ def test_a_container_is_adopted_with_its_processes_in_the_agents_leaf(cgroups: S
     assert len(tree.pids("pods/container/agent")) == len(inside)
     assert tree.pids("pods/container") == ()
     assert eventually(lambda: "frozen 0" in cgroups.read("pods/container", "cgroup.events"))
+
+
+def test_a_container_with_cgroups_of_its_own_is_refused_with_the_reason(cgroups: Stage) -> None:
+    cgroups.make("container")
+    cgroups.make("container/init.scope")
+
+    with pytest.raises(OSError, match=r"such as init\.scope"):
+        SandboxTree(cgroups).adopt("uid", "container")
+
+    assert cgroups.children("container") == ("init.scope",)
+
+
+class StuckStage:
+    """A container in which new processes are listed however many were moved."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage, self.reads = stage, 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.stage, name)
+
+    def read(self, group: str, file: str) -> str:
+        if file == "cgroup.procs" and group == "container":
+            self.reads += 1
+            return "0\n"
+        return self.stage.read(group, file)
+
+
+def test_an_adoption_ends_whatever_the_processes_do(cgroups: Stage) -> None:
+    cgroups.make("container")
+    stuck = StuckStage(cgroups)
+
+    with pytest.raises(OSError, match="1 of its processes cannot be moved"):
+        SandboxTree(stuck).adopt("uid", "container")  # type: ignore[arg-type]
+
+    assert stuck.reads < 20
+    assert eventually(lambda: "frozen 0" in cgroups.read("container", "cgroup.events"))
 
 
 def test_a_released_container_has_no_limits_and_nothing_frozen(cgroups: Stage) -> None:

@@ -75,9 +75,9 @@ def test_memory_kept_for_calls_ends_no_agent_where_the_node_has_less() -> None:
     state, actions = step(state, [Asked(request("call", "high", 400))], 0.0, WHOLE)
 
     assert actions == (Admit("call", "high", 300 * MIB),)
-    # An agent that now needs more than is left takes it from the call, and from no agent.
+    # An agent that now needs more than is left takes it from nobody: it stays at its brake.
     state, _ = step(state, [Used({}, {"a": 110 * MIB})], 0.1, WHOLE)
-    assert later(state, from_s=0.2, until_s=9.0)[-1] == Kill("call", "AGENT_NEEDS_MEMORY")
+    assert later(state, from_s=0.2, until_s=9.0) == []
 
 
 def test_a_claim_that_the_node_can_never_meet_is_bounded_by_what_it_can() -> None:
@@ -258,14 +258,30 @@ def test_a_call_frozen_for_too_long_is_killed() -> None:
     assert Kill("b", "FROZEN_TOO_LONG") in actions
 
 
-def test_a_growing_agent_outranks_tool_calls_of_every_priority() -> None:
-    state = started(400, sandbox("low", agent_mib=100), sandbox("high", priority=1, agent_mib=100))
-    state, _ = step(state, [Asked(request("h", "high", 180))], 0.0, WHOLE)
-    state, _ = step(state, [Used({"h": 180 * MIB}, {"low": 120 * MIB, "high": 50 * MIB})], 1.0, WHOLE)
+@pytest.mark.parametrize(
+    ("grows", "runs", "killed"), [("low", "high", []), ("high", "low", ["c"]), ("other", "low", ["c"])]
+)
+def test_a_growing_agent_outranks_tool_calls_up_to_its_own_priority(grows: str, runs: str, killed: list[str]) -> None:
+    agents = sandbox("low", agent_mib=100), sandbox("other", agent_mib=20), sandbox("high", priority=1, agent_mib=80)
+    state = started(400, *agents)
+    state, _ = step(state, [Asked(request("c", runs, 180))], 0.0, WHOLE)
+    state, _ = step(state, [Used({"c": 180 * MIB}, {grows: 130 * MIB})], 1.0, WHOLE)
 
     kills = [action for action in later(state, from_s=1.1, until_s=9.0) if isinstance(action, Kill | KillAgent)]
 
-    assert kills == [Kill("h", "AGENT_NEEDS_MEMORY")]
+    assert kills == [Kill(call, "AGENT_NEEDS_MEMORY") for call in killed]
+
+
+def test_no_agent_and_no_priority_takes_what_is_guaranteed_to_another() -> None:
+    """An honest call of 123 MiB with a claim of 140 lives, whatever a neighbour's own processes take beside it."""
+    high = sandbox("high", guaranteed_mib=200, agent_mib=10)
+    state = started(409, sandbox("low", priority=100, agent_mib=10), high, settings=WHOLE)
+    state, _ = step(state, [Asked(request("honest", "high", 140))], 0.0, WHOLE)
+
+    for n in range(40):
+        used = Used({"honest": 123 * MIB}, {"low": min(300, 20 + 40 * n) * MIB, "high": 8 * MIB})
+        state, actions = step(state, [used], 0.1 * n, WHOLE)
+        assert not any(isinstance(action, Kill | KillAgent) for action in actions)
 
 
 def test_a_low_agent_goes_only_when_no_tool_call_lives_and_a_high_one_never_for_a_low_one() -> None:

@@ -125,6 +125,15 @@ def test_the_memory_of_a_slice_is_that_of_its_profile() -> None:
     assert (made["memory"], made["pricePerHour"]) == ("10240Mi", {"onDemand": 1.58})
 
 
+def test_a_node_that_offers_only_the_cores_of_its_devices_is_named() -> None:
+    node, whole = node_of("eks-inferentia2"), node_of("eks-trainium")
+    node["status"]["allocatable"] = node["status"]["capacity"] = {f"{NEURON}core": "24"}
+
+    unpriced = needed_types([node, whole], read_catalogue(None)).unpriced
+
+    assert unpriced == {f"{NEURON}core, of no type that the catalogue has": ("node",)}
+
+
 def test_prices_are_old_after_half_a_year() -> None:
     catalogue = read_catalogue(None)
 

@@ -42,6 +42,11 @@ def test_a_claim_never_exceeds_what_the_sandbox_can_give() -> None:
     assert claim_bytes(2**63, "test", small, LearnedNeeds(), 0.95) == 200 * MIB
 
 
+def test_a_hint_that_can_never_be_met_is_taken_for_what_the_class_needs() -> None:
+    assert claim_bytes(301 * MIB, "light", sandbox("s", budget_mib=300), LearnedNeeds(), 0.95) == PRIOR_BYTES["light"]
+    assert claim_bytes(300 * MIB, "light", sandbox("s", budget_mib=300), LearnedNeeds(), 0.95) == 300 * MIB
+
+
 def test_without_a_hint_the_class_decides_first_by_its_prior_then_by_what_it_learned() -> None:
     learned = LearnedNeeds()
     assert claim_bytes(None, "test", sandbox("s"), learned, 0.95) == PRIOR_BYTES["test"]

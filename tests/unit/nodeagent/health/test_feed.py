@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from health.records.frames import LONGEST_FRAMES, Evidence, FairQueue, HealthReport, Source, packed, report_in
+from health.records.frames import LONGEST_FRAMES, Backlog, Evidence, HealthReport, Source, packed, report_in
 from nodeagent.health.feed import GATHER_S, GATHERED_BYTES, HealthFeed
 from nodeagent.health.pod_sockets import SOCKET, PodSockets
 from nodeagent.health.processes import ProcessTable, Ranks, Senders
@@ -87,7 +87,7 @@ def test_evidence_is_sent_when_it_changes_and_again_for_a_new_controller(feed: H
 
 
 def test_without_a_controller_the_fullest_pod_loses_its_oldest_frames() -> None:
-    box = FairQueue(nullcontext(), most_bytes=100)
+    box = Backlog(nullcontext(), most_bytes=100)
     box.add("quiet", b"q" * 30)
     for number in range(10):
         box.add("loud", bytes([number]) * 20)
@@ -100,7 +100,7 @@ def test_without_a_controller_the_fullest_pod_loses_its_oldest_frames() -> None:
 
 
 def test_pods_take_turns_in_a_report() -> None:
-    box = FairQueue(nullcontext(), most_bytes=10_000)
+    box = Backlog(nullcontext(), most_bytes=10_000)
     for _ in range(10):
         box.add("loud", b"l" * 50)
     box.add("quiet", b"q" * 50)

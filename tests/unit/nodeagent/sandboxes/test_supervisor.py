@@ -100,6 +100,23 @@ def test_a_process_that_dies_within_a_report_is_started_again(tmp_path: Path) ->
     assert said
 
 
+def test_a_process_that_falls_silent_is_killed_and_started_again(tmp_path: Path) -> None:
+    said: list[bytes] = []
+    hangs_first = HALF_FIRST.replace('print(report[:20], end="", flush=True)', "sys.stdin.read()")
+    command = (sys.executable, "-c", hangs_first, str(tmp_path / "began"))
+    isolation = SandboxSupervisor(ProcessSettings("n1", "/c", "/s", "/r", 0.5), lambda: KEYS, said.append, command, 2.0)
+
+    async def run() -> None:
+        running = asyncio.create_task(isolation.keep_up())
+        await until(lambda: bool(said))
+        await isolation.stop()
+        running.cancel()
+
+    asyncio.run(run())
+
+    assert said
+
+
 def test_the_record_of_another_node_is_not_followed(tmp_path: Path) -> None:
     record = tmp_path / "sandboxes.json"
     record.write_bytes(msgspec.json.encode(ORDER))
