@@ -61,8 +61,6 @@ def bytes_for(layout: Layout) -> int:
 
 HOT = 1.5
 """Bytes of the rank that takes most over the median rank's from which they are told: two doublings of experts' use."""
-FROM_TIMES = (Cause.DATA_IMBALANCE, Cause.STAGE_IMBALANCE, Cause.ALL_SLOW, Cause.NETWORK_SLOW)
-"""Explanations that rest on when operations ran."""
 _NEEDS_DEVICE_TIME = JobVerdict(
     0.0,
     Syndrome.NONE,
@@ -70,7 +68,7 @@ _NEEDS_DEVICE_TIME = JobVerdict(
     (),
     0.0,
     0.5,
-    ("slower by the clocks of hosts, which queue ahead of their devices: hangs and deaths alone are told",),
+    ("steps are longer than before; hosts queue ahead of their devices: hangs and deaths alone are told",),
     Cause.NO_DEVICE_TIME,
 )
 
@@ -281,14 +279,12 @@ class Analyser:
             return []
         self._judged_step = complete
         longest = max(tier.steps for tier in self._options.tiers)
-        first = max(self._sums.oldest(), complete - longest + 1)
-        compute_s, transfer_s = self._sums.compute_s(first, complete), self._sums.transfer_s(first, complete)
-        verdicts = list(self._slow(compute_s, transfer_s, baseline, now_s, facts))
         if self.layout.is_queued:
-            slow = [verdict for verdict in verdicts if verdict.syndrome in SLOW or verdict.cause in FROM_TIMES]
-            verdicts = [each for each in verdicts if each not in slow]
-            if slow:
-                verdicts.append(replace(_NEEDS_DEVICE_TIME, at_s=now_s, since_s=slow[0].since_s))
+            verdicts = [each for each in (self._slower(complete, baseline, now_s),) if each is not None]
+        else:
+            first = max(self._sums.oldest(), complete - longest + 1)
+            compute_s, transfer_s = self._sums.compute_s(first, complete), self._sums.transfer_s(first, complete)
+            verdicts = list(self._slow(compute_s, transfer_s, baseline, now_s, facts))
         verdicts = [replace(verdict, signals="times on the host") for verdict in verdicts]
         quiet = all(verdict.syndrome is Syndrome.NONE for verdict in verdicts)
         if quiet and complete - self._renewed_step >= longest and self._first_step is not None:
@@ -297,6 +293,15 @@ class Analyser:
             renewed = self._baseline_of(first, complete - longest // 2)
             self._baseline, self._renewed_step = renewed or baseline, complete
         return [verdict for verdict in verdicts if self._has_settled(verdict, complete)]
+
+    def _slower(self, complete: int, baseline: Baseline, now_s: float) -> JobVerdict | None:
+        """That steps are longer than before, of a job whose hosts queue ahead: their times tell no more."""
+        for tier in self._options.tiers:
+            length_s = self._sums.length_s(complete - tier.steps, complete)
+            is_known = complete - tier.steps >= self._sums.oldest()
+            if is_known and length_s >= (1 + tier.least_share) * baseline.length_s:
+                return replace(_NEEDS_DEVICE_TIME, at_s=now_s, since_s=now_s - tier.steps * length_s)
+        return None
 
     def _first_baseline(self, complete: int) -> Baseline | None:
         """The baseline, made once there are steps for it, after two alignments of clocks: sends need them."""
