@@ -83,15 +83,16 @@ class SandboxTree:
         cannot be moved.
         """
         self.homes[_checked(sandbox)] = home
-        ours = {home, *self._leaves(sandbox)}
-        if own := [child for child in self.files.children(home) if f"{home}/{child}" not in ours]:
-            raise OSError(errno.EBUSY, f"it has cgroups of its own, such as {own[0]}: its processes are not moved")
         for leaf in (AGENT, LIGHT):
             try:
                 self.files.make(f"{home}/{leaf}")
             except OSError as error:
                 if error.errno != errno.EEXIST:
                     raise
+        ours = {home, *self._leaves(sandbox)}
+        for child in self.files.children(home):
+            if f"{home}/{child}" not in ours and self.is_populated(f"{home}/{child}"):
+                raise OSError(errno.EBUSY, f"it has cgroups of its own, such as {child}: their processes are not moved")
         self._move_all(home, PASSES)
         self.files.write(home, "cgroup.freeze", "1")
         try:
