@@ -89,10 +89,6 @@ class SandboxTree:
             except OSError as error:
                 if error.errno != errno.EEXIST:
                     raise
-        ours = {home, *self._leaves(sandbox)}
-        for child in self.files.children(home):
-            if f"{home}/{child}" not in ours and self.is_populated(f"{home}/{child}"):
-                raise OSError(errno.EBUSY, f"it has cgroups of its own, such as {child}: their processes are not moved")
         self._move_all(home, PASSES)
         self.files.write(home, "cgroup.freeze", "1")
         try:
@@ -102,6 +98,10 @@ class SandboxTree:
             self._delegate(home)
         finally:
             self.files.write(home, "cgroup.freeze", "0")
+        ours = {home, *self._leaves(sandbox)}
+        for child in self.files.children(home):
+            if f"{home}/{child}" not in ours and self.is_populated(f"{home}/{child}"):
+                raise OSError(errno.EBUSY, f"it has cgroups of its own, such as {child}: their processes are not moved")
 
     def _move_all(self, home: str, passes: int) -> int:
         """Moves the container's processes into the agent's leaf. Returns how many are left, however they behave."""
