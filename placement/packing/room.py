@@ -95,11 +95,13 @@ def make_room(draft: PackingDraft, units: Iterable[Unit], moves: MovePrice | Non
     for priority in sorted(by_priority, reverse=True):
         rows = [row for row in movable if draft.priority[row] <= priority and row not in draft.moved]
         mark, again = draft.mark, _started(draft, priority)
-        if not rows and not again:
-            continue
+        waits = by_priority[priority][:MOST_UNITS]
+        kinds = {draft.shape_number(row) for row in (*again, *(row for unit in waits for row in unit.rows))}
+        if not rows and (not again or len(kinds) < 2):
+            continue  # equal pods cannot do better in each other's places
         for row in again:
             draft.unseat(row)
-        waits = (*(Unit(priority, (row,), 1) for row in again), *by_priority[priority][:MOST_UNITS])
+        waits[:0] = (Unit(priority, (row,), 1) for row in again)
         refused = set[tuple[int, int]]()
         for _ in range(MOST_TRIES):
             choice = _Choice(draft, waits, rows, draft.move_price, refused, frozenset(again))

@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 
 from cli.main import tonnage
 from cluster.plans import Reason
+from controller.api.kinds import OWN_KINDS
 from controller.report.events import UNPLACED, EventSeries, ReportedDecision, event_write
 from simulator.controlplane.binaries import Programs
 from simulator.controlplane.server import ControlPlane
@@ -492,7 +493,8 @@ def test_usage_adds_up_to_the_fleet(run: Any) -> None:
 
 
 def test_advice_and_scenarios_of_the_cluster_are_those_of_its_dump(kubectl: Kubectl, run: Any, tmp_path: Path) -> None:
-    (tmp_path / "dump.json").write_text(kubectl("get", "nodes,pods,tonnage", "-A", "-o", "json"), encoding="utf-8")
+    kinds = ",".join(["nodes", "pods", *(kind.definition for kind in OWN_KINDS if kind.is_planned_from)])
+    (tmp_path / "dump.json").write_text(kubectl("get", kinds, "-A", "-o", "json"), encoding="utf-8")
 
     for verb in ("advise", "whatif"):
         filed = CliRunner().invoke(tonnage, [verb, "-f", str(tmp_path / "dump.json"), "-o", "json"])

@@ -37,8 +37,8 @@ def moves(plan: Plan) -> list[Move]:
     return [action for action in plan.actions if isinstance(action, Move)]
 
 
-def test_nothing_moves_unless_it_is_asked_for() -> None:
-    assert moves(decided(scattered(), Decisions())) == []
+def test_nothing_moves_where_no_room_is_to_be_made() -> None:
+    assert moves(decided(scattered(), Decisions(make_room=False))) == []
 
 
 def test_room_is_made_for_what_waits_where_that_pays_and_the_guard_agrees() -> None:
