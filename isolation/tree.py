@@ -83,9 +83,6 @@ class SandboxTree:
         cannot be moved.
         """
         self.homes[_checked(sandbox)] = home
-        ours = {home, *self._leaves(sandbox)}
-        if own := [child for child in self.files.children(home) if f"{home}/{child}" not in ours]:
-            raise OSError(errno.EBUSY, f"it has cgroups of its own, such as {own[0]}: its processes are not moved")
         for leaf in (AGENT, LIGHT):
             try:
                 self.files.make(f"{home}/{leaf}")
@@ -101,6 +98,10 @@ class SandboxTree:
             self._delegate(home)
         finally:
             self.files.write(home, "cgroup.freeze", "0")
+        ours = {home, *self._leaves(sandbox)}
+        for child in self.files.children(home):
+            if f"{home}/{child}" not in ours and self.is_populated(f"{home}/{child}"):
+                raise OSError(errno.EBUSY, f"it has cgroups of its own, such as {child}: their processes are not moved")
 
     def _move_all(self, home: str, passes: int) -> int:
         """Moves the container's processes into the agent's leaf. Returns how many are left, however they behave."""

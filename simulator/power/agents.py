@@ -171,7 +171,6 @@ class Agents:
         """Instant when a server first kept more than its grant, by server."""
         self.granted = (self.cap_w, self.burst_j, self.burst_w)
         """Limits, joules of bursts and highest draws of bursts that would be in force if all obeyed."""
-        self._nowhere: BoolArray = np.zeros(servers, dtype=np.bool_)
         self.changes = 0
         """Number of changed limits, counted for each server."""
         self._safe_floor_w, self._clamp_w, self._set_limit = safe_floor_w, clamp_w, set_limit
@@ -190,20 +189,12 @@ class Agents:
         """Records an order. An order older than the last is refused, as is one of a controller before the last."""
         if (epoch, orders.number) < (self.epoch, self._number):
             return
-        burst_w = self._unbounded_w if orders.burst_w is None else orders.burst_w
-        same = (
-            orders.cap_w is self._wanted_w
-            and burst_w is self._wanted_burst_w
-            and orders.clock is self._wanted_clock
-            and not self.expired
-        )
         self._wanted_clock, self._wanted_w = orders.clock, orders.cap_w
         self._wanted_burst_j = self._no_burst_j if orders.burst_j is None else orders.burst_j
-        self._wanted_burst_w = burst_w
+        self._wanted_burst_w = self._unbounded_w if orders.burst_w is None else orders.burst_w
         self.epoch, self._number, self.sequence = epoch, orders.number, orders.sequence
         self.expires_s, self.expired = now_s + orders.for_s, False
-        if not same:
-            self.refresh(now_s)
+        self.refresh(now_s)
 
     def expire(self, now_s: float) -> None:
         """Records that the lease of every server has run out."""
@@ -262,25 +253,17 @@ class Agents:
     def _put(
         self, clock: FloatArray, cap_w: FloatArray, burst_j: FloatArray, burst_w: FloatArray, *, force: bool = False
     ) -> None:
-        pairs = ((clock, self.clock), (cap_w, self.cap_w), (burst_j, self.burst_j), (burst_w, self.burst_w))
-        new = [now != before for now, before in pairs[:2] if now is not before]
-        other = [now != before for now, before in pairs[2:] if now is not before]
+        limits_moved = (clock != self.clock) | (cap_w != self.cap_w)
+        moved = limits_moved | (burst_j != self.burst_j) | (burst_w != self.burst_w)
         self.clock, self.cap_w, self.burst_j, self.burst_w = clock, cap_w, burst_j, burst_w
-        self.changes += 0 if force else int(np.count_nonzero(_either(new, self._nowhere)))
-        where = range(len(clock)) if force else _either([*new, *other], self._nowhere).nonzero()[0].tolist()
+        self.changes += 0 if force else int(np.count_nonzero(limits_moved))
+        where = range(len(clock)) if force else moved.nonzero()[0].tolist()
         if not where:
             return
         clocks, caps_w, bursts_j, bursts_w = clock.tolist(), cap_w.tolist(), burst_j.tolist(), burst_w.tolist()
         for server in where:
             limit = min(clocks[server], self._brake_share)
             self._set_limit(server, limit, caps_w[server], bursts_j[server], bursts_w[server])
-
-
-def _either(masks: list[BoolArray], nowhere: BoolArray) -> BoolArray:
-    made = nowhere
-    for mask in masks:
-        made = made | mask if made is not nowhere else mask
-    return made
 
 
 ROW_BREAKER = BreakerCurve(over=(1.1, 1.2, 1.4, 2.0), for_s=(600.0, 60.0, 20.0, 5.0))

@@ -186,12 +186,8 @@ class _Trial:
         self.budget_w = rules.budget_w
         self.row_w = array("d")
         self.limited_s = np.zeros(len(servers))
-        self.limited_now = np.zeros(len(servers))
-        """Amount that one period adds to `limited_s`, by class."""
         self.zeros = np.zeros(count)
-        self.highest_w = machine.highest_w
         self.firsts: IntArray = np.concatenate([[0], np.cumsum(servers)[:-1]])
-        self.limits: tuple[FloatArray, FloatArray] = (self.agents.clock, self.agents.cap_w)
         self.named: dict[int, tuple[float, int, str]] = {}
 
     def run(self, for_s: float) -> TrialOutcome:
@@ -269,12 +265,8 @@ class _Trial:
         self.row_w.append(row_w)
         self.brake.read(now_s, row_w)
         self.heat.read(PERIOD_S, row_w)
-        agents = self.agents
-        if agents.clock is not self.limits[0] or agents.cap_w is not self.limits[1]:
-            self.limits = (agents.clock, agents.cap_w)
-            limited = (agents.clock < 1.0) | (agents.cap_w < self.highest_w)
-            self.limited_now = np.add.reduceat(limited.astype(np.float64), self.firsts) / self.servers * PERIOD_S
-        self.limited_s += self.limited_now
+        limited = (self.agents.clock < 1.0) | (self.agents.cap_w < self.machine.highest_w)
+        self.limited_s += np.add.reduceat(limited.astype(np.float64), self.firsts) / self.servers * PERIOD_S
         if self.violations is not None:
             self.violations.read(now_s, PERIOD_S, server_w, self.agents.granted, self.row.credit_back_s)
         self.periods += 1

@@ -152,6 +152,8 @@ class _Child:
         self._waiting: deque[tuple[bytes, float]] = deque()
         self._bytes = 0
         self._request: _Request | None = None
+        self._ahead = 0
+        """Batches that waited when it was made: what comes later does not hold it up."""
         self._answers: list[_Answer] = []
         self._failure, self._is_closed = "", False
         self._changed = threading.Condition()
@@ -164,6 +166,7 @@ class _Child:
             self._bytes += len(frames)
             while self._bytes > MOST_BYTES:
                 self._bytes -= len(self._waiting.popleft()[0])
+                self._ahead -= 1
                 self.lost += 1
             self._changed.notify()
 
@@ -171,7 +174,7 @@ class _Child:
         """Asks for verdicts on what was added so far. Raises AnalyserError."""
         with self._changed:
             self._check()
-            self._request, self.is_asked = (now_s, facts), True
+            self._request, self.is_asked, self._ahead = (now_s, facts), True, len(self._waiting)
             self._changed.notify()
 
     def taken(self) -> list[_Answer]:
@@ -224,13 +227,14 @@ class _Child:
             if self._is_closed:
                 return None
             bodies, length, at_s = list[bytes](), 0, 0.0
-            while self._waiting and length < TOGETHER_BYTES:
+            while self._waiting and length < TOGETHER_BYTES and (self._request is None or self._ahead > 0):
                 body, at_s = self._waiting.popleft()
+                self._ahead -= 1
                 bodies.append(body)
                 length += len(body)
             self._bytes -= length
             request = None
-            if not self._waiting:
+            if self._ahead <= 0:
                 request, self._request = self._request, None
             return b"".join(bodies), at_s, request
 

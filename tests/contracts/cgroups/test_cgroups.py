@@ -253,12 +253,15 @@ def test_a_container_is_adopted_with_its_processes_in_the_agents_leaf(cgroups: S
 
 def test_a_container_with_cgroups_of_its_own_is_refused_with_the_reason(cgroups: Stage) -> None:
     cgroups.make("container")
+    cgroups.make("container/empty")
+    SandboxTree(cgroups).adopt("uid", "container")
     cgroups.make("container/init.scope")
+    cgroups.start("container/init.scope")
 
     with pytest.raises(OSError, match=r"such as init\.scope"):
         SandboxTree(cgroups).adopt("uid", "container")
 
-    assert cgroups.children("container") == ("init.scope",)
+    assert "frozen 0" in cgroups.read("container", "cgroup.events")
 
 
 class StuckStage:
