@@ -37,7 +37,7 @@ install: $(READY) ## Make .venv with Tonnage and its developers' tools
 .PHONY: demo
 demo: $(READY) ## Plan the example fleet, then let the controller run it for a day; writes out/day.html
 	$(BIN)/tonnage plan -f examples/
-	$(BIN)/tonnage simulate day -f examples/ --seconds 50 --report out/day.html
+	$(BIN)/tonnage simulate day -f examples/ --report out/day.html
 
 # Both tiers run, whatever the first one finds; the exit status is that of both.
 .PHONY: test
