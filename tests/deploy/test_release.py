@@ -2,6 +2,7 @@
 
 import re
 import tarfile
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from deploy.release_files import NoHelmError
 
 ROOT = Path(__file__).parents[2]
 WORKFLOW: dict[str, Any] = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text(encoding="utf-8"))
+WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 COMMANDS = "\n".join(
     step.get("run", "") for job in WORKFLOW["jobs"].values() for step in job["steps"]
@@ -25,6 +27,33 @@ COMMANDS = "\n".join(
 def steps_of(job: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = WORKFLOW["jobs"][job]["steps"]
     return found
+
+
+@pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.name)
+def test_actions_are_named_by_digest_and_targets_exist(file: Path) -> None:
+    workflow = yaml.safe_load(file.read_text(encoding="utf-8"))
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
+
+    assert workflow["permissions"] == {"contents": "read"}
+    uses = [step["uses"] for step in steps if "uses" in step]
+    assert [each for each in uses if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", each)] == []
+    assert set(re.findall(r"^make ([\w-]+)", "\n".join(step.get("run", "") for step in steps), re.MULTILINE)) <= TARGETS
+
+
+def test_every_dependency_has_a_bound_on_both_sides() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    needs = [*project["build-system"]["requires"], *project["project"]["dependencies"]]
+    needs += [each for group in project["project"]["optional-dependencies"].values() for each in group]
+
+    assert [each for each in needs if "==" not in each.partition(";")[0] and not (">=" in each and "<" in each)] == []
+
+
+def test_the_pythons_that_are_tested_are_those_that_are_named() -> None:
+    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    named = [each.rpartition(" ")[2] for each in project["classifiers"] if "Python :: 3." in each]
+
+    assert workflow["jobs"]["test"]["strategy"]["matrix"]["python"] == named
 
 
 def test_every_target_and_command_of_the_workflow_exists() -> None:
