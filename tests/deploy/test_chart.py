@@ -333,7 +333,10 @@ def test_the_fence_is_of_the_releases_own_account_and_lease() -> None:
         assert written - own - scales - {("resource.k8s.io", "resourceclaims/binding")} <= fenced
 
 
-@pytest.mark.parametrize(("name", "operator"), [("marks", "!="), ("own-pods", "=="), ("own-deployments", "==")])
+@pytest.mark.parametrize(
+    ("name", "operator"),
+    [("marks", "!="), ("own-pods", "=="), ("own-deployments", "=="), ("own-writes", "=="), ("own-instances", "==")],
+)
 def test_the_policies_on_pods_are_of_the_releases_own_account(name: str, operator: str) -> None:
     objects = rendered({"fullnameOverride": "placer", "serviceAccount": {"name": "writer"}})
 
@@ -341,6 +344,7 @@ def test_the_policies_on_pods_are_of_the_releases_own_account(name: str, operato
     binding = objects["ValidatingAdmissionPolicyBinding", f"placer-{name}"]["spec"]
     whom = policy["matchConditions"][0]["expression"]
     assert whom == f'request.userInfo.username {operator} "system:serviceaccount:{NAMESPACE}:writer"'
+    assert binding.pop("matchResources", None) is None or name == "own-instances"
     assert binding == {"policyName": f"placer-{name}", "validationActions": ["Deny"]}
 
 
@@ -351,8 +355,11 @@ def test_the_operator_awaits_the_fence_where_there_is_one(enabled: bool) -> None
     assert yaml.safe_load(objects["ConfigMap", "tonnage-settings"]["data"]["settings.yaml"])["fenced"] is enabled
     policies = {name for kind, name in objects if kind == "ValidatingAdmissionPolicy"}
     assert policies == (
-        {"tonnage-fence", "tonnage-marks", "tonnage-own-deployments", "tonnage-own-pods"} if enabled else set()
+        {f"tonnage-{name}" for name in ("fence", "marks", "own-deployments", "own-instances", "own-pods", "own-writes")}
+        if enabled
+        else set()
     )
+    assert ("ValidatingAdmissionPolicy", "tonnage-own-instances") not in rendered({"fence": {"baseline": False}})
 
 
 def deployment(values: Values | None = None) -> dict[str, Any]:
