@@ -121,9 +121,13 @@ release: $(READY) ## Build what a release ships and this machine can build: whee
 	$(BIN)/python -m deploy.release_files build out/release
 
 .PHONY: constraints
+constraints: PIN = $(BIN)/uv pip compile --quiet --upgrade --no-annotate --python-version 3.11 --python-platform x86_64-manylinux_2_36 \
+  --custom-compile-command "make constraints" pyproject.toml
+constraints: IMAGE = --extra forecast --extra nvidia --extra ray --extra reports
 constraints: $(READY) ## Take the newest releases that pyproject.toml allows, and pin the image and developers to them
-	$(BIN)/python -m pip install --upgrade --upgrade-strategy eager --editable '.[dev,chart,nvidia]'
-	$(BIN)/python -m deploy.constraints
+	$(PIN) $(IMAGE) -o deploy/constraints.txt
+	$(PIN) $(IMAGE) --constraint deploy/constraints.txt --generate-hashes -o deploy/requirements.txt
+	$(PIN) --extra dev --extra chart --constraint deploy/constraints.txt -o deploy/constraints-tools.txt
 
 .PHONY: clean
 clean: ## Remove what these targets made

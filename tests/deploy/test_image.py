@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from cluster.version import VERSION
-from deploy.constraints import TOOLS, TOOLS_FILE, needed, pinned
 from tests.deploy.dockerfile import FILE, ROOT, Bench, copied_from_the_context, steps
+from tests.deploy.pins import TOOLS, TOOLS_EXTRAS, needed, pinned
 
 
 def last(word: str) -> str:
@@ -51,11 +51,14 @@ def test_every_dependency_is_pinned_to_a_version_that_is_asked_for() -> None:
 
 def test_tools_of_developers_are_pinned_beside_what_the_image_holds() -> None:
     """A release of a linter or a solver on the morning of a landing must not decide it."""
-    pins = {**pinned(), **pinned(TOOLS_FILE)}
+    pins = {**pinned(), **pinned(TOOLS)}
 
-    missing = [str(each) for each in needed(TOOLS) if not each.specifier.contains(pins.get(each.name.lower(), "0"))]
+    missing = [
+        str(each) for each in needed(TOOLS_EXTRAS) if not each.specifier.contains(pins.get(each.name.lower(), "0"))
+    ]
     assert not missing, "run `make constraints`"
-    assert not pinned().keys() & pinned(TOOLS_FILE).keys()
+    both = pinned().keys() & pinned(TOOLS).keys()
+    assert {name: pinned()[name] for name in both} == {name: pinned(TOOLS)[name] for name in both}
 
 
 @pytest.mark.slow

@@ -10,9 +10,9 @@ import yaml
 
 from cli.main import tonnage
 from controller.settings import read_settings
-from deploy.constraints import pinned
 from tests.chaos.nodes import SILENT_NODE
 from tests.deploy.helm import CHART, HelmRefusedError, Values, rendered
+from tests.deploy.pins import pinned
 
 pytestmark = pytest.mark.chart
 
