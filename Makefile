@@ -106,8 +106,8 @@ bench: $(READY) ## Run a published measurement: make bench CASE=NAME; without CA
 
 .PHONY: generated crds chart dashboards
 generated crds chart dashboards: $(READY) ## Make again what is made from code: CRDs, reference of manifests, dashboards, the chart's files
-	$(BIN)/python -m tests.generated.crd_files
-	$(BIN)/python -m tests.generated.manifests_reference
+	$(BIN)/python -m controller.api.crds
+	$(BIN)/python -m controller.api.reference
 	$(BIN)/python -m deploy.dashboards.generate
 	$(BIN)/python -m deploy.chart_files
 
@@ -121,8 +121,7 @@ release: $(READY) ## Build what a release ships and this machine can build: whee
 	$(BIN)/python -m deploy.release_files build out/release
 
 .PHONY: constraints
-constraints: PIN = $(BIN)/uv pip compile --quiet --upgrade --no-annotate --python-version 3.11 --python-platform x86_64-manylinux_2_36 \
-  --custom-compile-command "make constraints" pyproject.toml
+constraints: PIN = $(BIN)/uv pip compile -qU --no-annotate --python-version 3.11 --python-platform x86_64-manylinux_2_36 pyproject.toml
 constraints: IMAGE = --extra forecast --extra nvidia --extra ray --extra reports
 constraints: $(READY) ## Take the newest releases that pyproject.toml allows, and pin the image and developers to them
 	$(PIN) $(IMAGE) -o deploy/constraints.txt
