@@ -30,40 +30,35 @@ REST_S = 5.0
 continuously."""
 
 
-def serve(line: Connection, clock: Callable[[], float] = time.monotonic) -> None:
+def serve(line: Connection, make: Callable[[], Backend], clock: Callable[[], float] = time.monotonic) -> None:
     """Answers calls until the line ends: the loop of the child process. clock: the one that readings carry.
 
-    The first message is what makes the back end. A caller that ends on purpose kills this process: the end of the line
-    means that the caller was killed.
+    A caller that ends on purpose kills this process: the end of the line means that the caller was killed.
     """
-    make: Callable[[], Backend] = line.recv()
     made: Backend | None = None
     leave_w: dict[str, float] = {}
-    while True:
-        try:
+    with suppress(EOFError, OSError):  # the line may end while a call is answered: then sending fails
+        while True:
             name, arguments, leave_w = line.recv()
-        except EOFError:
-            break
-        try:
-            if made is None:
-                made = make()
-            answer = getattr(made, name)(*arguments)
-        except DeviceError as error:
-            answer = error
-        except Exception as error:  # noqa: BLE001 - no error of a vendor's library may end the process
-            answer = DeviceError(BROKEN, f"{type(error).__name__}: {error}")
-        line.send((clock(), answer))
+            try:
+                if made is None:
+                    made = make()
+                answer = getattr(made, name)(*arguments)
+            except DeviceError as error:
+                answer = error
+            except Exception as error:  # noqa: BLE001 - no error of a vendor's library may end the process
+                answer = DeviceError(BROKEN, f"{type(error).__name__}: {error}")
+            line.send((clock(), answer))
     if made is None:
         return
-    try:
+    left: Mapping[str, DeviceReading | DeviceError] = {}
+    with suppress(Exception):  # what cannot be read is lowered unread
         left = made.read()
-    except DeviceError:
-        left = {}
     for uuid, limit_w in leave_w.items():
         seen = left.get(uuid)
         if isinstance(seen, DeviceReading) and seen.limit_w is not None and seen.limit_w <= limit_w + ROUNDING_W:
             continue
-        with suppress(DeviceError):  # no failure keeps the others from being lowered
+        with suppress(Exception):  # no failure keeps the others from being lowered
             made.set_limit(uuid, limit_w)
     made.close()
 
@@ -185,4 +180,5 @@ class DeviceProcess:
 
 
 if __name__ == "__main__":
-    serve(Connection(int(sys.argv[1])))
+    its_line = Connection(int(sys.argv[1]))
+    serve(its_line, its_line.recv())

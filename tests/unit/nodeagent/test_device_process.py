@@ -1,13 +1,15 @@
 """Device process: a driver that hangs never blocks the agent; every call ends in time, and later ones work."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
+from multiprocessing.connection import Connection, Pipe
 
 import pytest
 
-from nodeagent.device_process import REST_S, DeviceProcess
-from power.devices.backend import BROKEN, LOST, REFUSED, SILENT, DeviceError, DeviceReading
+from nodeagent.device_process import REST_S, DeviceProcess, serve
+from power.devices.backend import BROKEN, LOST, REFUSED, SILENT, DeviceError, DeviceFacts, DeviceReading
 from tests.clock import HandClock
 from tests.unit.nodeagent.fake_device_process import AGE_S, FaultyDevices
 
@@ -82,3 +84,45 @@ def test_a_process_whose_readings_keep_failing_is_replaced_ever_more_rarely() ->
 
     # After a minute, then after two more; counted from the first failure of each new process.
     assert replaced == [60, 200]
+
+
+@dataclass
+class KilledDuringTheCall:
+    """Back end of one device, whose caller is killed while it sets the first limit."""
+
+    line: Connection
+    how: str = ""
+    limits_w: list[float] = field(default_factory=list)
+
+    def read(self) -> Mapping[str, DeviceReading | DeviceError]:
+        if self.how == "unread":
+            raise RuntimeError("the vendor's library is unwell")
+        return {"g": DeviceReading("g", 0.0, None, self.limits_w[-1])}
+
+    def set_limit(self, uuid: str, limit_w: float) -> float:
+        if uuid == "sick":
+            raise RuntimeError("the vendor's library is unwell")
+        self.limits_w.append(limit_w)
+        self.line.close()
+        return limit_w
+
+    def discover(self) -> tuple[DeviceFacts, ...]:
+        return ()
+
+    def set_clocks(self, uuid: str, max_mhz: float | None) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("how", ["read", "unread"])
+def test_a_caller_that_is_killed_during_a_call_leaves_the_devices_at_their_leases(how: str) -> None:
+    """S1: the answer could not be sent, and the process ended with the device at the highest limit of a burst."""
+    line, theirs = Pipe()
+    made = KilledDuringTheCall(line, how)
+    line.send(("set_limit", ("g", 700.0), {"sick": 350.0, "g": 350.0}))
+
+    serve(theirs, lambda: made, clock=lambda: 0.0)
+
+    assert made.limits_w == [700.0, 350.0]
