@@ -44,6 +44,7 @@ ALLOWED = {
     ("pods patch: the gate", TENANT),
     ("deployments create: of a service", TENANT),
     ("deployments patch: of a service", TENANT),
+    ("deployments/scale patch", TENANT),
     ("configmaps create", TENANT),
     ("configmaps patch", TENANT),
     ("resourceclaims patch", TENANT),
@@ -93,9 +94,15 @@ class Thief:
         resource = "/".join(rest[::2])
         self.tried.add((group, resource, verb))
         method = {"create": "POST", "patch": "PATCH", "delete": "DELETE", "update": "PUT", "get": "GET"}[verb]
-        applied = {"fieldManager": "thief", "force": "true"} if kind == APPLY_PATCH else None
+        by = {"fieldManager": "tonnage-epoch-0"} | ({"force": "true"} if kind == APPLY_PATCH else {})
         whole = inside(path, at)
-        answer = self.thief.send(method, whole, body, content_type=JSON if method == "POST" else kind, query=applied)
+        answer = self.thief.send(
+            method,
+            whole,
+            body,
+            content_type=JSON if method == "POST" else kind,
+            query=by if method == "PATCH" else None,
+        )
         if answer.is_ok:
             self.done.add((f"{resource} {verb}" + (f": {what}" if what else ""), at))
         return answer
@@ -138,6 +145,7 @@ def in_a_namespace(the: Thief, at: str) -> None:
     the.lays(deployments, theirs, at)
     the.tries("patch", f"{deployments}/theirs", {"metadata": {"annotations": EPOCH}, "spec": {"replicas": 0}},
               "of others", at=at)  # fmt: skip
+    the.tries("patch", f"{deployments}/theirs/scale", {"spec": {"replicas": 0}}, at=at)
     for number, (what, owners, spec) in enumerate(DEPLOYED):
         the.tries("create", deployments, deployment(f"d{number}", owners, **spec), what, at=at)
     # Where creating one was refused there is none to be changed, and an apply would create it.
@@ -236,6 +244,8 @@ DEPLOYED: tuple[tuple[str, list[Any], dict[str, Any]], ...] = (
     ("the node's files", [SERVICE], {"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}),
     ("the node's network", [SERVICE], {"hostNetwork": True}),
     ("another account", [SERVICE], {"serviceAccountName": "admin"}),
+    ("another account by its old name", [SERVICE], {"serviceAccount": "admin"}),
+    ("another label of SELinux", [SERVICE], {"securityContext": {"seLinuxOptions": {"type": "spc_t"}}}),
 )
 
 
@@ -306,7 +316,8 @@ def thief(start_server: StartServer, programs: Programs) -> Iterator[Thief]:
 
 def grant(admin: PlainApi) -> None:
     """Every right of every feature, as the chart may grant it; what has a name in a Role of the account's namespace."""
-    rules, named = [], []
+    # Scale subresources are granted by name in the chart's values.
+    rules, named = [{"apiGroups": ["apps"], "resources": ["deployments/scale"], "verbs": ["patch"]}], []
     for _, each in needed(frozenset(MODES), (OWN, "tonnage"), OPTIONAL):
         rule = {"apiGroups": [each.group], "resources": [each.resource], "verbs": [each.verb]}
         if each.namespace:

@@ -46,7 +46,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 
 def test_fits_are_those_of_a_process_without_ray_bit_by_bit(scene: Scene) -> None:
-    asked = tasks(0, 2)
+    asked = tasks(2)
     scene.host.submit(asked)
 
     found = results(scene.host, 2)
@@ -55,7 +55,7 @@ def test_fits_are_those_of_a_process_without_ray_bit_by_bit(scene: Scene) -> Non
 
 
 def test_a_driver_that_is_killed_is_replaced_by_the_server(scene: Scene) -> None:
-    scene.host.submit(tasks(10, 4))
+    scene.host.submit(tasks(4))
     until(lambda: scene.host.standing.state == "up", "the driver is up")
     os.kill(scene.driver, signal.SIGKILL)
 
@@ -63,7 +63,7 @@ def test_a_driver_that_is_killed_is_replaced_by_the_server(scene: Scene) -> None
 
 
 def test_what_a_lost_node_ran_is_run_again_elsewhere(scene: Scene) -> None:
-    scene.host.submit(tasks(20, 6))
+    scene.host.submit(tasks(6))
     raylet = scene.nodes.raylets()[0]
     until(lambda: any(parent == raylet for parent in parents().values()), "it has a worker")
     for pid in tree_of(raylet):
@@ -76,7 +76,7 @@ def test_what_a_lost_node_ran_is_run_again_elsewhere(scene: Scene) -> None:
 
 @pytest.mark.xfail(reason="a driver outlived the raylet of its head, with its tasks under way for ever", run=False)
 def test_a_head_that_comes_back_finds_what_was_open(scene: Scene) -> None:
-    scene.host.submit(tasks(30, 4))
+    scene.host.submit(tasks(4))
     scene.nodes.order("kill head")
     scene.nodes.order("start head")
 
