@@ -65,7 +65,7 @@ class PowerRules:
     """Margin above the present draw that counts as part of the need (limiters and averages ripple by some per cent)."""
     band_share: float = 0.04
     """Deadband of caps, as a fraction of the highest limit: a cap closer than this to its target is not changed."""
-    reserve_spikes: float = 1.1
+    reserve_spikes: float = 1.25
     """Reserve for rises of the draw, in measured spikes, of which what needs leave above the draw is a part."""
     reserve_least_share: float = 0.04
     """Lower bound of the reserve as a fraction of the budget, however much of it needs leave above the draw."""
