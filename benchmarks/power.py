@@ -38,7 +38,6 @@ MECHANISMS: Mapping[str, Mapping[str, float]] = {
     "nothing": {},
     "bursts": {"burst_share": 0.0},
     "reserve for spikes": {"reserve_spikes": NONE},
-    "least reserve": {"reserve_least_share": NONE},
     "bounds on bursts": {
         "low_bursts_room": 2 * NONE,
         "low_floor_room": NONE,
@@ -51,6 +50,7 @@ MECHANISMS: Mapping[str, Mapping[str, float]] = {
     },
     "a week's memory of spikes": {"spike_memory_s": 86_400.0},
     "a guess before the first spike": {"first_spike_share": 0.0},
+    "waiting while calm": {"calm_look_share": NONE},
     "sooner credit while calm": {"calm_credit_back_s": SHIPPED.credit_back_s},
     "deadband of caps": {"band_share": NONE},
     "margin above the draw": {"margin_share": NONE},

@@ -61,14 +61,22 @@ class PowerRules:
     bursts_room: float = 0.8
     floor_room: float = 0.3
     """The same for bursts of the first class."""
+    calm_look_s: float = 8.0
+    """Shortest interval between decisions of the policy while every domain is far from its budget: until then a burst
+    carries what begins to work."""
+    calm_look_share: float = 0.85
+    """Fraction of the budget below which a domain counts as far from it. Leaves room for the largest rise within a
+    control delay, which was about a tenth (Poisson)."""
     margin_share: float = 0.05
     """Margin above the present draw that counts as part of the need (limiters and averages ripple by some per cent)."""
     band_share: float = 0.04
     """Deadband of caps, as a fraction of the highest limit: a cap closer than this to its target is not changed."""
-    reserve_spikes: float = 1.25
-    """Reserve for rises of the draw, in measured spikes, of which what needs leave above the draw is a part."""
-    reserve_least_share: float = 0.04
-    """Lower bound of the reserve as a fraction of the budget, however much of it needs leave above the draw."""
+    reserve_spikes: float = 1.4
+    """Reserve that present needs leave free, in measured spikes (docs/benchmarks.md: 1.0 costs the low class half as
+    much, and pulled a brake in a fortnight at +40 %)."""
+    alternating_share: float = 0.85
+    """Fraction of the largest excess over the smoothed draw that is planned for where phases alternate faster than they
+    are read, as with short requests (docs/power.md: 1 costs the low class of a full row latency, 0.6 pulls brakes)."""
     reserve_most_share: float = 0.15
     """Upper bound of the reserve as a fraction of the budget, however large a spike was."""
     spike_memory_s: float = 604_800.0

@@ -1,17 +1,13 @@
 """The budget tree as arrays: which device draws through which limited domain, and with what fraction of its power."""
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from cluster.arrays import BoolArray, FloatArray, IntArray, all_of
+from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.errors import ConfigError, Mistake
 from cluster.power import UNLIMITED_W, BreakerCurve, PowerTable
-
-_LEAST_W = 1e-6
-"""Room below which a limit counts as full: a microwatt, the residue of rounding."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,30 +83,6 @@ class Tree:
         made = np.full(self.devices, np.inf)
         np.minimum.at(made, self.path_device, of[self.path_limit])
         return made
-
-    def poured(self, pieces_w: Sequence[FloatArray], room_w: Sequence[FloatArray]) -> FloatArray:
-        """Water-filling: watts of cap that each device gets, shape (devices,).
-
-        pieces_w: what devices ask for, shape (devices,) each; earlier pieces are served first, and each as far as it
-        fits: every device below a full limit gets the same fraction of it. room_w: for each piece the watts that its
-        limits may carry when it has been served, shape (limits,).
-
-        Where limits overlap, what one of them leaves unused of another is shared out again; it never exceeds a limit.
-        """
-        got, used_w = np.zeros(self.devices), np.zeros(self.limits)
-        for piece_w, most_w in zip(pieces_w, room_w, strict=True):
-            left_w = piece_w
-            for _ in range(self.limits):
-                asked_w, free_w = self.at_worst(left_w), np.maximum(most_w - used_w, 0.0)
-                fits = asked_w <= free_w
-                share = np.where(fits, 1.0, free_w / np.maximum(asked_w, _LEAST_W))
-                given = left_w * np.minimum(self.least(share), 1.0)
-                got += given
-                used_w += self.at_worst(given)
-                if all_of(fits):
-                    break
-                left_w = np.where(self.least(most_w - used_w) > _LEAST_W, left_w - given, 0.0)
-        return got
 
 
 def tree_of(table: PowerTable) -> Tree:

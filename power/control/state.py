@@ -8,7 +8,7 @@ import numpy as np
 from cluster.arrays import Array, BoolArray, FloatArray, IntArray
 from cluster.power import NEVER_S, PowerTable
 from power.policy.by_class import ByClass, ByClassMemory
-from power.policy.interface import Plant
+from power.policy.interface import Plant, Wants
 from power.rules import PowerRules
 from power.safety.bursts import BurstAccount, burst_of, first_account
 from power.safety.commitments import GrantLedger, first_ledger
@@ -45,20 +45,24 @@ class AllocatorState:
     braking: Braking
     memory: ByClassMemory
     """What the policy remembers."""
+    wants: Wants | None
+    """What the policy wanted last; None before the first step."""
     started_s: float
     """Instant of this controller's first step."""
     at_s: float
     """Instant of the last step."""
+    grants: "Grants | None"
+    """Grants of the last step; the same object is returned while nothing changes."""
 
     @property
     def need_w(self) -> FloatArray:
         """What each device would draw without its cap, with a margin; shape (devices,)."""
-        return self.memory.demand.need_w
+        return self.memory.need_w
 
     @property
     def spike_w(self) -> FloatArray:
         """How far the draw through each limit may rise before a grant takes effect; shape (limits,)."""
-        return self.memory.spikes.spike_w
+        return self.memory.spike_w
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,7 +92,7 @@ def allocator_of(table: PowerTable, rules: PowerRules | None = None) -> Allocato
     opted_out_w = np.where(devices.managed, 0.0, np.maximum(devices.max_w, devices.default_w))
     fixed_w = tree.other_w + tree.at_worst(opted_out_w)
     burst_j = burst_of(tree, rules.burst_share)
-    plant = Plant(tree, rules, fixed_w, burst_j > 0)
+    plant = Plant(tree, rules, fixed_w, burst_j > 0, all_burst=bool((burst_j > 0).all()))
     return Allocator(tree, rules, plant, ByClass(plant), fixed_w, burst_j)
 
 
@@ -105,8 +109,10 @@ def first_state(allocator: Allocator) -> AllocatorState:
         account=first_account(tree, allocator.rules, allocator.burst_j),
         braking=no_brake(tree),
         memory=allocator.policy.first(),
+        wants=None,
         started_s=NEVER_S,
         at_s=NEVER_S,
+        grants=None,
     )
 
 

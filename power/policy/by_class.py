@@ -5,50 +5,115 @@ from math import exp
 
 import numpy as np
 
-from cluster.arrays import FloatArray
+from cluster.arrays import BoolArray, FloatArray, IntArray, all_of, any_of
+from cluster.power import NEVER_S, PHASE_COMPUTE_BOUND, PHASE_IDLE, PHASE_MEMORY_BOUND, PHASE_UNKNOWN
 from power.policy.interface import Plant, PolicyInput, Wants
+from power.policy.water_filling import levels_of, pour, pouring_of, widths_w
 from power.rules import MEANT_W
+
+_REST_SHARE = 0.25
+"""Highest idle draw as a fraction of the highest limit: A100 and H100 idle at 0.08 to 0.2 of it."""
+_REST_MEMORY_S = 3600.0
+"""Time constant with which the lowest idle draw is forgotten: one wrong reading must not stay for ever."""
+_RESTS_SHARE = 1.3
+"""Multiple of its idle draw above which a device was not idle all the time since the last reading."""
+_PROMPTS_MEMORY_S = 120.0
+"""Time constant of the fraction of prompts: many requests at one at a time, of which a twentieth to a tenth is
+prompt."""
+_ALTERNATES_SHARE = 0.25
+"""Fraction of prompts from which phases count as alternating: it is a third to a half with continuous batching."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceDemand:
     """What is known of each device's demand; shape (devices,) each."""
 
+    need_w: FloatArray
+    """What it would draw without its cap, with its margin; between its floor and its highest limit."""
+    usual_w: FloatArray
+    """What it needed lately in token generation; where phases are not known, while it worked."""
     mean_w: FloatArray
     """Draw smoothed over some seconds; negative before the first reading."""
-    usual_w: FloatArray
-    """What it needed lately, smoothed over four times as long: between two requests it needs that still."""
-    need_w: FloatArray
-    """What it would draw without its cap, with its margin; between its lowest and its highest limit."""
+    rest_w: FloatArray
+    """Draw while idle: the lowest read at rest, slowly forgotten. Types differ by a factor of two."""
+    prompts: FloatArray
+    """Fraction of the readings during work that hit a prompt."""
+    phase: IntArray
+    """Phase that will still apply when a grant arrives; unknown where phases alternate faster than they are read."""
+
+    @property
+    def alternates(self) -> BoolArray:
+        """Devices whose phases alternate faster than they are read."""
+        found: BoolArray = self.prompts >= _ALTERNATES_SHARE
+        return found
+
+    @property
+    def rests(self) -> BoolArray:
+        """Idle devices; not where phases alternate, since there the next request comes before a grant does."""
+        found: BoolArray = (self.phase == PHASE_IDLE) & ~self.alternates
+        return found
 
 
-def needed(plant: Plant, before: DeviceDemand, seen: PolicyInput) -> DeviceDemand:
-    """The demand with its means brought up to date; a first reading is its own mean.
+def no_demand(plant: Plant) -> DeviceDemand:
+    devices = plant.tree.table.devices
+    nothing, phase = np.zeros(len(devices)), np.full(len(devices), PHASE_UNKNOWN)
+    return DeviceDemand(devices.max_w, devices.floor_w, nothing - 1.0, _REST_SHARE * devices.max_w, nothing, phase)
 
-    Where bursts are allowed a device needs its smoothed draw, since a burst covers a prompt; under hard limits it needs
-    its draw, and its useful floor also when idle. One that its cap holds back is tried at more. A need is kept while it
-    moves little, so that a ripple of the draw moves no caps, and while the newest cap is too young to show: otherwise a
-    device that was just given more would seem not to use it. What a brake holds down shows no need. A draw that no
-    device can have counts as the highest limit: one broken reading must not stay in the mean for ever.
+
+def observed(plant: Plant, demand: DeviceDemand, seen: PolicyInput) -> DeviceDemand:
+    """The demand with its means and phases brought up to date; a first reading is its own mean.
+
+    A draw that no device can have counts as the highest limit: one broken reading must not stay in the mean for ever.
+    A server that handles one request at a time is in its prompt for a second or two and generates tokens for a minute.
+    Continuous batching alternates several times a second, so the phase of a reading tells nothing there. A device that
+    is idle now but drew more since the previous reading did work, and counts as in a prompt, which may be next.
     """
-    rules, devices = plant.rules, plant.tree.table.devices
-    shown_w = np.fmax(np.fmin(seen.shown_w, devices.max_w), 0.0)
-    part, slow_part = 1 - exp(-seen.for_s / rules.mean_s), 1 - exp(-seen.for_s / (4 * rules.mean_s))
-    mean_w = np.where(before.mean_w < 0, shown_w, before.mean_w + part * (shown_w - before.mean_w))
-    draw_w = np.where(plant.bursts, mean_w, seen.draw_w)
-    held_back = draw_w >= rules.pinned_share * seen.limit_w
-    more_w = seen.limit_w + rules.probe_share * devices.max_w
-    wants_w = np.where(held_back, more_w, draw_w * (1 + rules.margin_share))
-    usual_w = before.usual_w + slow_part * (wants_w - before.usual_w)
-    wants_w = np.where(plant.bursts, np.maximum(wants_w, usual_w), wants_w)
-    wants_w = np.minimum(np.maximum(wants_w, np.where(plant.bursts, devices.min_w, devices.floor_w)), devices.max_w)
+    most_w, for_s = plant.tree.table.devices.max_w, max(seen.for_s, 0.0)
+    draw_w = np.fmax(np.fmin(seen.shown_w, most_w), 0.0)
+    part = 1 - exp(-for_s / plant.rules.mean_s)
+    mean_w = np.where(demand.mean_w < 0, draw_w, demand.mean_w + part * (draw_w - demand.mean_w))
+    rests = seen.phase == PHASE_IDLE
+    rest_w = np.minimum(demand.rest_w * exp(min(for_s / _REST_MEMORY_S, 1.0)), _REST_SHARE * most_w)
+    believed = seen.draw_w == seen.shown_w  # 0 W of a broken meter would stay for ever
+    rest_w = np.where(rests & believed, np.fmin(rest_w, draw_w), rest_w)
+    part = 1 - exp(-for_s / _PROMPTS_MEMORY_S) if for_s < _PROMPTS_MEMORY_S else 0.0
+    prompts = demand.prompts + np.where(rests, 0.0, part) * ((seen.phase == PHASE_COMPUTE_BOUND) - demand.prompts)
+    phase = np.where(rests & (draw_w > _RESTS_SHARE * rest_w), PHASE_COMPUTE_BOUND, seen.phase)
+    phase = np.where((prompts >= _ALTERNATES_SHARE) & (phase != PHASE_IDLE), PHASE_UNKNOWN, phase)
+    return DeviceDemand(demand.need_w, demand.usual_w, mean_w, rest_w, prompts, phase)
+
+
+def needed(plant: Plant, demand: DeviceDemand, seen: PolicyInput, for_s: float) -> DeviceDemand:
+    """The demand with needs estimated anew.
+
+    A device held back by its cap is tried at what it usually needs, or at more; one in a prompt, or whose phases
+    alternate, will need what it usually does soon, and a burst covers its prompts. A need is kept while it moves
+    little, so that a ripple of the draw moves no caps. It is also kept while the newest cap is too young to show:
+    otherwise a device that was just given more would seem not to use it. What a brake holds down shows no need.
+
+    for_s: time since this was done last.
+    """
+    rules, devices, before_w = plant.rules, plant.tree.table.devices, demand.need_w
+    computes, tokens = demand.phase == PHASE_COMPUTE_BOUND, demand.phase == PHASE_MEMORY_BOUND
+    draw_w = np.where(plant.bursts & ~tokens, demand.mean_w, seen.draw_w)
     band_w = rules.band_share * devices.max_w
-    rises = (wants_w > before.need_w + band_w) | ((wants_w > before.need_w) & (draw_w > before.need_w))
-    falls = (wants_w < before.need_w - band_w) & seen.shows
-    need_w = np.where(rises | falls, wants_w, before.need_w)
+    held_back = (draw_w >= rules.pinned_share * seen.limit_w) & (demand.phase != PHASE_IDLE)
+    more_w = np.where(computes & ~plant.bursts, 1.0, rules.probe_share) * devices.max_w
+    more_w = np.maximum(seen.limit_w + more_w, demand.usual_w)
+    wants_w = np.where(held_back, more_w, draw_w * (1 + rules.margin_share))
+    wants_w = np.where(computes | demand.alternates, np.maximum(wants_w, demand.usual_w), wants_w)
+    wants_w = np.minimum(np.maximum(wants_w, devices.floor_w), devices.max_w)
+    rises = (wants_w > before_w + band_w) | ((wants_w > before_w) & (draw_w > before_w))
+    falls = (wants_w < before_w - band_w) & seen.shows
+    need_w = np.where(rises | falls, wants_w, before_w)
+    part = 1 - exp(-max(for_s, 0.0) / (4 * rules.mean_s))
+    free_w = np.minimum(np.maximum(seen.draw_w * (1 + rules.margin_share), devices.floor_w), need_w)
+    usual_w = np.where(seen.draw_w < rules.pinned_share * seen.limit_w, free_w, need_w)
+    steady = tokens | (demand.phase == PHASE_UNKNOWN)
+    usual_w = np.where(steady, demand.usual_w + part * (usual_w - demand.usual_w), demand.usual_w)
     if seen.slowed is not None:
-        need_w, usual_w = np.where(seen.slowed, before.need_w, need_w), before.usual_w
-    return DeviceDemand(mean_w, usual_w, need_w)
+        need_w, usual_w = np.where(seen.slowed, before_w, need_w), demand.usual_w
+    return DeviceDemand(need_w, usual_w, demand.mean_w, demand.rest_w, demand.prompts, demand.phase)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,99 +155,177 @@ class ByClassMemory:
 
     demand: DeviceDemand
     spikes: Spikes
+    wants: Wants | None
+    """What it wanted last."""
+    decided_s: float
+    """Instant when it last decided."""
+    free_w: FloatArray
+    """What it could distribute then, shape (limits,)."""
+
+    @property
+    def need_w(self) -> FloatArray:
+        return self.demand.need_w
+
+    @property
+    def spike_w(self) -> FloatArray:
+        return self.spikes.spike_w
 
 
 class ByClass:
     """The policy of one plant, without memory of its own.
 
-    Power fills levels in order until domains are full (`Tree.poured`), so low classes give way first; the largest rise
-    of the draw within a control delay stays free of needs, since no grant can prevent it.
+    Power fills levels in order until domains are full (`water_filling.py`), so low classes give way first; the largest
+    rise of the draw within a control delay stays free of needs, since no grant can prevent it.
     """
 
     def __init__(self, plant: Plant) -> None:
-        self.plant = plant
-        rank = plant.tree.rank
-        self._of_class = [rank == number for number in range(int(rank.max(initial=-1)) + 1)]
+        self.plant, self._levels = plant, levels_of(plant.tree, plant.bursts)
+        self._pouring = pouring_of(plant.tree, self._levels.count)
 
     def first(self) -> ByClassMemory:
         """Memory before the first step."""
-        tree, devices = self.plant.tree, self.plant.tree.table.devices
-        first_w = self.plant.rules.first_spike_share * tree.budget_w
-        demand = DeviceDemand(np.full(tree.devices, -1.0), devices.floor_w, devices.max_w)
-        return ByClassMemory(demand, Spikes((), first_w, first_w))
+        plant = self.plant
+        first_w = plant.rules.first_spike_share * plant.tree.budget_w
+        spikes = Spikes((), first_w, first_w)
+        return ByClassMemory(no_demand(plant), spikes, None, NEVER_S, np.zeros(plant.tree.limits))
 
     def wants(self, memory: ByClassMemory, seen: PolicyInput) -> tuple[ByClassMemory, Wants]:
         """What it wants now, and the memory for the next step. Called once per step."""
-        rules, spikes = self.plant.rules, memory.spikes
+        plant, rules = self.plant, self.plant.rules
+        spikes = memory.spikes
         if seen.slowed is not None:  # the recovery after a brake is no rise of demand
             spikes = Spikes((), spikes.spike_w, spikes.excess_w)
         elif seen.is_clean:  # nor is a device that falls silent and counts for more at once
             spikes = with_draw(
                 spikes, seen.drawn_w, seen.at_s, rules.control_delay_s, rules.spike_memory_s, rules.mean_s
             )
-        demand = needed(self.plant, memory.demand, seen)
-        cap_w = self._caps_w(demand, seen, self._reserve_w(demand, spikes, seen))
-        lease_w = np.minimum(cap_w, seen.lease_w)  # what is lowered is lowered at once, what is raised may have to wait
-        return ByClassMemory(demand, spikes), Wants(
-            cap_w, demand.need_w, burst_ends_w(self.plant, spikes, seen, lease_w)
+        demand = observed(plant, memory.demand, seen)
+        if memory.wants is not None and self._may_wait(memory, seen):
+            return ByClassMemory(demand, spikes, memory.wants, memory.decided_s, memory.free_w), memory.wants
+        demand = needed(plant, demand, seen, seen.at_s - memory.decided_s if memory.wants is not None else 0.0)
+        wants = self._decided(demand, spikes, seen)
+        return ByClassMemory(demand, spikes, wants, seen.at_s, seen.free_w), wants
+
+    def _may_wait(self, memory: ByClassMemory, seen: PolicyInput) -> bool:
+        """Whether the row is so far from its budget that bursts carry any new work until the next decision.
+
+        A device at work that has less than it usually needs does not wait: its burst would end before. Where phases
+        alternate it does, since no grant arrives while its phase lasts.
+        """
+        rules, most_w = self.plant.rules, self.plant.tree.table.devices.max_w
+        lacks = seen.lease_w < memory.demand.usual_w - rules.band_share * most_w
+        return (
+            self.plant.all_burst
+            and seen.at_s < memory.decided_s + rules.calm_look_s
+            and self._is_far(seen)
+            and all_of(seen.free_w == memory.free_w)
+            and not any_of(lacks & (seen.phase != PHASE_IDLE) & ~memory.demand.alternates)
         )
 
-    def _reserve_w(self, demand: DeviceDemand, spikes: Spikes, seen: PolicyInput) -> FloatArray:
-        """What must stay free of needs, shape (limits,): the measured rise, less what needs leave above the draw.
+    def _is_far(self, seen: PolicyInput) -> bool:
+        return seen.is_clean and all_of(seen.drawn_w < self.plant.rules.calm_look_share * seen.budget_w)
 
-        Either measure of the rise is valid on its own. A need is granted whole, so all of it that is not drawn holds a
-        part of the rise already: a reserve that is not used is given back. None under hard limits.
-        """
-        tree, rules = self.plant.tree, self.plant.rules
-        if not self.plant.bursts.any():
-            return np.zeros(tree.limits)
-        needs_w, reserve_w = tree.at_worst(demand.need_w), np.full(tree.limits, np.inf)
+    def _decided(self, demand: DeviceDemand, spikes: Spikes, seen: PolicyInput) -> Wants:
+        plant, tree, rules, levels = self.plant, self.plant.tree, self.plant.rules, self._levels
+        spikes = Spikes(spikes.window, spikes.spike_w, planned_excess_w(plant, demand, spikes, seen))
+        width_w = widths_w(
+            tree,
+            levels,
+            seen.base_w,
+            demand.need_w,
+            demand.usual_w,
+            demand.rests,
+            plant.bursts,
+            seen.governed,
+        )
+        reserve_w = np.full(tree.limits, np.inf)
         for draw_w, rise_w in ((seen.draw_w, spikes.spike_w), (demand.mean_w, spikes.excess_w)):
-            reserve_w = np.minimum(reserve_w, rules.reserve_spikes * rise_w - (needs_w - tree.drawn(draw_w)))
-        least_w, most_w = rules.reserve_least_share * seen.budget_w, rules.reserve_most_share * seen.budget_w
-        kept_w: FloatArray = np.minimum(np.maximum(reserve_w, least_w), most_w)
+            # Where phases alternate the draw is another one soon: all that a need leaves above it is margin.
+            shown_w = np.where(demand.alternates, np.inf, draw_w * (1 + rules.margin_share))
+            shown_w = np.minimum(demand.need_w, shown_w)
+            margin_w = np.maximum(tree.at_worst(shown_w) - tree.drawn(draw_w), 0.0)
+            reserve_w = np.minimum(reserve_w, np.maximum(rules.reserve_spikes * rise_w - margin_w, 0.0))
+        reserve_w = np.minimum(reserve_w, rules.reserve_most_share * seen.budget_w)
+        free_w = seen.free_w - tree.at_worst(np.where(seen.governed, seen.base_w, 0.0))
+        got_w = pour(self._pouring, width_w, levels.level, free_w - levels.keeps_reserve * reserve_w)
+        target_w = np.minimum(seen.base_w + np.floor(got_w / MEANT_W + 1e-9) * MEANT_W, tree.table.devices.max_w)
+        pool_w = np.minimum(spikes.spike_w, rules.reserve_most_share * seen.budget_w)
+        needs_w = demand.need_w
+        if self._is_far(seen):  # an idle device keeps its power until others need it
+            devices, rests = tree.table.devices, plant.bursts & demand.rests
+            needs_w = np.where(rests, needs_w - devices.floor_w + devices.min_w, needs_w)
+        cap_w = _without_useless_moves(plant, seen, needs_w, target_w, seen.free_w - pool_w)
+        gives = (target_w < demand.need_w - MEANT_W) & (demand.phase == PHASE_MEMORY_BOUND)
+        lease_w = np.minimum(cap_w, seen.lease_w)  # what is lowered is lowered at once, what is raised may have to wait
+        soon_w = rises_soon_w(plant, demand, seen, cap_w)
+        return Wants(cap_w, demand.need_w, burst_ends_w(plant, spikes, seen, lease_w, soon_w, gives))
+
+
+def planned_excess_w(plant: Plant, demand: DeviceDemand, spikes: Spikes, seen: PolicyInput) -> FloatArray:
+    """The excess over the smoothed draw to plan for, shape (limits,).
+
+    Less than the largest one where most of the working draw alternates between phases, as with short requests and with
+    continuous batching: such a draw is a sum of many independent ones, so its largest excess of a week is an outlier,
+    and is over before a decision takes effect.
+    """
+    alternates = demand.alternates
+    if not any_of(alternates):
+        return spikes.excess_w
+    works_w = np.where(demand.phase == PHASE_IDLE, 0.0, seen.draw_w)
+    most = plant.tree.drawn(np.where(alternates, works_w, 0.0)) > 0.5 * plant.tree.drawn(works_w)
+    return np.where(most, plant.rules.alternating_share, 1.0) * spikes.excess_w
+
+
+def _without_useless_moves(
+    plant: Plant, seen: PolicyInput, need_w: FloatArray, target_w: FloatArray, room_w: FloatArray
+) -> FloatArray:
+    """Caps to move to now: the targets, without moves that have no use.
+
+    A device that has what it needs keeps any surplus until others need the power. A device that must do with less than
+    it needs is lowered at once, and raised when the gain is worth it.
+    """
+    band_w = plant.rules.band_share * plant.tree.table.devices.max_w
+    squeezed = target_w < need_w - MEANT_W
+    near = squeezed & (seen.lease_w <= target_w) & (seen.lease_w >= target_w - band_w)
+    content = ~squeezed & (seen.lease_w >= need_w - MEANT_W) & (seen.lease_w >= target_w - 3 * band_w)
+    kept_w = np.where((content | near) & seen.governed, seen.lease_w, target_w)
+    fits = plant.tree.at_worst(np.where(seen.governed, kept_w, 0.0)) <= room_w
+    if all_of(fits):
         return kept_w
-
-    def _caps_w(self, demand: DeviceDemand, seen: PolicyInput, reserve_w: FloatArray) -> FloatArray:
-        """Useful floors as far as they are needed, class by class, then needs, class by class, then spare power.
-
-        All but the floors of the first class leave the reserve free: a row gives them up before it exceeds its budget
-        for a moment. Spare power is for hard limits alone: elsewhere a burst carries a device until its lease is
-        raised, and power that an idle device holds must first be seen to be released, which takes three control delays.
-        """
-        tree, need_w, base_w = self.plant.tree, demand.need_w, seen.base_w
-        devices = tree.table.devices
-        floor_w = np.maximum(np.minimum(devices.floor_w, need_w), base_w)
-        full_w = np.maximum(need_w, floor_w)
-        parts = [(piece_w, own) for piece_w in (floor_w - base_w, full_w - floor_w) for own in self._of_class]
-        pieces_w = [np.where(own & seen.governed, piece_w, 0.0) for piece_w, own in parts]
-        pieces_w.append(np.where(self.plant.bursts | ~seen.governed, 0.0, devices.max_w - full_w))
-        kept_w = [0 * reserve_w] + [reserve_w] * (len(pieces_w) - 2) + [0 * reserve_w]
-        room_w = seen.free_w - tree.at_worst(np.where(seen.governed, base_w, 0.0))
-        got_w = tree.poured(pieces_w, [room_w - kept for kept in kept_w])
-        target_w = np.minimum(base_w + np.floor(got_w / MEANT_W + 1e-9) * MEANT_W, devices.max_w)
-        # A device that has about as much, or all that it needs, is raised when the gain is worth it.
-        near = (seen.lease_w <= target_w) & (seen.lease_w >= target_w - self.plant.rules.band_share * devices.max_w)
-        near &= (target_w < need_w - MEANT_W) | (seen.lease_w >= need_w - MEANT_W)
-        return np.where(near & seen.governed, seen.lease_w, target_w)
+    return np.where(plant.tree.least(np.where(fits, 1.0, -1.0)) > 0, kept_w, np.where(near, kept_w, target_w))
 
 
-def burst_ends_w(plant: Plant, spikes: Spikes, seen: PolicyInput, lease_w: FloatArray) -> FloatArray:
+def rises_soon_w(plant: Plant, demand: DeviceDemand, seen: PolicyInput, cap_w: FloatArray) -> FloatArray:
+    """What devices that their limits hold back will draw in addition once they get these caps; shape (limits,)."""
+    held_back = (seen.draw_w >= plant.rules.pinned_share * seen.limit_w) & (demand.phase != PHASE_IDLE)
+    rise_w = np.maximum(np.minimum(cap_w, demand.usual_w) - seen.draw_w, 0.0)
+    return plant.tree.drawn(np.where(held_back, rise_w, 0.0))
+
+
+def burst_ends_w(
+    plant: Plant, spikes: Spikes, seen: PolicyInput, lease_w: FloatArray, soon_w: FloatArray, gives: BoolArray
+) -> FloatArray:
     """Highest limits of bursts: the nearer a domain is to its budget, the lower, and low classes first.
 
     With `low_bursts_room` measured spikes of room all bursts are unrestricted; with less they end lower in proportion,
     at the lease with `low_floor_room`. A gradual bound: devices that are stopped abruptly accumulate work, and start
     all of it together when there is room again.
 
-    lease_w: shape (devices,), lease of each device from now on.
+    lease_w: shape (devices,), lease of each device from now on. soon_w: shape (limits,), what these leases will add to
+    the draw, which is no room. gives: devices in token generation with less than they need, so that others have room.
+    They keep to their leases as soon as room is scarce: a burst would undo that, and leave no credit for their next
+    prompt, where it is worth most.
     """
     tree, rules = plant.tree, plant.rules
-    room = (seen.budget_w - seen.drawn_w) / np.maximum(spikes.spike_w, MEANT_W)
+    open_w = np.where(plant.bursts, tree.table.devices.max_w, lease_w)
+    free_w = seen.budget_w - soon_w
+    room = (free_w - seen.drawn_w) / np.maximum(spikes.spike_w, MEANT_W)
     if spikes.window:  # each measure is valid on its own
-        room = np.maximum(room, (seen.budget_w - spikes.window[-1][2]) / np.maximum(spikes.excess_w, MEANT_W))
+        room = np.maximum(room, (free_w - spikes.window[-1][2]) / np.maximum(spikes.excess_w, MEANT_W))
+    if all_of(room >= max(rules.bursts_room, rules.low_bursts_room)):
+        return open_w
     room, low = tree.least(room), tree.below_first
     none = np.where(low, rules.low_floor_room, rules.floor_room)
     part = (room - none) / (np.where(low, rules.low_bursts_room, rules.bursts_room) - none)
-    open_w = np.where(plant.bursts, tree.table.devices.max_w, lease_w)
     to_w: FloatArray = lease_w + np.clip(part, 0.0, 1.0) * (open_w - lease_w)
-    return to_w
+    return np.where(gives, lease_w, to_w)

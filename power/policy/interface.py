@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cluster.arrays import BoolArray, FloatArray, any_of
+from cluster.arrays import BoolArray, FloatArray, IntArray, any_of
 from power.rules import MEANT_W, PowerRules
 from power.tree import Tree
 
@@ -19,6 +19,7 @@ class Plant:
     """Power that no lease governs, shape (limits,): servers apart from their devices, and devices that opted out."""
     bursts: BoolArray
     """Devices whose leases may allow bursts above them, shape (devices,)."""
+    all_burst: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,6 +33,8 @@ class PolicyInput:
     """Believed draw: the reading, else the worst case of what the device may hold."""
     shown_w: FloatArray
     """The reading, believed or not."""
+    phase: IntArray
+    """Phase of work as reported: PHASE_…"""
     limit_w: FloatArray
     """Limit in force: the one reported, as far as it may be held."""
     lease_w: FloatArray
@@ -56,7 +59,7 @@ class PolicyInput:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wants:
-    """What the policy wants; shape (devices,) each."""
+    """What the policy wants; shape (devices,) each. The same object again: no change."""
 
     cap_w: FloatArray
     """Caps to move to now."""

@@ -15,11 +15,11 @@ from simulator.power import requests
 from simulator.power.agents import BrakeRules, Fault
 from simulator.power.machine import DGX_A100, Machine
 from simulator.power.policies import BASELINES, PERIOD_S, RowPolicy, baseline
-from simulator.power.tonnage_policy import TonnagePower
+from simulator.power.tonnage_policy import TONNAGE_POLICIES, TonnagePower
 from simulator.power.trial import ClassOutcome, TrialOutcome, TrialRules, run_trial
 from simulator.sweep.runner import Executor, PolicyRun, one_by_one
 
-POLICIES = (*BASELINES, TonnagePower.name)
+POLICIES = (*BASELINES, *TONNAGE_POLICIES)
 IN_BAND = ("tonnage", "two-clocks")
 DELAY_S = dict.fromkeys(IN_BAND, 2.0)
 """Control delay of each policy by default: in band through an agent; all others out of band."""
@@ -222,8 +222,8 @@ def _trial(study: Study, servers: int, seed: int, policy: str, budget_w: float) 
     own = requests.servers_of(servers, study.low_share)
 
     def make_policy(budget_w: float) -> RowPolicy:
-        if policy == TonnagePower.name:
-            return TonnagePower(study.machine, own, budget_w, delay_s, telemetry_s, study.rules)
+        if policy in TONNAGE_POLICIES:
+            return TonnagePower(policy, study.machine, own, budget_w, delay_s, telemetry_s, study.rules)
         return baseline(policy, study.machine, own, budget_w, delay_s)
 
     return run_trial(

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 
 from cluster import power
-from cluster.arrays import FloatArray, IntArray
+from cluster.arrays import FloatArray, IntArray, all_of, any_of
 from controller.api.power_domain import PowerDomainSpec
 from controller.loops.power.domain_tree import CLASS_LABEL, PoweredNode
 from controller.loops.power.power_table import power_table
-from power.control.state import AllocatorState, allocator_of, first_state
+from power.control.state import AllocatorState, Grants, allocator_of, first_state
 from power.control.step import step
 from power.leases.messages import DeviceInventory, Inventory
 from power.rules import PowerRules
@@ -85,6 +85,10 @@ def _floor_share(machine: Machine, name: str) -> float:
     return machine.idle_share + tokens_w * machine.share_at(FLOOR_MHZ[name]) / tdp_w
 
 
+TONNAGE_POLICIES = ("tonnage", "tonnage-oob")
+"""Names of Tonnage's policies, both with the same allocator; `oob` is for limits that take 40 s, through management
+controllers, and has no bursts."""
+
 _PHASES: IntArray = np.array([power.PHASE_IDLE, power.PHASE_COMPUTE_BOUND, power.PHASE_MEMORY_BOUND])
 """Phases by IDLE, PROMPT, TOKENS of simulator.power.row."""
 
@@ -96,10 +100,9 @@ class TonnagePower:
     A server is one device here: its GPUs work in step, so one limit applies to all of them.
     """
 
-    name = "tonnage"
-
     def __init__(
         self,
+        name: str,
         machine: Machine,
         servers: tuple[int, ...],
         budget_w: float,
@@ -111,16 +114,29 @@ class TonnagePower:
 
         telemetry_s: delay from the end of a period until the allocator has its reading.
         """
-        self._machine = machine
+        self.name = name
+        self._machine, self._delay_s = machine, delay_s
         self._table = row_table(machine, servers, budget_w)
         reaction_s = delay_s + (1 + periods_late(telemetry_s)) * PERIOD_S
-        self._rules = replace(PowerRules(control_delay_s=reaction_s, lease_s=delay_s + 10.0), **dict(rules))
+        self._rules = PowerRules(
+            control_delay_s=reaction_s,
+            lease_s=delay_s + 10.0,
+            burst_share=0.0 if name == "tonnage-oob" else 1.0,
+        )
+        self._rules = replace(self._rules, **dict(rules))
         self._allocator = allocator_of(self._table, self._rules)
         self._state = first_state(self._allocator)
         self._budget_w: FloatArray = np.array([budget_w])
         self._devices = self._table.devices
         self._number = 0
+        self._orders: RowOrders | None = None
+        self._last_grants: Grants | None = None
+        self._burst_j: tuple[FloatArray, FloatArray] | None = None
+        self._reported: tuple[FloatArray, FloatArray] | None = None
+        """Limits that servers last reported, in watts of the server and of its devices."""
         self._per_limit = machine.watts_per_gpu_watt * (1 + (float(machine.prompt_share.max()) - 1.0))
+        self._unbounded_w: FloatArray = np.full(len(self._devices), np.inf)
+        self._burst_w = self._unbounded_w
         self._clocks: FloatArray = np.ones(len(self._devices))
 
     def set_budget(self, budget_w: float) -> None:
@@ -129,27 +145,47 @@ class TonnagePower:
 
     def step(self, now_s: float, seen: Readings) -> RowOrders | None:
         machine = self._machine
+        if self._reported is None or self._reported[0] is not seen.cap_w:
+            limit_w = np.minimum((seen.cap_w - self._machine.other_w) / self._per_limit, self._devices.default_w)
+            self._reported = (seen.cap_w, limit_w)
         readings = power.PowerReadings(
             at_s=seen.at_s,
             draw_w=(seen.server_w - machine.other_w) / machine.watts_per_gpu_watt,
-            cap_w=np.minimum((seen.cap_w - machine.other_w) / self._per_limit, self._devices.default_w),
+            cap_w=self._reported[1],
             sequence=seen.sequence,
             phase=_PHASES.take(seen.phase),
             meter_at_s=np.array([seen.meter_at_s]),
             meter_w=np.array([seen.row_w]),
         )
         self._state, grants = step(self._allocator, self._state, readings, now_s, self._budget_w)
-        self._number += 1
-        return RowOrders(
-            self._number,
-            grants.sequence,
-            self._clocks,
-            self._plug_w(grants.cap_w),
-            grants.burst_j * self._per_limit,
-            burst_w=self._plug_w(grants.burst_to_w),
-            credit_back_s=grants.credit_back_s.item(grants.credit_back_s.argmax()),
-            for_s=self._rules.lease_s,
-        )
+        if self._orders is None or grants is not self._last_grants:
+            self._number += 1
+            before = self._orders
+            cap_w = self._plug_w(grants.cap_w) if before is None or any_of(grants.changed) else before.cap_w
+            # Bursts in joules at the plug; the same array as long as the grants carry the same one.
+            if self._burst_j is None or self._burst_j[0] is not grants.burst_j:
+                self._burst_j = (grants.burst_j, grants.burst_j * self._per_limit)
+            burst_w = (
+                self._unbounded_w
+                if all_of(grants.burst_to_w >= self._devices.max_w)
+                else self._plug_w(grants.burst_to_w)
+            )
+            if burst_w is not self._burst_w and not all_of(burst_w == self._burst_w):
+                self._burst_w = burst_w
+            self._orders, self._last_grants = (
+                RowOrders(
+                    self._number,
+                    grants.sequence,
+                    self._clocks,
+                    cap_w,
+                    self._burst_j[1],
+                    burst_w=self._burst_w,
+                    credit_back_s=grants.credit_back_s.item(grants.credit_back_s.argmax()),
+                    for_s=self._rules.lease_s,
+                ),
+                grants,
+            )
+        return self._orders
 
     def _plug_w(self, limit_w: FloatArray) -> FloatArray:
         """Highest draw of a server under a limit on its GPUs together; infinite at their highest limit."""

@@ -10,6 +10,7 @@ from cluster.arrays import FloatArray
 from cluster.power import PHASE_COMPUTE_BOUND, PHASE_IDLE, PHASE_MEMORY_BOUND, PowerReadings, PowerTable
 from power.control.state import Allocator, AllocatorState, Grants, allocator_of, first_state
 from power.control.step import step
+from power.policy.water_filling import levels_of, pour, pouring_of, widths_w
 from power.rules import PowerRules
 from tests.builders.power import Device, Domain, power_table
 
@@ -160,12 +161,11 @@ def test_caps_with_bursts_fit_every_budget_in_a_world_that_obeys(fleet: Fleet) -
 def poured(allocator: Allocator, fleet: Fleet, scale: float | FloatArray) -> FloatArray:
     """What devices get above their lowest limits of budgets times `scale`, whatever came before."""
     devices, tree = fleet.table.devices, allocator.tree
-    floor_w = np.maximum(devices.floor_w, devices.min_w)
-    need_w = np.clip(np.array(fleet.demand_w), floor_w, devices.max_w)
-    widths_w = (floor_w - devices.min_w, need_w - floor_w)
-    pieces_w = [np.where(tree.rank == rank, width_w, 0.0) for width_w in widths_w for rank in (0, 1)]
+    need_w = np.clip(np.array(fleet.demand_w), devices.floor_w, devices.max_w)
+    levels, idle = levels_of(tree, tree.nobody), np.array(fleet.phase) == PHASE_IDLE
+    width_w = widths_w(tree, levels, devices.min_w, need_w, need_w, idle, tree.nobody, tree.everyone)
     free_w = scale * tree.budget_w - allocator.fixed_w - tree.through(tree.burden * devices.min_w)
-    return tree.poured(pieces_w, [free_w] * 4)
+    return pour(pouring_of(tree, levels.count), width_w, levels.level, np.tile(free_w, (levels.count, 1)))
 
 
 @many

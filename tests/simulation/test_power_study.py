@@ -133,10 +133,10 @@ def test_where_the_row_as_planned_is_not_safe_headroom_says_so_and_why() -> None
     assert json.loads(done.stdout)["safe_servers"] is None
 
 
-def test_under_hard_limits_no_server_may_burst() -> None:
+def test_out_of_band_no_server_may_burst() -> None:
     made = [
-        TonnagePower(DGX_A100, (4, 4), 40_000.0, delay_s, 0.0, rules)
-        for rules, delay_s in (((), 2.0), ((("burst_share", 0.0),), 40.0))
+        TonnagePower(name, DGX_A100, (4, 4), 40_000.0, delay_s, 0.0)
+        for name, delay_s in (("tonnage", 2.0), ("tonnage-oob", 40.0))
     ]
     now = Readings(
         at_s=np.full(8, 2.0),
@@ -147,13 +147,13 @@ def test_under_hard_limits_no_server_may_burst() -> None:
         phase=np.zeros(8, dtype=np.int64),
         sequence=np.full(8, -1),
     )
-    bursting, hard = (policy.step(2.0, now) for policy in made)
-    assert bursting is not None
-    assert bursting.burst_j is not None
-    assert (bursting.burst_j > 0).all()
-    assert hard is not None
-    assert hard.burst_j is not None
-    assert (hard.burst_j == 0).all()
+    in_band, out_of_band = (policy.step(2.0, now) for policy in made)
+    assert in_band is not None
+    assert in_band.burst_j is not None
+    assert (in_band.burst_j > 0).all()
+    assert out_of_band is not None
+    assert out_of_band.burst_j is not None
+    assert (out_of_band.burst_j == 0).all()
 
 
 def test_simulate_power_prints_json_of_every_run_and_writes_a_report(tmp_path: Path) -> None:

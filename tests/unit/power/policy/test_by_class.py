@@ -5,9 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cluster.arrays import FloatArray
+from cluster.arrays import BoolArray, FloatArray
+from cluster.power import PHASE_IDLE, PHASE_MEMORY_BOUND
 from power.control.state import allocator_of
-from power.policy.by_class import ByClass, ByClassMemory, DeviceDemand, Spikes, burst_ends_w, needed
+from power.policy.by_class import (
+    ByClass,
+    ByClassMemory,
+    Spikes,
+    burst_ends_w,
+    no_demand,
+    planned_excess_w,
+    rises_soon_w,
+)
 from power.policy.interface import Plant, PolicyInput, Wants
 from power.rules import PowerRules
 from tests.builders.power import Device, row_of
@@ -28,6 +37,7 @@ def seen(of: Plant, draw_w: FloatArray, at_s: float = 100.0) -> PolicyInput:
         for_s=2.0,
         draw_w=draw_w,
         shown_w=draw_w,
+        phase=np.full(4, PHASE_MEMORY_BOUND),
         limit_w=np.full(4, MOST_W),
         lease_w=np.full(4, LEASE_W),
         shows=yes,
@@ -45,11 +55,12 @@ def spiking(spike_w: float) -> Spikes:
     return Spikes((), np.array([spike_w]), np.array([spike_w]))
 
 
-def ends_w(room_in_spikes: float) -> FloatArray:
+def ends_w(room_in_spikes: float, gives: tuple[int, ...] = (), soon_w: float = 0.0) -> FloatArray:
     """Ends of bursts with this many measured spikes of room below the budget; every lease is 200 W."""
     row = plant()
     shown = replace(seen(row, np.full(4, LEASE_W)), drawn_w=np.array([BUDGET_W - room_in_spikes * SPIKE_W]))
-    return burst_ends_w(row, spiking(SPIKE_W), shown, np.full(4, LEASE_W))
+    which: BoolArray = np.isin(np.arange(4), gives)
+    return burst_ends_w(row, spiking(SPIKE_W), shown, np.full(4, LEASE_W), np.array([soon_w]), which)
 
 
 @pytest.mark.parametrize(
@@ -68,18 +79,63 @@ def test_bursts_end_lower_the_less_room_there_is_and_those_of_low_classes_first(
     assert ends_w(room_in_spikes) == pytest.approx([high_w, high_w, low_w, low_w], abs=0.01)
 
 
-def wanted(budget_w: float, draw_w: FloatArray, spike_w: float, rules: PowerRules = RULES) -> Wants:
-    """What the policy wants after a minute of this draw, the spike being known."""
+@pytest.mark.parametrize(
+    ("phase", "prompts", "waits"),
+    [(PHASE_IDLE, 0.0, True), (PHASE_MEMORY_BOUND, 0.0, False), (PHASE_MEMORY_BOUND, 0.5, True)],
+)
+def test_what_works_with_less_than_it_usually_needs_does_not_wait_on_a_calm_row(
+    phase: int, prompts: float, *, waits: bool
+) -> None:
+    """It usually needs 300 W and has 200; the row is far from its budget, so all others wait.
+
+    So does one whose phases alternate faster than they are read, half of them prompts.
+    """
+    row = plant(5000.0)
+    policy = ByClass(row)
+    calm = seen(row, np.full(4, 100.0), 0.0)
+    memory, first = policy.wants(policy.first(), calm)
+    memory = replace(memory, demand=replace(memory.demand, usual_w=np.array([300.0, 200.0, 200.0, 200.0])))
+    memory = replace(memory, demand=replace(memory.demand, prompts=np.array([prompts, 0.0, 0.0, 0.0])))
+    later = replace(calm, at_s=2.0, phase=np.array([phase] + [PHASE_MEMORY_BOUND] * 3))
+
+    assert (policy.wants(memory, later)[1] is first) == waits
+
+
+def test_what_new_leases_will_add_to_the_draw_is_no_room() -> None:
+    assert ends_w(2.0, soon_w=SPIKE_W) == pytest.approx(ends_w(1.0))
+
+
+def test_devices_that_their_limits_hold_back_will_draw_what_they_usually_need() -> None:
+    """Two draw their limit of 200 W, usually need 260, and get 300 and 240; the others draw less than theirs."""
+    row = plant()
+    demand = replace(no_demand(row), usual_w=np.full(4, 260.0), phase=np.full(4, PHASE_MEMORY_BOUND))
+    shown = replace(seen(row, np.array([200.0, 200.0, 150.0, 150.0])), limit_w=np.full(4, 200.0))
+
+    soon_w = rises_soon_w(row, demand, shown, cap_w=np.array([300.0, 240.0, 300.0, 300.0]))
+
+    assert soon_w == pytest.approx([60.0 + 40.0])
+
+
+def test_tokens_that_give_way_keep_to_their_leases_as_soon_as_room_is_scarce() -> None:
+    assert ends_w(1.6, gives=(0, 2)).tolist() == [MOST_W] * 4
+    assert ends_w(1.4, gives=(0, 2)) == pytest.approx([LEASE_W, MOST_W, LEASE_W, 380.0])
+
+
+def wanted(
+    budget_w: float, draw_w: FloatArray, spike_w: float, rules: PowerRules = RULES, prompts: float = 0.0
+) -> Wants:
+    """What the policy wants after a minute of this draw, the spike and the fraction of prompts being known."""
     row = plant(budget_w, rules)
     policy = ByClass(row)
     memory: ByClassMemory = replace(policy.first(), spikes=spiking(spike_w))
+    memory = replace(memory, demand=replace(memory.demand, prompts=np.full(4, prompts)))
     for second in range(0, 60, 2):
         memory, wants = policy.wants(memory, seen(row, draw_w, float(second)))
     return wants
 
 
 def test_the_low_class_gives_way_first_and_the_spike_stays_free_of_needs() -> None:
-    """Each draws 300 W and needs 315 W; of 1,100 W a spike of 100 W less the 60 W that needs leave stays free: 1,060 W.
+    """Each draws 300 W and needs 315 W; of 1,100 W a spike of 100 W less the margin of 60 W stays free: 1,060 W.
 
     The high class gets its 630 W, so 430 W are left for the low one, 215 W for each.
     """
@@ -89,50 +145,41 @@ def test_the_low_class_gives_way_first_and_the_spike_stays_free_of_needs() -> No
     assert wants.cap_w[2:] == pytest.approx([215.0, 215.0], abs=16.0)  # within the deadband of the lease
 
 
-def test_a_part_of_the_budget_stays_free_of_needs_even_where_they_leave_more_than_the_spike() -> None:
-    """Needs leave 60 W and the spike is 1 W, so only 10 % of 1,200 W stay free: 1,080 W, 225 W for each low device."""
-    wants = wanted(1200.0, np.full(4, 300.0), 1.0, replace(RULES, reserve_least_share=0.1))
-
-    assert wants.cap_w == pytest.approx([315.0, 315.0, 225.0, 225.0], abs=1.0)
-
-
-def demand_after(*draws_w: float, first: DeviceDemand, **shown: object) -> DeviceDemand:
-    row, demand = plant(), first
-    for draw_w in draws_w:
-        demand = needed(row, demand, replace(seen(row, np.full(4, draw_w)), **shown))  # type: ignore[arg-type]
-    return demand
+def first_wants(
+    budget_w: float, shown: PolicyInput, prompts: float = 0.0, usual_w: float = 0.0, spike_w: float = 1.0
+) -> Wants:
+    """What a policy wants at its first step, the fraction of prompts, the usual need and the spike being known."""
+    policy = ByClass(plant(budget_w))
+    memory: ByClassMemory = replace(policy.first(), spikes=spiking(spike_w))
+    demand = replace(memory.demand, prompts=np.full(4, prompts), usual_w=np.full(4, usual_w))
+    return policy.wants(replace(memory, demand=demand), shown)[1]
 
 
-def test_a_device_between_two_requests_needs_what_it_needed_and_later_gives_it_back() -> None:
-    worked = demand_after(*[300.0] * 60, first=ByClass(plant()).first().demand)
-    assert worked.need_w == pytest.approx([315.0] * 4, abs=16.0)
+@pytest.mark.parametrize(("prompts", "cap_w"), [(0.5, 250.0), (0.0, LEASE_W)])
+def test_an_idle_device_whose_phases_alternate_gets_what_it_usually_needs(prompts: float, cap_w: float) -> None:
+    """Its next request comes before a grant would. One that rests keeps its lease, since there is room."""
+    shown = seen(plant(1250.0), np.array([300.0, 300.0, 300.0, 60.0]))
+    shown = replace(shown, phase=np.array([PHASE_MEMORY_BOUND] * 3 + [PHASE_IDLE]))
 
-    assert demand_after(*[60.0] * 4, first=worked).need_w.min() > 250.0
-    assert demand_after(*[60.0] * 60, first=worked).need_w.max() <= 116.0  # its lowest limit, and the deadband
-
-
-def test_a_device_that_its_limit_holds_back_is_tried_at_more() -> None:
-    """It draws its limit of 200 W, so it is tried at 15 % of 400 W more."""
-    known = DeviceDemand(np.full(4, 200.0), np.full(4, 200.0), np.full(4, 200.0))
-
-    assert demand_after(200.0, first=known, limit_w=np.full(4, LEASE_W)).need_w == pytest.approx([260.0] * 4)
+    assert first_wants(1250.0, shown, prompts, usual_w=250.0).cap_w[3] == pytest.approx(cap_w, abs=1.0)
 
 
-def test_what_a_brake_holds_down_shows_no_need() -> None:
-    known = DeviceDemand(np.full(4, 300.0), np.full(4, 315.0), np.full(4, 315.0))
-    slowed = np.array([True, True, False, False])
+def test_where_phases_alternate_all_that_needs_leave_above_the_draw_is_margin() -> None:
+    """Each draws 200 W now and usually needs 300 W: that holds the spike of 200 W, so 1,200 W of 1,300 W are granted.
 
-    found = demand_after(*[60.0] * 60, first=known, slowed=slowed)
+    Margins of 5 % would hold 40 W of it, and leave 1,140 W.
+    """
+    wants = first_wants(1300.0, seen(plant(1300.0), np.full(4, 200.0)), prompts=0.5, usual_w=300.0, spike_w=200.0)
 
-    assert found.need_w[:2].tolist() == [315.0, 315.0]
-    assert found.usual_w.tolist() == [315.0] * 4
+    assert wants.cap_w == pytest.approx([300.0] * 4, abs=1.0)
 
 
-def test_a_draw_that_no_device_can_have_does_not_stay_in_the_mean() -> None:
-    broken = demand_after(60.0, first=ByClass(plant()).first().demand, shown_w=np.full(4, 1e300))
+def test_the_same_readings_want_nothing_else() -> None:
+    row = plant()
+    policy = ByClass(row)
+    memory, first = policy.wants(policy.first(), seen(row, np.full(4, 300.0), 0.0))
 
-    assert broken.mean_w.max() <= MOST_W
-    assert demand_after(60.0, first=broken, shown_w=np.full(4, np.nan)).mean_w.max() <= MOST_W
+    assert policy.wants(memory, seen(row, np.full(4, 300.0), 2.0))[1] is first
 
 
 def test_bursts_of_what_is_lowered_end_at_its_new_lease_on_a_full_row() -> None:
@@ -141,3 +188,27 @@ def test_bursts_of_what_is_lowered_end_at_its_new_lease_on_a_full_row() -> None:
 
     assert wants.cap_w[2:].max() < LEASE_W
     assert wants.burst_to_w[2:].tolist() == wants.cap_w[2:].tolist()
+
+
+@pytest.mark.parametrize(("alternating", "share"), [(0, 1.0), (2, 1.0), (3, RULES.alternating_share)])
+def test_less_of_an_excess_is_planned_for_where_most_of_the_working_draw_alternates(
+    alternating: int, share: float
+) -> None:
+    row = plant()
+    demand = replace(no_demand(row), prompts=np.where(np.arange(4) < alternating, 0.5, 0.0))
+
+    planned_w = planned_excess_w(row, demand, spiking(SPIKE_W), seen(row, np.full(4, LEASE_W)))
+
+    assert planned_w == pytest.approx([share * SPIKE_W])
+
+
+def test_a_row_whose_phases_alternate_keeps_less_free_of_needs() -> None:
+    """As above, with a spike of 140 W, of which margins hold 60 W: 80 W stay free, so the low class has 195 W each.
+    Of an excess of which half is planned for 10 W stay free, so it has 230 W each.
+    """
+    rules = replace(RULES, alternating_share=0.5)
+
+    steady, alternating = (wanted(1100.0, np.full(4, 300.0), 140.0, rules, prompts) for prompts in (0.0, 0.5))
+
+    assert steady.cap_w[2:] == pytest.approx([195.0, 195.0], abs=1.0)
+    assert alternating.cap_w[2:] == pytest.approx([230.0, 230.0], abs=1.0)

@@ -38,7 +38,7 @@ def run() -> tuple[TrialOutcome, list[RowOrders]]:
     requests = draw_requests(
         DGX_A100, RateCurve("steady", 600.0, np.ones(6)), RowLoad(peak_busy_share=0.95), 12, seed=9
     )
-    watched = Watched(TonnagePower(DGX_A100, SERVERS, BUDGET_W, 2.0, 2.0))
+    watched = Watched(TonnagePower("tonnage", DGX_A100, SERVERS, BUDGET_W, 2.0, 2.0))
     rules = TrialRules(budget_w=BUDGET_W, safe_floor_w=safe_floor_w(DGX_A100, 12, BUDGET_W))
     outcome = run_trial(
         DGX_A100, requests, SERVERS, batch=1, for_s=3600.0, make_policy=lambda _: watched, rules=rules, seed=1

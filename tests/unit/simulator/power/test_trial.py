@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from cluster.power import BreakerCurve
-from power.safety.bursts import opens_after_s
-from simulator.power.agents import Brake, BrakeRules, BreakerHeat, Fault
+from simulator.power.agents import Brake, BrakeRules, BreakerHeat, Fault, opens_after_s
 from simulator.power.machine import DGX_A100
 from simulator.power.policies import BASELINES, MeterPolicy, Readings, RowOrders, baseline
 from simulator.power.requests import RateCurve, RowLoad, draw_requests
