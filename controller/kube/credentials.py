@@ -7,6 +7,7 @@ Files are merged, and exec plugins, certificates and tokens used, as by kubectl.
 import base64
 import json
 import os
+import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -181,6 +182,8 @@ def load_certificate(tls: SSLContext, certificate: bytes, key: bytes) -> None:
 EARLY_S = 300.0
 """Time before its expiry at which a credential counts as expired. Chosen: clocks differ, and requests take time."""
 PLUGIN_KIND = "ExecCredential"
+LOG_IN = "log in again, or use its credential plugin (exec)"
+SYSTEM_AUTHORITIES = ssl.get_default_verify_paths().cafile or ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,12 +221,8 @@ def source_of(user: KubeconfigEntry) -> Sourced:
     """Source of a kubeconfig's user, in the order in which kubectl looks. Raises CredentialError."""
     if user.fields.get("exec"):
         return Sourced(partial(_from_plugin, user), changes=True, survives_failure=True)
-    if provider := user.fields.get("auth-provider"):
-        name, token = provider.get("name"), (provider.get("config") or {}).get("id-token")
-        if name != "oidc" or not token:
-            words = "has no id-token" if name == "oidc" else "was removed from Kubernetes"
-            raise CredentialError(f"auth-provider {name} {words}; use its credential plugin (exec)")
-        return Sourced(partial(Credential, f"Bearer {token}"))  # renewed by kubectl, or by a new login
+    if user.fields.get("auth-provider"):
+        return _of_provider(user.fields["auth-provider"])
     if token := user.text("token"):
         return Sourced(partial(Credential, f"Bearer {token}"))
     if path := user.path("tokenFile"):
@@ -292,6 +291,45 @@ def _from_plugin(user: KubeconfigEntry) -> Credential:
     except (ValueError, TypeError) as error:
         raise CredentialError(f"exec: expirationTimestamp {expiry!r} is not a time") from error
     return Credential(f"Bearer {token}" if token else "", certificate.encode(), key.encode(), expires_at_s)
+
+
+def _of_provider(provider: Mapping[str, Any]) -> Sourced:
+    """Source of a user with an `auth-provider`; of those only `oidc` is left in Kubernetes. Raises CredentialError.
+
+    The official client reads and renews its token; a renewed one is kept in memory and not written to the file.
+    """
+    if (name := provider.get("name")) != "oidc":
+        raise CredentialError(f"auth-provider {name} was removed from Kubernetes; use its credential plugin (exec)")
+    config = dict(provider.get("config") or {})
+    if not config.keys() & {"idp-certificate-authority", "idp-certificate-authority-data"}:
+        # Without an authority, the client would talk to the issuer unverified.
+        config["idp-certificate-authority"] = SYSTEM_AUTHORITIES
+    user = {"auth-provider": {**provider, "config": config}}
+    kubeconfig = {
+        "current-context": "provider",
+        "contexts": [{"name": "provider", "context": {"cluster": "provider", "user": "provider"}}],
+        "clusters": [{"name": "provider", "cluster": {"server": "https://provider"}}],
+        "users": [{"name": "provider", "user": user}],
+    }
+
+    def read() -> Credential:
+        # 0.3 s and 126 MB that only such a user needs.
+        from kubernetes.client import Configuration
+        from kubernetes.config.config_exception import ConfigException
+        from kubernetes.config.kube_config import KubeConfigLoader
+        from oauthlib.oauth2 import OAuth2Error
+        from urllib3.exceptions import HTTPError
+
+        found = Configuration()
+        try:
+            KubeConfigLoader(kubeconfig).load_and_set(found)
+        except (ConfigException, HTTPError, OAuth2Error, ImportError, OSError, LookupError, ValueError) as error:
+            raise CredentialError(f"oidc: {error}; {LOG_IN}") from error
+        if not (token := found.api_key.get("BearerToken")):
+            raise CredentialError(f"oidc: the id-token is no JWT; {LOG_IN}")
+        return Credential(str(token))
+
+    return Sourced(read, changes=True, survives_failure=True)
 
 
 POD_NAMESPACE_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"

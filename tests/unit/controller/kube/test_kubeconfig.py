@@ -1,7 +1,9 @@
 """Kubeconfigs and the users in them, read as kubectl reads them."""
 
 import base64
+import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -93,13 +95,21 @@ def test_certificates_in_the_file_itself_are_used(tmp_path: Path) -> None:
         credentials(ApiAccess(kubeconfig=kubeconfig(tmp_path, "https://h", **data)), HandClock())
 
 
-def test_an_id_token_is_used_as_kubectl_left_it() -> None:
-    def user(**config: str) -> KubeconfigEntry:
-        return KubeconfigEntry({"auth-provider": {"name": "oidc", "config": config}})
+def jwt(expires_at_s: float) -> str:
+    claims = base64.urlsafe_b64encode(json.dumps({"exp": expires_at_s}).encode()).decode().rstrip("=")
+    return f"e30.{claims}.sig"
 
-    assert source_of(user(**{"id-token": "e30.e30.sig"})).read().authorization == "Bearer e30.e30.sig"
-    with pytest.raises(CredentialError, match="oidc has no id-token; use its credential plugin"):
-        source_of(user())
+
+def oidc(**config: str) -> KubeconfigEntry:
+    return KubeconfigEntry({"auth-provider": {"name": "oidc", "config": config}})
+
+
+def test_an_id_token_is_used_until_it_expires() -> None:
+    token = jwt(time.time() + 3600.0)
+
+    assert source_of(oidc(**{"id-token": token})).read().authorization == f"Bearer {token}"
+    with pytest.raises(CredentialError, match="log in again"):
+        source_of(oidc(**{"id-token": jwt(time.time() - 1.0)})).read()
 
 
 def test_a_plugin_that_is_not_installed_is_named_with_the_hint_of_the_file(tmp_path: Path) -> None:
