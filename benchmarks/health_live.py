@@ -103,33 +103,27 @@ def _run(job: Job, fault: str, rank: int, slow_by: float) -> dict[str, object]:
             agents = [sockets.enter_context(bound(folder / f"s{number}")) for number in range(job.ranks)]
             process = job.start(folder, str(folder / "s"))
             try:
-                return _watched(job, agents, folder, fault, rank, slow_by)
+                stream = JobStream("live", "0")
+                before: list[JobVerdict] = []
+                _until(lambda: _turn(stream, agents, before) or step_of(folder) >= WARM_UP_STEPS, 600.0)
+                fail(job, folder, fault, rank, slow_by)
+                fault_s, fault_step = time.monotonic(), step_of(folder)
+                found: list[JobVerdict] = []
+                _until(lambda: _turn(stream, agents, found) or any(each.blames for each in found), GIVEN_UP_S)
+                verdict = next((each for each in found if each.blames), None)
+                return {
+                    "fault": fault,
+                    "rank": rank,
+                    "syndrome": str(verdict.syndrome) if verdict else "none",
+                    "ranks": verdict.ranks if verdict else (),
+                    "right": verdict is not None and verdict.ranks == (rank,),
+                    "latency_s": round(time.monotonic() - fault_s, 2) if verdict else None,
+                    "steps": step_of(folder) - fault_step,
+                    "blamed_before": sum(each.blames for each in before),
+                }
             finally:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-
-
-def _watched(
-    job: Job, agents: Sequence[socket.socket], folder: Path, fault: str, rank: int, slow_by: float
-) -> dict[str, object]:
-    stream = JobStream("live", "0")
-    before: list[JobVerdict] = []
-    _until(lambda: _turn(stream, agents, before) or step_of(folder) >= WARM_UP_STEPS, 600.0)
-    fail(job, folder, fault, rank, slow_by)
-    fault_s, fault_step = time.monotonic(), step_of(folder)
-    found: list[JobVerdict] = []
-    _until(lambda: _turn(stream, agents, found) or any(each.blames for each in found), GIVEN_UP_S)
-    verdict = next((each for each in found if each.blames), None)
-    return {
-        "fault": fault,
-        "rank": rank,
-        "syndrome": str(verdict.syndrome) if verdict else "none",
-        "ranks": verdict.ranks if verdict else (),
-        "right": verdict is not None and verdict.ranks == (rank,),
-        "latency_s": round(time.monotonic() - fault_s, 2) if verdict else None,
-        "steps": step_of(folder) - fault_step,
-        "blamed_before": sum(each.blames for each in before),
-    }
 
 
 def _turn(stream: JobStream, agents: Sequence[socket.socket], found: list[JobVerdict]) -> bool:

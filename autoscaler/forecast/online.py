@@ -3,7 +3,7 @@
 import numpy as np
 
 from autoscaler.forecast import calibration
-from autoscaler.forecast.fits import Fit, Trial
+from autoscaler.forecast.fits import Fit
 from autoscaler.forecast.grid import FRESH_STEPS, LEVELS, LeadRing, aged, due, from_root, lead_steps
 from autoscaler.forecast.states import State, states_of
 from autoscaler.series import CAPACITY, Series, SeriesBuffer, informative
@@ -153,7 +153,13 @@ class OnlineForecaster:
         errors[series.is_censored[:, None, None] & (errors < 0)] = np.nan
         errors = calibration.standardised(errors, stated)[known]
         if fit is not None:
-            errors = _with_trial(errors, fit.trial, int((series.at_s[known] <= fit.fitted_at_s).sum()))
+            # The trial's errors stand in place of those on samples that the fit has seen.
+            fitted = int((series.at_s[known] <= fit.fitted_at_s).sum())
+            tried = [fit.trial.core] if fit.trial.boosted is None else [fit.trial.core, fit.trial.boosted]
+            for model, own in enumerate(tried, start=errors.shape[-1] - len(tried)):
+                count = min(fitted, len(own))
+                errors[:fitted, :, model] = np.nan
+                errors[fitted - count : fitted, :, model] = own[len(own) - count :]
         self._calibration.restore(errors)
         recent = known[-calibration.MEMORY :]
         quantiles = calibration.spread(stated[recent], self._calibration.quantiles[..., calibration.SCORED])
@@ -179,17 +185,3 @@ class OnlineForecaster:
             return None
         statements = np.stack([state.restore(series) for state in self._states.values()], axis=2)
         return series, values, known, statements
-
-
-def _with_trial(errors: FloatArray, trial: Trial, fitted: int) -> FloatArray:
-    """Errors of a history, shape (samples, leads, models), with those of the trial in place of what the fit has seen.
-
-    fitted: number of samples that the fit has seen.
-    """
-    found = errors.copy()
-    tried = [trial.core] if trial.boosted is None else [trial.core, trial.boosted]
-    for model, own in enumerate(tried, start=errors.shape[-1] - len(tried)):
-        count = min(fitted, len(own))
-        found[:fitted, :, model] = np.nan
-        found[fitted - count : fitted, :, model] = own[len(own) - count :]
-    return found

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from cluster import actions, arrays, occupancy, plans, workloads
+from cluster import actions, occupancy, plans
 from cluster.snapshot import PENDING, device_numbers
 from placement.packing.draft import PackingDraft
 from placement.packing.units import Unit
@@ -37,9 +37,24 @@ def left_to_kube_scheduler(draft: PackingDraft, left: Iterable[Unit]) -> dict[in
 
 def _release(draft: PackingDraft, row: int, used: set[int]) -> plans.Step | None:
     snapshot, shape, priority = draft.snapshot, draft.shape(row), int(draft.priority[row])
-    nodes = _candidates(draft, shape, priority)
+    # Where the pod would fit without those that kube-scheduler stops for it; not where it might stop one that is to
+    # stay, since it does not ask.
+    pods, ledger = snapshot.pods, draft.packer.ledger
+    now, count = ledger.free, len(ledger.cpu_milli)
+    lower = (draft.node != PENDING) & (pods.priority < priority)
+    stays = np.zeros(len(pods), dtype=np.bool_) if pods.settled is None else pods.settled
+    leaves = lower & pods.strangers & ~stays
+    leaves[draft.budgets.covered] = False
+    room = draft.free_without(np.flatnonzero(leaves)).fits(shape)
+    is_wide = np.array([each.gpus > 0 for each in pods.shapes], dtype=np.bool_)
+    settled = np.flatnonzero(lower & stays)
+    with_gpus = settled[is_wide[pods.shape[settled]]] if shape.gpus else settled
+    is_short = (now.cpu_milli < shape.cpu_milli) | (now.memory_bytes < shape.memory_bytes)
+    at_risk = np.bincount(draft.node[with_gpus], minlength=count) > 0
+    at_risk |= is_short & (np.bincount(draft.node[settled], minlength=count) > 0)
+    nodes = draft.packer.eligible(shape) & room & ~at_risk
     nodes[list(used)] = False
-    free = draft.packer.ledger.gpu_milli if shape.gpus else draft.packer.ledger.cpu_milli[:, None]
+    free = ledger.gpu_milli if shape.gpus else ledger.cpu_milli[:, None]
     rows = np.flatnonzero(nodes)
     for node in rows[np.lexsort((rows, -free[rows].sum(axis=1)))][:CANDIDATES].tolist():
         mark, only_there = draft.mark, np.zeros(len(nodes), dtype=np.bool_)
@@ -56,25 +71,3 @@ def _release(draft: PackingDraft, row: int, used: set[int]) -> plans.Step | None
         words = f"fits only without some of {len(victims)} pods of lower priority that are not Tonnage's to stop"
         return plans.Step(action, plans.Reason("LeftToKubeScheduler", words, {"in_the_way": float(len(victims))}))
     return None
-
-
-def _candidates(draft: PackingDraft, shape: workloads.PodShape, priority: int) -> arrays.BoolArray:
-    """Nodes where the pod would fit without the pods that kube-scheduler stops for it. Shape (nodes,).
-
-    Not those where it might stop one that is to stay, since it does not ask.
-    """
-    pods, ledger = draft.snapshot.pods, draft.packer.ledger
-    now, count = ledger.free, len(ledger.cpu_milli)
-    lower = (draft.node != PENDING) & (pods.priority < priority)
-    stays = np.zeros(len(pods), dtype=np.bool_) if pods.settled is None else pods.settled
-    leaves = lower & pods.strangers & ~stays
-    leaves[draft.budgets.covered] = False
-    room = draft.free_without(np.flatnonzero(leaves)).fits(shape)
-    is_wide = np.array([each.gpus > 0 for each in pods.shapes], dtype=np.bool_)
-    settled = np.flatnonzero(lower & stays)
-    with_gpus = settled[is_wide[pods.shape[settled]]] if shape.gpus else settled
-    is_short = (now.cpu_milli < shape.cpu_milli) | (now.memory_bytes < shape.memory_bytes)
-    at_risk = np.bincount(draft.node[with_gpus], minlength=count) > 0
-    at_risk |= is_short & (np.bincount(draft.node[settled], minlength=count) > 0)
-    found: arrays.BoolArray = draft.packer.eligible(shape) & room & ~at_risk
-    return found
