@@ -151,16 +151,21 @@ def test_what_each_account_and_role_may_do_is_what_the_page_says(installed: Kube
     until(lambda: ("gangs.tonnage.dev", "") in may(installed, "--as", "a-admin"), "the roles are aggregated")
     ours = {role: {what: verbs for what, verbs in may(installed, "--as", f"a-{role}").items()
                    if ".tonnage.dev" in what[0]} for role in PEOPLE}  # fmt: skip
-    found = [
-        f"| `tonnage` | `{resource}` | {verbs} |" for (resource, _), verbs in may(installed, "--as", ACCOUNT).items()
-    ]
-    found += [
-        f"| `{role}` | `{resource}` | {verbs} |" for role in PEOPLE for (resource, _), verbs in ours[role].items()
-    ]
+    found = sorted(
+        (role, resource, verbs)
+        for role, rights in {"tonnage": may(installed, "--as", ACCOUNT), **ours}.items()
+        for (resource, _), verbs in rights.items()
+    )
 
     page = (EXAMPLES.parent / "docs" / "security.md").read_text(encoding="utf-8")
-    stated = [line for line in page.splitlines() if re.match(r"\| `(tonnage|view|edit|admin)` \| `", line)]
-    assert stated == found, "\n".join(found)
+    lines = re.findall(r"^\| (`(?:tonnage|view|edit|admin)`.*?) \| (`.*?) \| (.*) \|$", page, re.MULTILINE)
+    stated = sorted(
+        (role, resource, verbs)
+        for roles, resources, verbs in lines
+        for role in re.findall(r"`(.*?)`", roles)
+        for resource in re.findall(r"`(.*?)`", resources)
+    )
+    assert stated == found, "\n".join(map(str, found))
 
 
 def test_somebody_with_edit_creates_a_service_sees_why_it_waits_and_sees_no_other(
