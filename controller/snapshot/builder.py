@@ -38,11 +38,11 @@ from controller.api import (
 from controller.api.gang import Gang as GangObject
 from controller.api.kind import Kind
 from controller.objects.read import Findings, Read, put
-from controller.snapshot.disruption import Budgets, budgets_of, covered_by
 from controller.snapshot.group_kinds import GANG, GroupOwner, group_of
 from controller.snapshot.held import with_held_seats
 from controller.snapshot.nodes import NodeRow, TypeIndex, matches_node_names, node_row, node_table, types_from
 from controller.snapshot.pod_groups import Groups, life_of
+from controller.snapshot.pod_rules import Budgets, budgets_of, covered_by
 from controller.snapshot.pod_table import NO_NAMESPACES, Dangling, PodColumns, PodView
 from controller.snapshot.pods import PodRow, pod_row, with_needs
 from controller.snapshot.scalers import Facts, with_scalers
@@ -228,7 +228,7 @@ class SnapshotBuilder:
         gangs = tuple(gang.name for gang in groups.gangs)
         view = self._pods.view(nodes, gangs, own.service_names, groups.gang_of, self._namespaces)
         if self._budgets and self._known_budgets[0] is not view:
-            self._known_budgets = view, budgets_of(self._budgets, self._pods)
+            self._known_budgets = view, budgets_of(self._budgets, self._pods.members_of)
         snapshot = Snapshot(
             at_s=at_s,
             gpu_types=own.types.types,
