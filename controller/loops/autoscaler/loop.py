@@ -24,12 +24,11 @@ from controller.kube import api_server, cache, request
 from controller.kube.discovery import discover
 from controller.loops.autoscaler import readings
 from controller.loops.autoscaler.endpoints import open_endpoints
-from controller.loops.autoscaler.forecasting import Forecasts, LoadSeries
+from controller.loops.autoscaler.forecasting import Forecasts, LoadSeries, SavedFits
 from controller.loops.autoscaler.measured import LengthShares, Measured, Sample
 from controller.loops.autoscaler.policies import HPAS, PolicyReader, conflicts_of, with_measured
 from controller.loops.autoscaler.prometheus import MOST_POINTS, PrometheusServers, Series, SourceError
 from controller.loops.autoscaler.readings import Allowed
-from controller.loops.autoscaler.saved_fits import SavedFits
 from controller.loops.autoscaler.targets import KnownKinds, Targets
 from controller.loops.loop import ControlLoop, Leader, LoopContext, repeat
 from controller.metrics.registry import Meter
