@@ -27,7 +27,7 @@ from controller.api.kind import Kind
 from controller.api.kinds import KINDS, kind_of, own_kinds
 from controller.api.model_profile import ModelProfile
 from controller.api.model_service import ModelService
-from controller.objects import claim_templates, pod_templates
+from controller.objects import pod_templates
 from controller.objects.accelerators import accelerators_in
 from controller.objects.documents import Document, Readable, at, read_documents
 from controller.objects.priorities import with_priorities
@@ -339,7 +339,7 @@ def _made_claims(document: Document, owner: Mapping[str, Any] | None = None) -> 
     """Claims that controllers would make for the pod of a document."""
     pod = validation.without_nulls(document.content)
     if at(pod, "metadata", "name"):
-        for claim in claim_templates.claims_of(pod, owner):
+        for claim in pod_templates.claims_of(pod, owner):
             name = f"{claim['metadata']['namespace']}/{claim['metadata']['name']}"
             yield PlainObject(claim["kind"], name, claim, document, is_made=True)
 
@@ -367,7 +367,7 @@ def _made_pods(document: Document, *, makes_pods: bool) -> Iterator[Found]:
                 )
             if member.template in wrong:
                 continue
-            pod = claim_templates.with_templates(pod_templates.pod_from(content, member), content)
+            pod = pod_templates.with_templates(pod_templates.pod_from(content, member), content)
             made = replace(document, content=pod, within=(*document.within, *member.template))
             yield from _made_claims(made, content)
             for each in _validated(made, core_v1.POD):
