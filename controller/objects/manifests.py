@@ -31,7 +31,7 @@ from controller.objects import pod_templates
 from controller.objects.accelerators import accelerators_in
 from controller.objects.documents import Document, Readable, at, read_documents
 from controller.objects.priorities import with_priorities
-from controller.objects.read import Findings, Note, PlainObject, Read, checked
+from controller.objects.read import Findings, GroupOwner, Note, PlainObject, Read, checked
 
 BESIDE_PODS: Mapping[tuple[str, str], bool] = {
     ("v1", "Namespace"): False,
@@ -54,26 +54,15 @@ _STRUCTS: Mapping[type, type[Any]] = {core_v1.NODE.model: structs.Node, core_v1.
 
 
 @dataclass(frozen=True, slots=True)
-class GroupObject:
-    """Object of another project's kind, as it is written."""
-
-    word: str
-    """Its kind, as in `ForeignKind.called`."""
-    name: str
-    """`namespace/name`."""
-    spec: Mapping[str, Any]
-    status: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
 class Manifests:
     """All objects of the files from which plans are made."""
 
     by_kind: Mapping[Kind, tuple[Read[Any], ...]] = field(default_factory=dict)
     """Objects by kind, sorted by name, without kinds that have no objects."""
     notes: tuple[Note, ...] = ()
-    owners: tuple[GroupObject, ...] = ()
-    """Objects of other projects' kinds that say how many pods start together."""
+    owners: tuple[tuple[str, str, GroupOwner], ...] = ()
+    """Objects of other projects' kinds that say how many pods start together: kind as `ForeignKind.called`, name, and
+    what is written."""
     plain: tuple[PlainObject, ...] = ()
     """Objects of the kinds in BESIDE_PODS."""
     unread: tuple[LeftOut, ...] = ()
@@ -129,7 +118,7 @@ def read_manifests(paths: Iterable[str], stdin: Readable | None = None, kinds: S
     documents = list(_named(documents))
     read: list[Read[Any]] = []
     ignored: Counter[Ignored] = Counter()
-    owners: list[GroupObject] = []
+    owners: list[tuple[str, str, GroupOwner]] = []
     plain: list[PlainObject] = []
     unread: list[LeftOut] = []
     odd: list[_Odd] = []
@@ -245,7 +234,7 @@ def _noted(odd: Iterable[_Odd]) -> Iterator[Note]:
     yield from findings.notes
 
 
-def _group_objects(content: object) -> Iterator[GroupObject]:
+def _group_objects(content: object) -> Iterator[tuple[str, str, GroupOwner]]:
     """The object if it is one, or that which a controller makes of it."""
     if not isinstance(content, Mapping) or content.get("apiVersion") == "v1":
         return
@@ -263,12 +252,13 @@ def _group_objects(content: object) -> Iterator[GroupObject]:
         of_it = foreign_kinds.foreign_kind_of(each.api_version, each.kind)
         spec = at(plain, *each.spec) if each.made is None else each.made
         if of_it is not None:
-            yield GroupObject(of_it.called, f"{namespace}/{each.name}", spec if isinstance(spec, Mapping) else {}, {})
+            owner = GroupOwner(spec if isinstance(spec, Mapping) else {}, {})
+            yield of_it.called, f"{namespace}/{each.name}", owner
     version, name = content.get("apiVersion"), content.get("kind")
     kind = foreign_kinds.foreign_kind_of(version, name) if isinstance(version, str) and isinstance(name, str) else None
     if kind is not None and not derived:
         maps = (part if isinstance(part := plain.get(of), Mapping) else {} for of in ("spec", "status"))
-        yield GroupObject(kind.called, f"{namespace}/{metadata.get('name')}", *maps)
+        yield kind.called, f"{namespace}/{metadata.get('name')}", GroupOwner(*maps)
 
 
 Found = Read[Any] | PlainObject | LeftOut | Ignored | Mistake

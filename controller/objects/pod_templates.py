@@ -9,7 +9,7 @@ from typing import Any
 
 from controller.api.foreign_kinds import KUBEFLOW_JOBS
 from controller.api.rule import Path
-from controller.objects.documents import at
+from controller.objects.documents import at, map_of
 
 MOST_PODS = 10_000
 """Maximum number of pods made of one object: as many as a plan of files is meant for."""
@@ -335,16 +335,12 @@ def pod_from(content: Map, member: TemplatedPod) -> dict[str, Any]:
         "metadata": {
             "name": member.name,
             **({"namespace": namespace} if namespace is not None else {}),
-            "labels": {**_plain_map(at(template, "metadata", "labels")), **member.labels},
-            "annotations": {**_plain_map(at(template, "metadata", "annotations")), **member.annotations},
+            "labels": {**map_of(at(template, "metadata", "labels")), **member.labels},
+            "annotations": {**map_of(at(template, "metadata", "annotations")), **member.annotations},
             "ownerReferences": [{"kind": member.owner or content["kind"], "name": _name(content), "controller": True}],
         },
         "spec": template.get("spec") if member.spec is None else member.spec,
     }
-
-
-def _plain_map(value: object) -> dict[str, Any]:
-    return dict(value) if isinstance(value, Mapping) else {}
 
 
 def with_templates(pod: Map, owner: Map) -> Map:

@@ -11,8 +11,7 @@ from cluster.disruption import DisruptionBudget
 from cluster.nodes import meets
 from cluster.workloads import Beside, Crowd, HostPort, Operator, PodRule, PodShape, PodState, Requirement, Terms
 from controller.api.structs import BudgetObject, LabelSelector, Pod, PodAffinityTerm, PodSpec, SpreadConstraint
-from controller.snapshot.node_terms import requirement
-from controller.snapshot.nodes import MOST_TERMS
+from controller.snapshot.nodes import MOST_TERMS, requirement
 
 MOST_RULES = 64
 """Maximum number of rules about other pods. Charts write one or two."""
