@@ -9,24 +9,10 @@ from typing import Any
 from cluster.errors import UNREADABLE, ConfigError, Mistake, meant
 from cluster.plans import Reason
 from cluster.workloads import LeftOut
-from controller.api import (
-    core_v1,
-    foreign_kinds,
-    gang,
-    gpu_type,
-    labels,
-    model_profile,
-    model_service,
-    rule,
-    structs,
-    validation,
-)
-from controller.api.gang import Gang
+from controller.api import core_v1, foreign_kinds, gpu_type, labels, rule, structs, validation
 from controller.api.gpu_type import GPUType
 from controller.api.kind import Kind
 from controller.api.kinds import KINDS, kind_of, own_kinds
-from controller.api.model_profile import ModelProfile
-from controller.api.model_service import ModelService
 from controller.objects import pod_templates
 from controller.objects.accelerators import accelerators_in
 from controller.objects.documents import Document, Readable, at, read_documents
@@ -73,18 +59,6 @@ class Manifests:
         return self.by_kind.get(gpu_type.KIND, ())
 
     @property
-    def profiles(self) -> tuple[Read[ModelProfile], ...]:
-        return self.by_kind.get(model_profile.KIND, ())
-
-    @property
-    def services(self) -> tuple[Read[ModelService], ...]:
-        return self.by_kind.get(model_service.KIND, ())
-
-    @property
-    def gangs(self) -> tuple[Read[Gang], ...]:
-        return self.by_kind.get(gang.KIND, ())
-
-    @property
     def nodes(self) -> tuple[Read[structs.Node], ...]:
         return self.by_kind.get(core_v1.NODE, ())
 
@@ -121,7 +95,7 @@ def read_manifests(paths: Iterable[str], stdin: Readable | None = None, kinds: S
     owners: list[tuple[str, str, GroupOwner]] = []
     plain: list[PlainObject] = []
     unread: list[LeftOut] = []
-    odd: list[_Odd] = []
+    odd: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     contents = [document.content for document in documents if isinstance(document.content, Mapping)]
     makes_pods = any((each.get("apiVersion"), each.get("kind")) == ("v1", "Node") for each in contents)
     for document in documents:
@@ -130,7 +104,12 @@ def read_manifests(paths: Iterable[str], stdin: Readable | None = None, kinds: S
             if isinstance(each, Read):
                 read.append(each)
             elif isinstance(each, Mistake) and document.is_from_cluster:
-                odd.append(_Odd(document, each))
+                # Another release of its kind may write it so: it costs itself alone.
+                kind_name, metadata = str(at(document.content, "kind")), at(document.content, "metadata")
+                name = "/".join(str(metadata[part]) for part in ("namespace", "name") if metadata.get(part))
+                odd[kind_name, each.problem].append(name)
+                if kind_name == core_v1.POD.name and not at(document.content, "spec", "nodeName"):
+                    unread.append(LeftOut(name, "NotUnderstood", f"not placed, since it {each.problem}"))
             elif isinstance(each, Mistake):
                 mistakes.append(each)
             elif isinstance(each, PlainObject):
@@ -159,10 +138,11 @@ def read_manifests(paths: Iterable[str], stdin: Readable | None = None, kinds: S
     for what, count in sorted(ignored.items()):
         words = f"{count} object{'s' if count > 1 else ''} of this kind {_IGNORED_WORDS[what.code]}"
         notes.append(Note(what.kind, Reason(what.code, words, {"objects": count})))
-    notes += _noted(odd)
-    unread += [each.left_out for each in odd if each.waits]
+    findings = Findings(notes)
+    for (kind_name, problem), concerned in odd.items():
+        findings.note_many(kind_name, "LeftOut", concerned, f"left out: {problem}")
     planned_from = {kind: reads for kind, reads in by_kind.items() if reads and kind.is_planned_from}
-    return Manifests(planned_from, tuple(notes), tuple(owners), tuple(plain), tuple(unread))
+    return Manifests(planned_from, tuple(findings.notes), tuple(owners), tuple(plain), tuple(unread))
 
 
 LONGEST_BASE = 58
@@ -197,41 +177,6 @@ _IGNORED_WORDS = {
     "NoNodes": "ignored: there is no Node among the files that their pods could be planned on",
 }
 """Words about ignored objects, after "3 objects of this kind", by code."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Odd:
-    """Object of a cluster that cannot be read, as another release of its kind may write it: it costs itself alone."""
-
-    document: Document
-    mistake: Mistake
-
-    @property
-    def kind(self) -> str:
-        return str(at(self.document.content, "kind"))
-
-    @property
-    def name(self) -> str:
-        metadata = at(self.document.content, "metadata")
-        return "/".join(str(at(metadata, part)) for part in ("namespace", "name") if at(metadata, part))
-
-    @property
-    def waits(self) -> bool:
-        return self.kind == core_v1.POD.name and not at(self.document.content, "spec", "nodeName")
-
-    @property
-    def left_out(self) -> LeftOut:
-        return LeftOut(self.name, "NotUnderstood", f"not placed, since it {self.mistake.problem}")
-
-
-def _noted(odd: Iterable[_Odd]) -> Iterator[Note]:
-    names: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-    for each in odd:
-        names[each.kind, each.mistake.problem].append(each.name)
-    findings = Findings()
-    for (kind, problem), concerned in names.items():
-        findings.note_many(kind, "LeftOut", concerned, f"left out: {problem}")
-    yield from findings.notes
 
 
 def _group_objects(content: object) -> Iterator[tuple[str, str, GroupOwner]]:

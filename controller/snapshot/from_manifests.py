@@ -164,11 +164,7 @@ def waits(read: Read[Any]) -> bool:
 
 def _dangling(manifests: Manifests, built: BuiltSnapshot) -> Iterator[tuple[pod_table.Dangling, Mistake]]:
     """References of pods to a node, gang or service that does not exist, each with its error."""
-    known: dict[str, tuple[str, ...]] = {
-        "Node": tuple(read.name for read in manifests.nodes),
-        "Gang": tuple(read.name for read in manifests.gangs),
-        "ModelService": tuple(read.name for read in manifests.services),
-    }
+    known = {kind.name: [read.name for read in reads] for kind, reads in manifests.by_kind.items()}
     paths: dict[str, Path] = {
         "Node": ("spec", "nodeName"),
         "Gang": ("metadata", "labels", GANG_LABEL),
@@ -178,7 +174,7 @@ def _dangling(manifests: Manifests, built: BuiltSnapshot) -> Iterator[tuple[pod_
     @cache
     def remedy(kind: str, namespace: str, name: str) -> str:
         prefix = f"{namespace}/" if namespace else ""
-        return meant(name, (each.removeprefix(prefix) for each in known[kind] if each.startswith(prefix)))
+        return meant(name, (each.removeprefix(prefix) for each in known.get(kind, ()) if each.startswith(prefix)))
 
     for each in built.dangling:
         full = gang_object(each.name)[1] if each.kind == "Gang" else each.name
