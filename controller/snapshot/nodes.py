@@ -124,11 +124,12 @@ class TypeIndex:
         return tuple(gpu_type.name for gpu_type in self.types)
 
     def is_device(self, resource: str) -> bool:
-        return resource in GPU_RESOURCES or resource in self.resource or is_device(resource)
+        """Whether this resource counts devices: of a type, or, in a fleet without types, of any known kind."""
+        return resource in self.resource or (not self.types and (resource in GPU_RESOURCES or is_device(resource)))
 
     def is_counted(self, resource: str) -> bool:
         """Whether the number of each node's devices of this resource decides, because their type does not."""
-        return resource in self.counted or (resource not in GPU_RESOURCES and resource not in self.resource)
+        return resource in self.counted or resource not in self.resource
 
     def offered_as(self, resource: str) -> set[int]:
         """Types that pods which request this resource may get, with the groups of which it is a part."""
@@ -300,7 +301,7 @@ def _devices(
             findings.mistake(read.mistake(("metadata", "labels"), f"mean two GPU types, {both}", "a node has one type"))
     groups = {types.group.get(n, n) if len(known) > 1 else n for n in known.values()}
     # Devices of several resources are one column where each is counted beside it.
-    strange = [r for r in offered if r in GPU_RESOURCES and r not in known]
+    strange = [r for r in offered if r not in known and not types.is_counted(r)]
     if len(groups) > 1 or (len(offered) > 1 and strange):
         both = " and ".join(offered)
         findings.mistake(read.mistake(here, f"offers {both}", "a node has GPUs of one kind"))
