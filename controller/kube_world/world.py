@@ -13,9 +13,9 @@ from cluster.occupancy import Occupancy
 from cluster.snapshot import HeldSeat, Snapshot
 from controller.api.labels import EPOCH_ANNOTATION, EPOCH_MANAGER, HELD_SEATS_ANNOTATION
 from controller.api.notation import rfc3339
-from controller.kube.cluster_view import ClusterView
 from controller.kube.request import JSON_PATCH, MERGE_PATCH, KubeWriteError
 from controller.kube.sender import Applier, Stamp, Write, WriteJob, may_have_happened
+from controller.kube_world.cached_view import CachedView
 from controller.kube_world.deployments import deployment_writes
 from controller.kube_world.planning_view import PlanningView
 from controller.kube_world.stops import Pauses, words_of
@@ -56,7 +56,7 @@ class WriteContext:
     same again, and whoever creates services decides how many there are. One that was changed is tried at once."""
 
     @property
-    def view(self) -> ClusterView:
+    def view(self) -> CachedView:
         return self.planning.view
 
     def note_refused(self, pods: Iterable[str], error: ActionError) -> None:
