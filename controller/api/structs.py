@@ -200,6 +200,17 @@ class GeneratedClaim(Slim, frozen=True):
     resource_claim_name: str | None = None
 
 
+class ExtendedRequest(Slim, frozen=True):
+    resource_name: str = ""
+
+
+class ExtendedResourceClaim(Slim, frozen=True):
+    """ResourceClaim that kube-scheduler made for extended resources of a pod which a DeviceClass offers."""
+
+    resource_claim_name: str
+    request_mappings: tuple[ExtendedRequest, ...] = ()
+
+
 class SchedulingGroup(Slim, frozen=True):
     """PodGroup of Kubernetes' Workload API (1.36)."""
 
@@ -290,6 +301,7 @@ class PodStatus(Slim, frozen=True):
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     resource_claim_statuses: tuple[GeneratedClaim, ...] = ()
+    extended_resource_claim_status: ExtendedResourceClaim | None = None
 
 
 class Pod(Slim, frozen=True):
