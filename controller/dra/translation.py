@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 from msgspec.structs import replace
 
 from cluster.actions import Start
@@ -20,7 +21,7 @@ from controller.api import notation, structs
 from controller.dra import requests as dra_requests
 from controller.dra.allocation import allocation_writes, deallocation_writes, reservation_writes
 from controller.dra.inventory import WHOLE_MILLI, DeviceInventory, Listed, inventory_from
-from controller.dra.objects import DeviceClass, ResourceClaim
+from controller.dra.objects import ClaimStatus, DeviceClass, ResourceClaim
 from controller.dra.room import Given, Room
 from controller.dra.selectors import SelectorError
 from controller.dra.watched import WatchedObjects, uses_of
@@ -35,6 +36,8 @@ DEVICE_TAINT = structs.NodeTaint("resource.tonnage.dev/devices", effect="NoSched
 """Taint that keeps pods without claims off devices that only claims can allocate."""
 PARTS = "resource.tonnage.dev/parts:"
 """Beginning of the name of a placeholder for parts of a device."""
+LATELY_S = 30.0
+"""Time after which an allocation that no watch showed is taken to have failed; as long as binds are assumed."""
 HOLDER_PRIORITY = 2_000_001_000
 """Priority of placeholder pods, which must never be preempted; that of system-node-critical."""
 
@@ -86,10 +89,14 @@ class ClaimTranslation:
         """Errors by node."""
         self._placeholders: dict[str, frozenset[str]] = {}
         """Placeholders of each node for what no claim or pod is counted with."""
+        self._lately: dict[str, tuple[float, ResourceClaim]] = {}
+        """Claims as they were allocated, and when, until the watch shows them so. A plan knows what it gave of plain
+        devices; of parts, of which others than the chosen are given, only this does."""
 
     def settle(self) -> Translated:
         """Translated nodes and pods that changed since the last call."""
         known, out = self.known, Translated(pods=dict(self.known.passing))
+        self._lately = {name: of for name, of in self._lately.items() if self._is_awaited(name, of[1])}
         for name in known.passing:
             self._reasons.pop(name, None)
         known.stale_claims.discard("")
@@ -174,19 +181,35 @@ class ClaimTranslation:
                 wanted.append((claim, dra_requests.requests_of_claim(claim, self.known.classes)))
             except dra_requests.UnsupportedClaimError as error:
                 raise ActionError(f"allocating {claim.name}: {error}") from error
-        given = self._given(pod.name, node, [requests for _, requests in wanted], action.devices)
+        for claim, _ in wanted:
+            self._lately.pop(claim.name, None)
+        held = [claim for at_s, claim in self._lately.values() if claim.node == node and at_s + LATELY_S > stamp.at_s]
+        held += self.known.allocated_on(node)
+        given = self._given(pod.name, node, [requests for _, requests in wanted], action.devices, held)
         for (claim, _), devices in zip(wanted, given, strict=True):
             made += allocation_writes(claim, devices, node, pod, stamp, self.known.classes)
+            status = msgspec.convert((made[-1].body or {})["status"], ClaimStatus)
+            self._lately[claim.name] = stamp.at_s, replace(claim, status=status)
         return made
 
+    def _is_awaited(self, name: str, given: ResourceClaim) -> bool:
+        """Whether the watch does not yet show a claim as it was allocated."""
+        seen = self.known.claims.get(name)
+        return seen is not None and seen.metadata.uid == given.metadata.uid and not seen.is_allocated
+
     def _given(
-        self, pod: str, node: str, wanted: Sequence[dra_requests.ClaimRequests], chosen: Sequence[int]
+        self,
+        pod: str,
+        node: str,
+        wanted: Sequence[dra_requests.ClaimRequests],
+        chosen: Sequence[int],
+        held: Sequence[ResourceClaim],
     ) -> list[list[Given]]:
         """Devices of these claims: the chosen ones, or others where a plan may not choose any and those have no room.
 
         Raises ActionError when the cluster has changed since the plan was made.
         """
-        inventory, held = self._feasibility.inventory[node], self.known.allocated_on(node)
+        inventory = self._feasibility.inventory[node]
         if wrong := [number for number in chosen if not 0 <= number < inventory.cells]:
             raise ActionError(f"allocating device {wrong[0]}: {node} has {inventory.cells} devices")
 

@@ -12,7 +12,8 @@ from cluster.errors import ActionError
 from controller.api.structs import ExtendedRequest, ExtendedResourceClaim, Pod, PodStatus, Resources
 from controller.dra.objects import ResourceSlice
 from controller.dra.requests import FITS_LABEL
-from controller.dra.translation import ClaimTranslation
+from controller.dra.translation import LATELY_S, ClaimTranslation
+from controller.kube.sender import Stamp
 from tests.builders.dra import DRIVER, book, claim, decoded, device, devices, node, pod, request, see, slice_on
 from tests.builders.dra_cases import NODE, case
 from tests.unit.controller.dra.test_translation import STAMP, gpus, pod_of, seen
@@ -130,6 +131,21 @@ def test_parts_are_taken_of_the_chosen_gpu_and_of_another_where_it_has_no_room()
     see(known, claim("i", on=("a", ("gpu-0",))))
     with pytest.raises(ActionError, match="holds it already"):
         given_to(known, "p", (1,))
+
+
+def test_what_was_given_a_moment_ago_is_not_given_again_before_the_watch_shows_it() -> None:
+    """A plan starts several pods at once, and each of them gets the first part that is free."""
+    names = ("p", "q", "r")
+    wants = [claim(f"c-{name}", request(2, "gpus", PART)) for name in names]
+    known = book(node("a"), *slices(1), *wants, *(pod(name, f"c-{name}") for name in names))
+
+    assert given_to(known, "p", (0,)) == ["gpu-0-mig-0", "gpu-0-mig-1"]
+    assert given_to(known, "q", (0,)) == ["gpu-0-mig-2", "gpu-0-mig-3"]
+    with pytest.raises(ActionError):
+        given_to(known, "r", (0,))
+
+    later = Stamp(STAMP.epoch, STAMP.at_s + LATELY_S)  # neither was made: no watch has shown them
+    assert known.allocate(seen("r"), Bind("ns/r", "a", (0,)), later)
 
 
 @pytest.mark.parametrize(
