@@ -33,6 +33,7 @@ class Meta(Slim, frozen=True):
 
 class PodAnnotations(Slim, rename=None, frozen=True):
     gpu_milli: str | None = msgspec.field(default=None, name=api_labels.GPU_MILLI_ANNOTATION)
+    gpu_memory: str | None = msgspec.field(default=None, name=api_labels.GPU_MEMORY_ANNOTATION)
     gpu_types: str | None = msgspec.field(default=None, name=api_labels.GPU_TYPES_ANNOTATION)
     devices: str | None = msgspec.field(default=None, name=api_labels.DEVICES_ANNOTATION)
     movable: str | None = msgspec.field(default=None, name=api_labels.MOVABLE_ANNOTATION)
