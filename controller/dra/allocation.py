@@ -19,18 +19,15 @@ def path_of(claim: ResourceClaim) -> str:
     return f"{API}/namespaces/{claim.metadata.namespace}/resourceclaims/{claim.metadata.name}"
 
 
-def allocation_writes(
+def allocated_status(
     claim: ResourceClaim,
     given: Sequence[Given],
     node: str,
     pod: SeenPod,
     stamp: Stamp,
     classes: Mapping[str, DeviceClass],
-) -> list[Write]:
-    """Two writes: the finalizer that keeps an allocated claim from being deleted, then devices and reservation.
-
-    The API server refuses to change an existing allocation.
-    """
+) -> dict[str, Any]:
+    """Status of a claim with these devices and the reservation for a pod."""
     devices: dict[str, Any] = {"results": [_result(each, claim, stamp) for each in given]}
     # Configuration for the drivers: that of each class, then the claim's own, which takes precedence.
     by_class: dict[str, dict[str, None]] = {}
@@ -46,8 +43,15 @@ def allocation_writes(
         devices["config"] = config
     fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
     allocation = {"devices": devices, "nodeSelector": {"nodeSelectorTerms": [{"matchFields": fields}]}}
+    return {"allocation": allocation, "reservedFor": [_consumer(pod)]}
+
+
+def allocation_writes(claim: ResourceClaim, status: Mapping[str, Any], stamp: Stamp) -> list[Write]:
+    """Two writes: the finalizer that keeps an allocated claim from being deleted, then devices and reservation.
+
+    The API server refuses to change an existing allocation.
+    """
     finalizers = list(dict.fromkeys((*claim.metadata.finalizers, FINALIZER)))
-    status = {"allocation": allocation, "reservedFor": [_consumer(pod)]}
     return _status_writes(claim, status, stamp.annotations, {"finalizers": finalizers})
 
 

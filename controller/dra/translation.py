@@ -19,7 +19,7 @@ from cluster.errors import ActionError, Mistake
 from cluster.plans import Reason
 from controller.api import notation, structs
 from controller.dra import requests as dra_requests
-from controller.dra.allocation import allocation_writes, deallocation_writes, reservation_writes
+from controller.dra.allocation import allocated_status, allocation_writes, deallocation_writes, reservation_writes
 from controller.dra.inventory import WHOLE_MILLI, DeviceInventory, Listed, inventory_from
 from controller.dra.objects import ClaimStatus, DeviceClass, ResourceClaim
 from controller.dra.room import Given, Room
@@ -187,9 +187,9 @@ class ClaimTranslation:
         held += self.known.allocated_on(node)
         given = self._given(pod.name, node, [requests for _, requests in wanted], action.devices, held)
         for (claim, _), devices in zip(wanted, given, strict=True):
-            made += allocation_writes(claim, devices, node, pod, stamp, self.known.classes)
-            status = msgspec.convert((made[-1].body or {})["status"], ClaimStatus)
-            self._lately[claim.name] = stamp.at_s, replace(claim, status=status)
+            status = allocated_status(claim, devices, node, pod, stamp, self.known.classes)
+            made += allocation_writes(claim, status, stamp)
+            self._lately[claim.name] = stamp.at_s, replace(claim, status=msgspec.convert(status, ClaimStatus))
         return made
 
     def _is_awaited(self, name: str, given: ResourceClaim) -> bool:
