@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cluster.arrays import BoolArray, FloatArray
 from cluster.autoscaling import LeadTime
 
 
@@ -46,20 +45,12 @@ def lead_time_of(took_s: Sequence[float], pending_s: Sequence[float], model: Lea
         ]
     )
     finished = np.arange(len(times)) < len(latest) + len(assumed)
-    at_s, survival = _survival(times, weights, finished)
-    return LeadTime(tuple(_quantiles(at_s, survival, model.points).tolist()), len(latest))
-
-
-def _survival(times: FloatArray, weights: FloatArray, finished: BoolArray) -> tuple[FloatArray, FloatArray]:
-    """Kaplan-Meier estimate: probability to take longer than each instant, which rise; censored ones come last."""
+    # Kaplan-Meier estimate: probability to take longer than each instant, which rise; censored ones come last.
     order = np.lexsort((~finished, times))
     times, weights, finished = times[order], weights[order], finished[order]
     at_risk = weights[::-1].cumsum()[::-1]
-    return np.asarray(times), np.asarray(np.cumprod(np.where(finished, 1 - weights / at_risk, 1.0)), dtype=np.float64)
-
-
-def _quantiles(at_s: FloatArray, survival: FloatArray, points: int) -> FloatArray:
-    """Midpoint quantiles; what is left beyond the last finished start lies at the oldest observation."""
-    probabilities = (np.arange(points) + 0.5) / points
+    survival = np.cumprod(np.where(finished, 1 - weights / at_risk, 1.0))
+    # Midpoint quantiles; what is left beyond the last finished start lies at the oldest observation.
+    probabilities = (np.arange(model.points) + 0.5) / model.points
     reached = np.searchsorted(1 - survival, probabilities - 1e-12)
-    return np.asarray(at_s[np.minimum(reached, len(at_s) - 1)])
+    return LeadTime(tuple(times[np.minimum(reached, len(times) - 1)].tolist()), len(latest))

@@ -165,13 +165,10 @@ class SeriesBuffer:
             self._zeros_since = None
             return True
         if self._zeros_since is None:
-            self._zeros_since = slot if is_busy(self._recent()) else None
+            # Accepted samples before the newest slot, as far back as twice the number that is asked for.
+            values = self.last(2 * BUSY_SAMPLES + 1).values[:-1]
+            self._zeros_since = slot if is_busy(np.asarray(values[~np.isnan(values)][-BUSY_SAMPLES:])) else None
         return self._zeros_since is None or (slot - self._zeros_since) * self.step_s >= LONGEST_S
-
-    def _recent(self) -> Values:
-        """Accepted samples before the newest slot, as far back as twice the number that is asked for."""
-        values = self.last(2 * BUSY_SAMPLES + 1).values[:-1]
-        return np.asarray(values[~np.isnan(values)][-BUSY_SAMPLES:])
 
     def _put(self, slot: int, value: float, *, is_censored: bool) -> None:
         row = slot % len(self._values)

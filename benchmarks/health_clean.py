@@ -86,7 +86,13 @@ def found_in(block: Block, layout: Layout, slim: Layout, used: IntArray) -> Iter
     block = replace(block, transfer_s=transfer_s)
     baseline = analysis_excess.baseline_from(block.compute_s[:BASELINE], transfer_s[:BASELINE], STEP_S, layout)
     for step in worth:
-        yield from _at(block, baseline, layout, step, full)
+        window = slice(step - LONGEST + 1, step + 1)
+        ranks, found = slow_ranks(block.compute_s[window], baseline, full, layout, analysis_excess.TIERS)
+        if found is not None:
+            yield from blamed(ranks, found, layout, float(step), 0.0, causes=True)
+        spans = slow_spans(block.transfer_s[window], baseline, layout, analysis_excess.TIERS, ranks)
+        if spans is not None:
+            yield named(spans, layout, float(step), 0.0, points=True)
 
 
 def is_quarantined(block: Block, found: Sequence[JobVerdict], layout: Layout) -> bool:
@@ -135,15 +141,3 @@ def _within(steps: BoolArray, tier: analysis_excess.Tier) -> IntArray:
     counts = np.cumsum(steps, axis=0, dtype=np.int64)
     counts[tier.steps :] -= counts[: -tier.steps].copy()
     return counts
-
-
-def _at(
-    block: Block, baseline: analysis_excess.Baseline, layout: Layout, step: int, full: FloatArray
-) -> Iterator[JobVerdict]:
-    window = slice(step - LONGEST + 1, step + 1)
-    ranks, found = slow_ranks(block.compute_s[window], baseline, full, layout, analysis_excess.TIERS)
-    if found is not None:
-        yield from blamed(ranks, found, layout, float(step), 0.0, causes=True)
-    spans = slow_spans(block.transfer_s[window], baseline, layout, analysis_excess.TIERS, ranks)
-    if spans is not None:
-        yield named(spans, layout, float(step), 0.0, points=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.cases import Row, case
-from controller.kube_world.observer import Caches, Observer, empty_caches
+from controller.kube_world.observer import Observer, empty_caches
 from tests.builders.observed_objects import DAEMONS, filled, node_object, pod_object, watch_event
 
 
@@ -46,7 +46,18 @@ def observe(*, nodes: Sequence[int] = (1000, 10_000), looks: int = 100, changed:
         seen_bytes = resident_bytes()
         look_ms, look_cpu_ms = [], []
         for look in range(looks):
-            _disturb(caches, count, pods, changed, look)
+            # Typical changes of one second.
+            rng = np.random.default_rng(look)
+            for number, deed in zip(rng.integers(0, pods, changed).tolist(), rng.integers(0, 3, changed), strict=True):
+                if deed == 0:
+                    lines = [watch_event("DELETED", pod_object(number))]
+                    lines.append(watch_event("ADDED", pod_object(number, version=look + 2)))
+                else:
+                    on = f"gpu-{(number + look) % count:05d}"
+                    lines = [watch_event("MODIFIED", pod_object(number, on=on, version=look + 2))]
+                for line in lines:
+                    caches.pods.take_line(line, 0.0)
+            caches.nodes.take_line(watch_event("MODIFIED", node_object(look % count)), 0.0)
             cpu_s = time.process_time()
             look_ms.append(took_ms(observer.observe))
             look_cpu_ms.append((time.process_time() - cpu_s) * 1e3)
@@ -64,18 +75,3 @@ def observe(*, nodes: Sequence[int] = (1000, 10_000), looks: int = 100, changed:
             "caches_mb": round((listed_bytes - before_bytes) / 1e6, 1),
             "with_snapshot_mb": round((seen_bytes - before_bytes) / 1e6, 1),
         }
-
-
-def _disturb(caches: Caches, nodes: int, pods: int, changed: int, look: int) -> None:
-    """Typical changes of one second."""
-    rng = np.random.default_rng(look)
-    for number, deed in zip(rng.integers(0, pods, changed).tolist(), rng.integers(0, 3, changed), strict=True):
-        if deed == 0:
-            lines = [watch_event("DELETED", pod_object(number))]
-            lines.append(watch_event("ADDED", pod_object(number, version=look + 2)))
-        else:
-            on = f"gpu-{(number + look) % nodes:05d}"
-            lines = [watch_event("MODIFIED", pod_object(number, on=on, version=look + 2))]
-        for line in lines:
-            caches.pods.take_line(line, 0.0)
-    caches.nodes.take_line(watch_event("MODIFIED", node_object(look % nodes)), 0.0)

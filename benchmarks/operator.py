@@ -32,12 +32,6 @@ from tests.rigs.packing_churn import Churn, ChurningStream, churning_stream, mea
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
-def _examples() -> list[Object]:
-    texts = (path.read_text(encoding="utf-8") for path in sorted(EXAMPLES.glob("*.yaml")) if path.stem != "nodes")
-    documents = [document for text in texts for document in yaml.safe_load_all(text) if document]
-    return [each for document in documents for each in document.get("items", [document])]
-
-
 APPLIED_WITHIN_S = 60.0
 CYCLES_WITHIN_S = 600.0
 """Time for the cycles to happen, seconds; quiet ones come every 30 s."""
@@ -66,7 +60,10 @@ def operator_first_cycles(
         for part in parts:
             if part == "examples":
                 machines: Iterable[Object] | str = (EXAMPLES / "nodes.yaml").read_text(encoding="utf-8")
-                objects = _examples()
+                files = [path for path in sorted(EXAMPLES.glob("*.yaml")) if path.stem != "nodes"]
+                texts = (path.read_text(encoding="utf-8") for path in files)
+                documents = [document for text in texts for document in yaml.safe_load_all(text) if document]
+                objects = [each for document in documents for each in document.get("items", [document])]
             else:
                 machines, objects = fleet(nodes), [*definitions(), *services(count, nodes * GPUS_PER_NODE, seed, load)]
             with installation.site_with(machines) as site:
@@ -126,7 +123,16 @@ def first_cycles(
             lambda: len(_recorded(address)) >= cycles, f"{cycles} cycles are recorded", CYCLES_WITHIN_S, 2.0
         )
         yield from ({"cycle": n, **_figures(each)} for n, each in enumerate(_recorded(address)[:cycles], start=1))
-        yield {"cycle": "status", **_status(site)}
+        # The same figures from the services' status, as users see it.
+        seen = [each.get("status", {}) for each in site.items("modelservices", "--all-namespaces")]
+        gaps = [float(each["gap"]) for each in seen if "gap" in each]
+        yield {
+            "cycle": "status",
+            "services": len(seen),
+            "planned": len(gaps),
+            "cost_per_hour": round(sum(float(each.get("costPerHour", 0.0)) for each in seen), 4),
+            "widest_gap": round(max(gaps, default=0.0), 6),
+        }
 
 
 def _recorded(address: str) -> list[RecordedCycle]:
@@ -152,18 +158,6 @@ def _figures(cycle: RecordedCycle) -> Mapping[str, object]:
         "widest_gap": round(max(gaps, default=0.0), 6),
         "plan_s": round(cycle.entry.stage_s.get("plan", 0.0), 3),
         "cut_short": sorted(reason.code for reason in plan.cut_short),
-    }
-
-
-def _status(site: installation.Site) -> Mapping[str, object]:
-    """The same figures from the services' status, as users see it."""
-    seen = [each.get("status", {}) for each in site.items("modelservices", "--all-namespaces")]
-    gaps = [float(each["gap"]) for each in seen if "gap" in each]
-    return {
-        "services": len(seen),
-        "planned": len(gaps),
-        "cost_per_hour": round(sum(float(each.get("costPerHour", 0.0)) for each in seen), 4),
-        "widest_gap": round(max(gaps, default=0.0), 6),
     }
 
 

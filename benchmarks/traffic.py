@@ -50,7 +50,10 @@ def traffic(
         shuffled = {gang: list(rng.permutation(nodes)) for gang, nodes in rings_of(packed).items()}
         for name, rings in zip(ORDERS, (shuffled, rings_of(packed), rings_of(ordered)), strict=True):
             leaves = {gang: [fleet.leaf[node] for node in ring] for gang, ring in rings.items()}
-            crossing = {gang: _uplinks(own) for gang, own in leaves.items()}
+            crossing = {
+                gang: Counter(one for one, other in zip(own, (*own[1:], own[0]), strict=True) if one != other)
+                for gang, own in leaves.items()
+            }
             load = Counter[str]()
             for gang, own in crossing.items():
                 load.update({leaf: edges * fleet.gpus[gang] for leaf, edges in own.items()})
@@ -77,8 +80,3 @@ def rings_of(plan: plans.Plan) -> dict[str, Order]:
     for pod in sorted(node_of, key=natural):
         rings.setdefault(pod.rpartition("-")[0], []).append(node_of[pod])
     return rings
-
-
-def _uplinks(leaves: Sequence[str]) -> Counter[str]:
-    """Edges of one ring over the uplink of each leaf, out of it. leaves: of the ranks in order."""
-    return Counter(one for one, other in zip(leaves, (*leaves[1:], leaves[0]), strict=True) if one != other)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from isolation import ladder, state as act
 from isolation.admission import is_safe
-from isolation.ledger import Reservation, Sandbox
+from isolation.ledger import Reservation
 from isolation.settings import Settings
 
 
@@ -34,7 +34,12 @@ def _taken(event: act.Event, state: act.ArbiterState, now_s: float, settings: Se
     """State after one event, before anything is decided."""
     match event:
         case act.SandboxStarted(sandbox):
-            return _started(state, sandbox), ()
+            # One that is known already keeps what its agent holds, under its new policy.
+            known = state.ledger.sandboxes.get(sandbox.name)
+            floor = max(sandbox.agent_floor_bytes, sandbox.agent_bytes)
+            held = floor if known is None else max(floor, known.agent_bytes)
+            started = replace(sandbox, agent_bytes=held, agent_floor_bytes=floor)
+            return replace(state, ledger=state.ledger.with_sandbox(started)), ()
         case act.SandboxEnded(name):
             return replace(
                 state,
@@ -57,15 +62,6 @@ def _taken(event: act.Event, state: act.ArbiterState, now_s: float, settings: Se
             return _ended(state, call, peak_bytes, now_s), ()
         case act.Used():
             return _used(state, event, now_s, settings)
-
-
-def _started(state: act.ArbiterState, sandbox: Sandbox) -> act.ArbiterState:
-    """The sandbox in the ledger; one that is known already keeps what its agent holds, under its new policy."""
-    known = state.ledger.sandboxes.get(sandbox.name)
-    floor = max(sandbox.agent_floor_bytes, sandbox.agent_bytes)
-    held = floor if known is None else max(floor, known.agent_bytes)
-    started = replace(sandbox, agent_bytes=held, agent_floor_bytes=floor)
-    return replace(state, ledger=state.ledger.with_sandbox(started))
 
 
 def _asked(state: act.ArbiterState, request: act.CallDemand, settings: Settings) -> ladder.Step:

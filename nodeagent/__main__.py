@@ -16,7 +16,6 @@ from prometheus_client import CollectorRegistry
 from cluster.errors import ConfigError, TonnageError
 from nodeagent import out_of_band
 from nodeagent.agent import Controller, Hardware, NodeAgent, new_life
-from nodeagent.bmc import READ_S, Bmc, NodeMeter
 from nodeagent.controller_link import ControllerLink
 from nodeagent.device_process import DeviceProcess
 from nodeagent.health.dcgm_exporter import DcgmExporter, fetched, own_gpus, page_of
@@ -30,6 +29,7 @@ from nodeagent.health.ras_service import RasService, asked, is_own
 from nodeagent.logs import configure_logs
 from nodeagent.loops import kept_up
 from nodeagent.metrics import Scraped, agent_metrics, dcgm_metrics, feed_metrics, probe_metrics, probes, serve
+from nodeagent.out_of_band import READ_S, Bmc, NodeMeter
 from nodeagent.pretend_devices import PretendDevices
 from nodeagent.recovery import RESTORE_S, AgentRules, Session
 from nodeagent.sandboxes.process import ProcessSettings, SandboxSupervisor

@@ -16,8 +16,8 @@ from typing import Protocol, TypeVar
 import structlog
 
 from cluster.clock import Clock
-from nodeagent.bmc import MeterReading
 from nodeagent.loops import PAUSE_S, Turns
+from nodeagent.out_of_band import MeterReading
 from nodeagent.recovery import AgentRules, Session, record_at_start
 from nodeagent.state_file import Record, RecordWriter, read_record
 from power.devices import backend as devices_backend

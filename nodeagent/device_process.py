@@ -137,7 +137,18 @@ class DeviceProcess:
         words = "its process ended"
         try:
             if self._process is None or self._line is None:
-                self._line = self._started()
+                if self._clock() < self._not_before_s:
+                    raise DeviceError(SILENT, "its process hung a moment ago and is restarted after a pause")
+                line, theirs = Pipe()
+                with theirs:
+                    command = (sys.executable, "-m", "nodeagent.device_process", str(theirs.fileno()))
+                    nothing = subprocess.DEVNULL  # a vendor's library may print
+                    self._process = subprocess.Popen(  # noqa: S603 - our own
+                        command, pass_fds=(theirs.fileno(),), stdin=nothing, stdout=nothing
+                    )
+                self._is_fresh = True
+                line.send(self._backend)
+                self._line = line
             self._line.send((name, arguments, dict(self._leave_w)))
             if self._line.poll(self._start_s if self._is_fresh else self._call_s):
                 answered_s, answer = self._line.recv()
@@ -151,21 +162,6 @@ class DeviceProcess:
         self.close()
         self._not_before_s = self._clock() + REST_S
         raise DeviceError(SILENT, f"{' '.join(map(str, (name, *arguments[:1])))}: {words}")
-
-    def _started(self) -> Connection:
-        """Line to a new process."""
-        if self._clock() < self._not_before_s:
-            raise DeviceError(SILENT, "its process hung a moment ago and is restarted after a pause")
-        line, theirs = Pipe()
-        with theirs:
-            command = (sys.executable, "-m", "nodeagent.device_process", str(theirs.fileno()))
-            nothing = subprocess.DEVNULL  # a vendor's library may print
-            self._process = subprocess.Popen(  # noqa: S603 - our own
-                command, pass_fds=(theirs.fileno(),), stdin=nothing, stdout=nothing
-            )
-        self._is_fresh = True
-        line.send(self._backend)
-        return line
 
     def _renew(self, *, fails: bool) -> None:
         """Replaces a process whose readings failed for a minute, and again after twice as long each time."""

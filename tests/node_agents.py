@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cluster.clock import Clock
 from nodeagent.agent import Hardware, NodeAgent
-from nodeagent.bmc import MeterReading
+from nodeagent.out_of_band import MeterReading
 from nodeagent.recovery import AgentRules, Session
 from power.devices.backend import Backend
 from power.leases.messages import Keys

@@ -274,7 +274,14 @@ class SafeBandit:
         measured = Seen(seen.limit, math.log(pool.throughput), pool.log_p95, pool.requests)
         known = learn(known, measured, breach=breach)
         if breach:
-            limit = self._reverted(known, measured)
+            # Highest safe limit below the broken one; where none is known, the one by Little's law: of a saturated
+            # replica, latency is proportional to the requests at once.
+            now = measured.limit
+            proportional = int(now * self.rules.guard_s / math.exp(measured.p95))
+            lower = [each for each in (*_near(now), proportional) if each < now]
+            candidates = sorted({self.rules.clipped(each) for each in lower if each >= 1} or {self.rules.lowest})
+            safe = self._is_safe(known, measured, candidates)
+            limit = max((each for each, kept in zip(candidates, safe, strict=True) if kept), default=candidates[0])
             # A revert may be far; the broken limit says nothing about those more than a step below it.
             return replace(known, limit=limit, ceiling=max(limit, seen.limit / STEP)), "Breach"
         known = replace(known, ceiling=min(known.ceiling * _CEILING_GROWTH, float(self.rules.highest)))
@@ -293,16 +300,6 @@ class SafeBandit:
         limit = candidates[int(np.argmax(np.where(safe, worth, -np.inf)))]
         reason: Reason = "Raised" if limit > now else "Lowered" if limit < now else "Settled"
         return replace(known, limit=limit), reason
-
-    def _reverted(self, known: autoscaling.Learned, seen: Seen) -> int:
-        """Highest safe limit below one that broke the guard; where none is known, the one by Little's law: of a
-        saturated replica, latency is proportional to the requests at once."""
-        now = seen.limit
-        proportional = int(now * self.rules.guard_s / math.exp(seen.p95))
-        lower = [each for each in (*_near(now), proportional) if each < now]
-        candidates = sorted({self.rules.clipped(each) for each in lower if each >= 1} or {self.rules.lowest})
-        safe = self._is_safe(known, seen, candidates)
-        return max((each for each, kept in zip(candidates, safe, strict=True) if kept), default=candidates[0])
 
     def _is_safe(self, known: autoscaling.Learned, seen: Seen, candidates: Sequence[int]) -> BoolArray:
         """Whether p95 of one interval under each limit will keep the guard; shape (candidates,)."""

@@ -14,6 +14,7 @@ from controller.api.labels import API_VERSION, EPOCH_ANNOTATION, PLACEMENT_GATE,
 from controller.kube.cluster_view import ClusterView, SeenDeployment, SeenGpuType, SeenService
 from controller.kube.request import APPLY_PATCH
 from controller.kube.sender import Write
+from controller.objects.documents import map_of
 from controller.placers import ModesOfServices, PlacementModes
 
 FIELD_MANAGER = "tonnage"
@@ -140,11 +141,11 @@ def _spec(instance: Instance) -> dict[str, Any]:
     """Spec of a Deployment without its replicas: the user's pod template, adapted to this GPU type and to placement
     by Tonnage."""
     written = instance.seen.template or {}
-    metadata, spec = _dict(written.get("metadata")), dict(_dict(written.get("spec")))
+    metadata, spec = map_of(written.get("metadata")), dict(map_of(written.get("spec")))
     first, *others = spec["containers"]
-    resources = _resources(instance, _dict(first.get("resources")))
+    resources = _resources(instance, map_of(first.get("resources")))
     spec["containers"] = [{**first, "resources": resources}, *others]
-    spec["affinity"] = _affinity(_dict(spec.get("affinity")), instance)
+    spec["affinity"] = _affinity(map_of(spec.get("affinity")), instance)
     if instance.placer == "dra":
         claim = {"name": CLAIM_NAME, "resourceClaimTemplateName": _claim_template_name(instance)}
         spec["resourceClaims"] = [*_without(CLAIM_NAME, spec.get("resourceClaims", [])), claim]
@@ -155,8 +156,8 @@ def _spec(instance: Instance) -> dict[str, Any]:
             *_without(PLACEMENT_GATE, spec.get("schedulingGates", [])),
             {"name": PLACEMENT_GATE},
         ]
-    made = {"labels": {**_dict(metadata.get("labels")), **_labels(instance)}}
-    if annotations := _dict(metadata.get("annotations")):
+    made = {"labels": {**map_of(metadata.get("labels")), **_labels(instance)}}
+    if annotations := map_of(metadata.get("annotations")):
         made["annotations"] = dict(annotations)
     return {
         "selector": {"matchLabels": _labels(instance)},
@@ -168,7 +169,7 @@ def _spec(instance: Instance) -> dict[str, Any]:
 
 def _resources(instance: Instance, written: Mapping[str, Any]) -> dict[str, Any]:
     """Resources of the first container with the devices, and with CPU and memory requests if it has none."""
-    limits, requests = dict(_dict(written.get("limits"))), dict(_dict(written.get("requests")))
+    limits, requests = dict(map_of(written.get("limits"))), dict(map_of(written.get("requests")))
     own: dict[str, Any] = {}
     if instance.placer == "dra":
         own["claims"] = [*_without(CLAIM_NAME, written.get("claims", [])), {"name": CLAIM_NAME}]
@@ -194,8 +195,8 @@ def _affinity(written: Mapping[str, Any], instance: Instance) -> dict[str, Any]:
         [{"key": each.key, "operator": each.operator, "values": list(each.values)} for each in requirements]
         for requirements in alternatives
     ]
-    node = dict(_dict(written.get("nodeAffinity")))
-    required = _dict(node.get("requiredDuringSchedulingIgnoredDuringExecution"))
+    node = dict(map_of(written.get("nodeAffinity")))
+    required = map_of(node.get("requiredDuringSchedulingIgnoredDuringExecution"))
     terms: Sequence[Any] = required.get("nodeSelectorTerms") or [{}]
     narrowed = [
         {**term, "matchExpressions": [*term.get("matchExpressions", []), wanted, *more]}
@@ -209,10 +210,6 @@ def _affinity(written: Mapping[str, Any], instance: Instance) -> dict[str, Any]:
 def _without(name: str, named: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     """The entries of a list that have another name."""
     return (each for each in named if each.get("name") != name)
-
-
-def _dict(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 class Instances:

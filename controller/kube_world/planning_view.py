@@ -139,8 +139,9 @@ class PlanningView:
             del held[each.pod]
         present = with_issued_binds(seen, found, issued, ours, held)
         if seen.held:
-            believed = (each for each in seen.held if self._is_believed(each.holder))
-            present = with_room_kept(replace(present, held=tuple(believed)))
+            by_holder = ((each, self.view.pod(each.holder)) for each in seen.held)
+            believed = tuple(each for each, pod in by_holder if pod is not None and self.reservations.holds(pod.uid))
+            present = with_room_kept(replace(present, held=believed))
         deployed, modes = present, dict[str, Mapping[str, str]]()
         if seen.services:
             deployments = tuple(self.view.deployments())
@@ -184,10 +185,6 @@ class PlanningView:
         allowed = within_quotas(planned, tuple(milli_quotas(planned, quotas))) if quotas else planned
         allowed = allowed if self.stops.is_empty else self.stops.applied(allowed)
         return allowed if self.refusals.is_empty else with_held_back(allowed, self.refusals.held_back(seen.at_s))
-
-    def _is_believed(self, holder: str) -> bool:
-        pod = self.view.pod(holder)
-        return pod is not None and self.reservations.holds(pod.uid)
 
     def _heed_refusals(
         self, seen: Snapshot, released: Iterable[SeenPod], released_at_s: Mapping[str, float]

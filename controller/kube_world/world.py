@@ -29,11 +29,18 @@ REFUSED = (400, 403, 404, 422)
 """HTTP statuses of a write that fails again as long as neither it nor what is in its way changes."""
 
 
-class Term(Protocol):
-    """Time for which this process holds the Lease."""
+class Reporter(Protocol):
+    """Leader that reports on its plans."""
 
     def epoch(self) -> int:
         """Epoch of the Lease, stamped on every write."""
+        ...
+
+    def report(self, snapshot: Snapshot, plan: plans.Plan, outcome: Outcome, generations: Mapping[str, int]) -> None:
+        """Reports what a plan did, in the loop's thread.
+
+        snapshot: after the plan. generations: of each service when the plan was made.
+        """
         ...
 
 
@@ -43,7 +50,7 @@ class WriteContext:
 
     planning: PlanningView
     claims: ClaimAllocator
-    term: Term
+    term: Reporter
     refused: Pauses = field(default_factory=lambda: Pauses(FIRST_PAUSE_S, LONGEST_PAUSE_S))
     """Services whose Deployments the API server refuses, as for a template that no pod can have. Every plan decides the
     same again, and whoever creates services decides how many there are. One that was changed is tried at once."""
@@ -128,7 +135,8 @@ class _StopHandler(Handler):
     """Evicts a pod; of one that moves, the new one of its owner gets the seat that was held for it before."""
 
     def check(self, seats: Occupancy, action: cluster_actions.Evict | cluster_actions.Move) -> None:
-        _check_stop(seats, action.pod, action.seat_changes[0].node_before or "")
+        node = action.seat_changes[0].node_before or ""
+        _refuse(f"stopping {action.pod} on {node}", seats.objection_to_stop(action.pod, node))
 
     def writes(
         self,
@@ -316,10 +324,6 @@ def _refuse(doing: str, why: plans.Reason | None) -> None:
         raise ActionError(f"{doing}: {why.words}")
 
 
-def _check_stop(seats: Occupancy, pod: str, node: str) -> None:
-    _refuse(f"stopping {pod} on {node}", seats.objection_to_stop(pod, node))
-
-
 def eviction(name: str, uid: str, epoch: int) -> Write:
     """Eviction of a pod, as by `kubectl drain`: the API server answers 429 if a PodDisruptionBudget forbids it."""
     namespace, _, pod = name.partition("/")
@@ -361,17 +365,6 @@ class Runner(Protocol):
     """Function that runs a coroutine in the connection's event loop and waits for it, from another thread."""
 
     def __call__(self, work: Coroutine[Any, Any, T]) -> T: ...
-
-
-class Reporter(Term, Protocol):
-    """Leader that reports on its plans."""
-
-    def report(self, snapshot: Snapshot, plan: plans.Plan, outcome: Outcome, generations: Mapping[str, int]) -> None:
-        """Reports what a plan did, in the loop's thread.
-
-        snapshot: after the plan. generations: of each service when the plan was made.
-        """
-        ...
 
 
 class KubernetesWorld:

@@ -11,12 +11,11 @@ from cluster import workloads
 from cluster.errors import Mistake, meant
 from cluster.plans import Reason
 from controller.api import labels as api_labels, notation
-from controller.api.structs import Amount, Container, Pod, PodSpec, Volume
+from controller.api.structs import Amount, Container, Pod, Volume
 from controller.objects.read import Findings, Read
 from controller.snapshot import nodes
 from controller.snapshot.group_kinds import GroupRef, group_of
-from controller.snapshot.node_terms import joined
-from controller.snapshot.nodes import matches_node_names
+from controller.snapshot.nodes import joined, matches_node_names
 from controller.snapshot.pod_rules import Marks, NotUnderstoodError, beside_of
 from controller.snapshot.volumes import VolumeNeeds
 
@@ -111,7 +110,9 @@ def _row(read: Read[Pod], types: nodes.TypeIndex) -> PodRow:
         findings.mistake(read.mistake(("spec", "containers"), str(error)))
     else:
         shape = shape_from(read, ask, types, findings)
-    withheld, beside = _gated(spec), workloads.ALONE
+    withheld, beside = None, workloads.ALONE
+    if foreign := sorted(gate.name for gate in spec.scheduling_gates if gate.name != api_labels.PLACEMENT_GATE):
+        withheld = Reason(GATED, f"its scheduling gate {foreign[0]} is another controller's to remove")
     try:
         terms = nodes.terms_of(spec)[0]
         if place := spec.node_name or _released_to(read):
@@ -193,12 +194,6 @@ def with_needs(row: PodRow, needs: VolumeNeeds) -> PodRow:
     beside = replace(shape.beside, claims=needs.claims, volumes=needs.volumes)
     shape = replace(shape, node_terms=terms, beside=beside)
     return replace(row, shape=shape, withheld=withheld, matches_node_names=matches_node_names(terms))
-
-
-def _gated(spec: PodSpec) -> Reason | None:
-    """Why a pod that other controllers hold back by a scheduling gate is not placed."""
-    foreign = sorted(gate.name for gate in spec.scheduling_gates if gate.name != api_labels.PLACEMENT_GATE)
-    return Reason(GATED, f"its scheduling gate {foreign[0]} is another controller's to remove") if foreign else None
 
 
 def _asks_kai(pod: Pod) -> bool:

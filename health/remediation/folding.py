@@ -31,7 +31,14 @@ def folded(
                 was_open = same.part in OPEN and each.part not in OPEN
                 waits = same.phase in (IncidentPhase.SUSPECTED, IncidentPhase.PAGED)
                 if not (waits and (was_open or each.confidence > same.confidence)):
-                    after[same.id] = _seen_again(same, each)
+                    # It adds to what is known: never another part, and no more nodes.
+                    after[same.id] = replace(
+                        same,
+                        since_s=min(same.since_s, each.since_s),
+                        seen_s=max(same.seen_s, each.at_s),
+                        slow_share=max(same.slow_share, each.slow_share),
+                        shown=tuple(sorted({*same.shown, *each.shown})),
+                    )
                     continue
                 after[same.id] = closed(same, situation.now_s, f"told more closely: {id_}")
             known = after.get(id_)
@@ -81,17 +88,6 @@ def _same_disturbance(evidence: FaultEvidence, id_: str, incidents: Mapping[str,
         ):
             return each
     return None
-
-
-def _seen_again(known: Incident, evidence: FaultEvidence) -> Incident:
-    """The incident with what another verdict on the same disturbance adds: never another part, and no more nodes."""
-    return replace(
-        known,
-        since_s=min(known.since_s, evidence.since_s),
-        seen_s=max(known.seen_s, evidence.at_s),
-        slow_share=max(known.slow_share, evidence.slow_share),
-        shown=tuple(sorted({*known.shown, *evidence.shown})),
-    )
 
 
 def _is_explained(evidence: FaultEvidence, situation: Situation) -> bool:

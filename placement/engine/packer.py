@@ -91,7 +91,7 @@ class Packer:
     """
 
     # 1,213 nodes: 0.03 ms for the median decision under BestFit, whose ratings cost next to nothing
-    # (benchmarks/packing_speed.py).
+    # (benchmarks/packing.py).
 
     def __init__(
         self, snapshot: Snapshot, policy: Policy, rank: IntArray | None = None, matches: LabelMatches | None = None

@@ -171,7 +171,10 @@ def down(folder: Folder, *, delete: bool = False, on_step: OnStep = lambda _: No
     with locked(folder.lock):
         stopped = _stop_all(folder, on_step)
         if delete:
-            _delete(folder)
+            # Removes the folder of a control plane, but no other folder that was named by mistake.
+            if not folder.state.exists():
+                raise ControlPlaneError(f"{folder.path} holds no control plane: not deleted")
+            shutil.rmtree(folder.path)
     return stopped
 
 
@@ -265,13 +268,6 @@ def _stop_all(folder: Folder, on_step: OnStep = lambda _: None) -> tuple[str, ..
     for name in stopped:
         _stop(running[name], folder, on_step)
     return stopped
-
-
-def _delete(folder: Folder) -> None:
-    """Removes the folder of a control plane, but no other folder that was named by mistake."""
-    if not folder.state.exists():
-        raise ControlPlaneError(f"{folder.path} holds no control plane: not deleted")
-    shutil.rmtree(folder.path)
 
 
 def _running(folder: Folder) -> dict[str, Process]:

@@ -12,8 +12,7 @@ from cluster.snapshot import PENDING, PodTable, Snapshot
 from cluster.workloads import PodShape
 from placement.engine.packer import Choice, Packer
 from placement.policies.fgd import Fragmentation, typical_pods
-from simulator.packing.relocation import cheapest_relocation
-from simulator.packing.running_pods import RunningPods
+from simulator.packing.relocation import RunningPods, cheapest_relocation
 
 
 def published_stream(trace: Snapshot, seed: int, until_share: float = 1.3) -> IntArray:

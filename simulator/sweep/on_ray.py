@@ -5,7 +5,6 @@ import pickle
 import platform
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from cluster.errors import ConfigError, Mistake
 from cluster.version import VERSION
@@ -47,33 +46,35 @@ class SweepOnRay:
         host = BackgroundHost([ChildDriver(start)])
         try:
             host.want(wanted=True)
-            self._check_workers(host)
+            host.submit([BackgroundTask("probe", ())])
+            waited_s, found = 0.0, list[TaskResult]()
+            while not (found := self._results(host, "probe")):
+                waited_s += POLL_S if host.standing.state == "up" else 0.0
+                if waited_s >= PROBE_S:
+                    raise SweepStopped(f"no worker took a task in {PROBE_S:g} s; does the cluster have a free core?")
+            if found[0].error:
+                words = f"its workers cannot run Tonnage: {found[0].error}"
+                raise ConfigError(Mistake("--ray", words, "install this version on its nodes"))
+            there, here = found[0].value.decode(), _probed().decode()
+            if there != here:
+                raise ConfigError(
+                    Mistake("--ray", f"its workers run {there}, this is {here}", "use one image for all of them")
+                )
             shared = pickle.dumps(play)
             tasks = [BackgroundTask("run", (shared, pickle.dumps((n, run)))) for n, run in enumerate(runs)]
             numbers = {task.digest: number for number, task in enumerate(tasks)}
             host.submit(tasks)
             while numbers:
                 for result in self._results(host, "run"):
-                    yield numbers.pop(result.digest), _value(result)
+                    # Result of a finished task; raises the exception of a failed run unchanged.
+                    if result.error:
+                        raise SweepStopped(result.error)
+                    value, error = pickle.loads(result.value)  # noqa: S301 - of our own workers
+                    if error is not None:
+                        raise error
+                    yield numbers.pop(result.digest), value
         finally:
             host.close()
-
-    def _check_workers(self, host: BackgroundHost) -> None:
-        """Raises ConfigError when the workers run another Python or Tonnage, SweepStopped when none takes a task."""
-        host.submit([BackgroundTask("probe", ())])
-        waited_s, found = 0.0, list[TaskResult]()
-        while not (found := self._results(host, "probe")):
-            waited_s += POLL_S if host.standing.state == "up" else 0.0
-            if waited_s >= PROBE_S:
-                raise SweepStopped(f"no worker took a task in {PROBE_S:g} s; does the cluster have a free core?")
-        if found[0].error:
-            words = f"its workers cannot run Tonnage: {found[0].error}"
-            raise ConfigError(Mistake("--ray", words, "install this version on its nodes"))
-        there, here = found[0].value.decode(), _probed().decode()
-        if there != here:
-            raise ConfigError(
-                Mistake("--ray", f"its workers run {there}, this is {here}", "use one image for all of them")
-            )
 
     def _results(self, host: BackgroundHost, kind: str) -> list[TaskResult]:
         """Results that come within a moment. Raises ConfigError where Ray cannot be used, SweepStopped where it is
@@ -113,16 +114,6 @@ def _portable(error: Exception) -> Exception:
     except Exception:  # noqa: BLE001 - whatever a foreign exception's pickling raises
         return SweepStopped(f"a run failed: {type(error).__name__}: {error}")
     return error
-
-
-def _value(result: TaskResult) -> Any:
-    """Result of a finished task; raises the exception of a failed run unchanged."""
-    if result.error:
-        raise SweepStopped(result.error)
-    value, error = pickle.loads(result.value)  # noqa: S301 - of our own workers
-    if error is not None:
-        raise error
-    return value
 
 
 def _require_token(address: str) -> None:

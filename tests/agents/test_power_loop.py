@@ -28,8 +28,8 @@ from controller.loops.power.domain_facts import facts_of, held_of
 from controller.loops.power.loop import LOOK_S, PowerLoop
 from controller.metrics.registry import Meter, Sample
 from controller.report.events import ReportedDecision
-from nodeagent.bmc import MeterReading
 from nodeagent.controller_link import ControllerLink
+from nodeagent.out_of_band import MeterReading
 from nodeagent.recovery import AgentRules
 from power.leases.messages import Keys
 from power.leases.mounted_keys import keys_of_node

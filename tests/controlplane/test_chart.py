@@ -122,9 +122,12 @@ def test_the_account_can_do_its_work_and_nothing_else(installed: Kubectl) -> Non
 def test_it_leads_in_its_own_namespace_alone(installed: Kubectl) -> None:
     assert not can(installed, "create leases.coordination.k8s.io")
     installed.as_user(ACCOUNT)("auth", "can-i", "create", "leases.coordination.k8s.io")
-    for verb in ("get", "create", "patch"):
+    account = installed.as_user(ACCOUNT)
+    account("auth", "can-i", "create", "configmaps")
+    for verb in ("get", "patch"):
         assert not can(installed, f"{verb} configmaps")
-        installed.as_user(ACCOUNT)("auth", "can-i", verb, "configmaps")
+        account("auth", "can-i", verb, "configmaps/tonnage-load-fits-0")
+        account.refusal("auth", "can-i", verb, "configmaps")
 
 
 PEOPLE = ("view", "edit", "admin")
@@ -148,16 +151,21 @@ def test_what_each_account_and_role_may_do_is_what_the_page_says(installed: Kube
     until(lambda: ("gangs.tonnage.dev", "") in may(installed, "--as", "a-admin"), "the roles are aggregated")
     ours = {role: {what: verbs for what, verbs in may(installed, "--as", f"a-{role}").items()
                    if ".tonnage.dev" in what[0]} for role in PEOPLE}  # fmt: skip
-    found = [
-        f"| `tonnage` | `{resource}` | {verbs} |" for (resource, _), verbs in may(installed, "--as", ACCOUNT).items()
-    ]
-    found += [
-        f"| `{role}` | `{resource}` | {verbs} |" for role in PEOPLE for (resource, _), verbs in ours[role].items()
-    ]
+    found = sorted(
+        (role, resource, verbs)
+        for role, rights in {"tonnage": may(installed, "--as", ACCOUNT), **ours}.items()
+        for (resource, _), verbs in rights.items()
+    )
 
     page = (EXAMPLES.parent / "docs" / "security.md").read_text(encoding="utf-8")
-    stated = [line for line in page.splitlines() if re.match(r"\| `(tonnage|view|edit|admin)` \| `", line)]
-    assert stated == found, "\n".join(found)
+    lines = re.findall(r"^\| (`(?:tonnage|view|edit|admin)`.*?) \| (`.*?) \| (.*) \|$", page, re.MULTILINE)
+    stated = sorted(
+        (role, resource, verbs)
+        for roles, resources, verbs in lines
+        for role in re.findall(r"`(.*?)`", roles)
+        for resource in re.findall(r"`(.*?)`", resources)
+    )
+    assert stated == found, "\n".join(map(str, found))
 
 
 def test_somebody_with_edit_creates_a_service_sees_why_it_waits_and_sees_no_other(

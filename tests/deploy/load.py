@@ -19,7 +19,7 @@ from controller.brain.inline import InlineBrain
 from controller.cycle import run_cycle
 from controller.deciders.decisions import Decisions
 from controller.guard import Limits
-from controller.loops.isolation.policy_status import PolicyFacts, samples_of as sandbox_samples
+from controller.loops.isolation.loop import PolicyFacts, samples_of as sandbox_samples
 from controller.loops.power.control import samples_of
 from controller.loops.power.domain_facts import DomainFacts
 from controller.metrics.registry import Meter, Sample, count_request

@@ -11,14 +11,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from nodeagent import loops
-from nodeagent.bmc import MeterReading, NodeMeter
 from nodeagent.health.dcgm_exporter import DcgmExporter
 from nodeagent.health.feed import HealthFeed
 from nodeagent.health.probe_wire import ProbeListener
 from nodeagent.health.prober import Prober
 from nodeagent.health.ras_service import RasService
 from nodeagent.loops import FAILED, Turns, kept_up
-from nodeagent.out_of_band import OutOfBand
+from nodeagent.out_of_band import MeterReading, NodeMeter, OutOfBand
 from nodeagent.settings import RedfishSettings
 from power.devices.backend import DeviceReading
 from tests.clock import HandClock

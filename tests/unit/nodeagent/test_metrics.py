@@ -7,8 +7,8 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from nodeagent.bmc import MeterReading
 from nodeagent.metrics import DCGM, Scraped, agent_metrics
+from nodeagent.out_of_band import MeterReading
 from nodeagent.recovery import AgentRules
 from power.leases.messages import Keys
 from tests.clock import HandClock

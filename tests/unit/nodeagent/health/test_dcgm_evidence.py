@@ -3,8 +3,7 @@
 import pytest
 
 from health.verdicts.findings import is_hardware
-from nodeagent.health.dcgm_exporter import MOST_KEPT, WINDOW_S, PageError
-from nodeagent.health.dcgm_metrics import NAMES, RISES
+from nodeagent.health.dcgm_exporter import MOST_KEPT, NAMES, RISES, WINDOW_S, PageError
 from nodeagent.health.host_evidence import KEPT_S
 from tests.unit.nodeagent.health.dcgm_pages import BUS, DBE, IN_ALL, LATELY, REASONS, UUID, XIDS, Exporter, line
 

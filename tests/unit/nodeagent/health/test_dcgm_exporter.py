@@ -15,8 +15,17 @@ from cluster.errors import ConfigError
 from controller.loops.health.stream import HealthStream
 from health.records.frames import Evidence, Source, packed
 from health.remediation.facts import subject_of
-from nodeagent.health.dcgm_exporter import EVERY_S, DcgmExporter, PageError, fetched, own_gpus, page_of
-from nodeagent.health.dcgm_metrics import LONGEST_LINE, MOST_LINES, samples_in
+from nodeagent.health.dcgm_exporter import (
+    EVERY_S,
+    LONGEST_LINE,
+    MOST_LINES,
+    DcgmExporter,
+    PageError,
+    fetched,
+    own_gpus,
+    page_of,
+    samples_in,
+)
 from nodeagent.health.feed import HealthFeed
 from nodeagent.health.host_evidence import HostEvidence
 from nodeagent.health.pod_sockets import PodSockets

@@ -11,8 +11,7 @@ import pytest
 
 from health.records.frames import Evidence
 from health.verdicts.findings import ROWS, Severity, severity_of
-from nodeagent.health.dcgm_exporter import DcgmEvidence
-from nodeagent.health.dcgm_metrics import samples_in
+from nodeagent.health.dcgm_exporter import DcgmEvidence, samples_in
 from nodeagent.health.host_evidence import MOST_KEPT, KernelLog, RisingCounter
 from tests.unit.nodeagent.health.dcgm_pages import line
 

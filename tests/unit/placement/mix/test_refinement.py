@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from placement.mix.bounds import refine
+from placement.mix.admission import refine
 from placement.mix.columns import ColumnPool, MixProof
 from placement.mix.milp import no_prices
 from placement.mix.problem import Mix

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nodeagent.bmc import MeterReading, NodeMeter
+from nodeagent.out_of_band import MeterReading, NodeMeter
 from power.devices.backend import REFUSED, SILENT, DeviceError
 from power.devices.redfish import ChassisMeter
 from tests.clock import HandClock
