@@ -21,6 +21,8 @@ SANDBOX_LABEL = "tonnage.dev/sandbox"
 
 GPU_MILLI_ANNOTATION = "tonnage.dev/gpu-milli"
 """Annotation on a pod: thousandths of one GPU, 1 to 1000, instead of whole devices in its resources."""
+GPU_MEMORY_ANNOTATION = "tonnage.dev/gpu-memory"
+"""Annotation on a pod: memory that each of its devices, or its fraction of one, must have (`40Gi`)."""
 GPU_TYPES_ANNOTATION = "tonnage.dev/gpu-types"
 """Annotation on a pod: the GPUTypes it may run on, separated by commas, which a label value cannot contain."""
 DEVICES_ANNOTATION = "tonnage.dev/devices"

@@ -322,6 +322,8 @@ def shape_from(read: Read[Pod], ask: Amounts, types: nodes.TypeIndex, findings: 
     allowed = _allowed_types(read, resources, types, findings)
     if gpus:
         allowed = _served(read, allowed, (gpus, gpu_milli), types, findings)
+    if read.object.metadata.annotations.gpu_memory is not None:
+        allowed = _with_memory(read, allowed, gpu_milli, types, findings)
     if gpus and len(terms) == 1:
         terms, allowed = _lift_types(terms[0], allowed, types)
     tolerations, problems = nodes.tolerations_of(spec)
@@ -442,6 +444,29 @@ def _served(
         remedy = "see spec.devicesPerPod and spec.share of the GPUTypes that they may run on"
         findings.mistake(read.mistake(("spec", "containers"), problem, remedy))
     return found
+
+
+def _with_memory(
+    read: Read[Pod], allowed: set[int] | None, milli: int, types: nodes.TypeIndex, findings: Findings
+) -> set[int] | None:
+    """Those of the types of which so many thousandths of a device have the memory that the pod's annotation states."""
+    written = read.object.metadata.annotations.gpu_memory or ""
+    here = ("metadata", "annotations", api_labels.GPU_MEMORY_ANNOTATION)
+    try:
+        least = notation.quantity(written[:LONGEST_SHOWN])
+    except ValueError as error:
+        findings.mistake(read.mistake(here, str(error)))
+        return allowed
+    each = set(range(len(types.types))) if allowed is None else allowed
+    found = {n for n in each if types.types[n].memory_bytes * milli >= least * workloads.WHOLE_GPU_MILLI}
+    # A group of slices has the memory of those that the pod requests.
+    found -= {group for n, group in types.group.items() if n in each - found}
+    if not found and not read.object.spec.node_name:
+        of = "a device" if milli == workloads.WHOLE_GPU_MILLI else f"{milli} thousandths of a device"
+        problem = f"no GPUType that it may run on has so much memory in {of}" if milli else "it requests no device"
+        remedy = "see spec.memory of the GPUTypes"
+        findings.mistake(read.mistake(here, f"is {written[:LONGEST_SHOWN]}, but {problem}", remedy))
+    return found or allowed
 
 
 def _lift_types(
