@@ -106,6 +106,7 @@ class Load:
                 Sample("tonnage_health_waiting", ("DrainBlocked",), 1.0),
                 Sample("tonnage_health_nodes_out", ("quarantine",), 1.0),
                 Sample("tonnage_health_heard_share", (), 0.95),
+                Sample("tonnage_health_checkpoint_lost_share", ("as it is",), 0.02),
                 Sample("tonnage_health_verdicts", ("dead-process",), float(number)),
                 Sample("tonnage_health_probes", ("nic",), float(number)),
                 Sample("tonnage_health_refused", ("replayed",), 0.0),
