@@ -24,6 +24,13 @@ LOOK_S = 0.5
     "Minutes to fit forecasts of many policies in the background, by where the tasks run, and memory meanwhile.",
     quick={"policies": 2, "days": 2, "modes": ("none",)},
 )
+@case(
+    "background-fits-ray",
+    "The same on an embedded Ray.",
+    given={"modes": ("embedded",)},
+    quick={"policies": 2, "days": 2},
+    needs=(RAY,),
+)
 def background_fits(
     *, policies: int = 200, days: int = 14, modes: Sequence[str] = ("none",), cpus: int = 2, most_minutes: float = 60.0
 ) -> Iterator[Row]:
@@ -53,17 +60,6 @@ def background_fits(
             "losses": host.standing.losses.total(),
             "wrong": f"{left} policies are not fitted" if left else "",
         }
-
-
-@case(
-    "background-fits-ray",
-    "The same on an embedded Ray.",
-    quick={"policies": 2, "days": 2},
-    needs=(RAY,),
-)
-def background_fits_ray(*, policies: int = 200, days: int = 14, cpus: int = 2) -> Iterator[Row]:
-    """One row, as of `background-fits`."""
-    yield from background_fits(policies=policies, days=days, modes=("embedded",), cpus=cpus)
 
 
 def measured_policies(host: BackgroundHost, policies: int, days: int) -> Forecasts:

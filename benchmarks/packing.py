@@ -22,7 +22,7 @@ from placement.policies import POLICIES, policy_named
 from simulator.openb.generator import generate, trace_of
 from simulator.openb.trace_reader import OPENB_PRICES, read_trace
 from simulator.packing.policy_comparison import ReplayRules, bound_pct, check_contest, play
-from simulator.packing.replay import POINTS_PCT, Conditions, Replay, published_stream, replay
+from simulator.packing.replay import POINTS_PCT, Conditions, Replay, replay
 from simulator.sweep.on_ray import SweepOnRay
 from simulator.sweep.runner import Executor, PolicyRun, WorkerProcesses, one_by_one, runs_of, sweep
 from tests.rigs import packing_rivals
@@ -120,7 +120,7 @@ def packing(
 
     @cache
     def bound_of(trace: str, seed: int) -> float:
-        return bound_pct(traces[trace], published_stream(traces[trace], seed))
+        return bound_pct(traces[trace], seed)
 
     rules = ReplayRules(rename_nodes=rename, move_share=move_share)
     runs = runs_of(tuple(traces), policies, seeds)

@@ -10,8 +10,6 @@ from typing import Any
 
 import pulp
 
-from cluster.workloads import PodShape
-
 
 @dataclass(frozen=True, slots=True, order=True)
 class Footprint:
@@ -37,10 +35,6 @@ class Footprint:
             self.cpu_milli - count * other.cpu_milli,
             self.memory_bytes - count * other.memory_bytes,
         )
-
-
-def footprint_of(shape: PodShape) -> Footprint:
-    return Footprint(shape.gpus, shape.cpu_milli, shape.memory_bytes)
 
 
 Pattern = tuple[int, ...]

@@ -216,7 +216,8 @@ class Pulse:
         self._seq, self._op, self._size = (np.zeros((ranks, IN_FLIGHT), np.int64) for _ in range(3))
         self._age_s = np.zeros((ranks, IN_FLIGHT))
         self._gaps_s: list[float] = []
-        self._lately_s = np.zeros(len(layout.sizes))
+        self.lately_s = np.zeros(len(layout.sizes))
+        """How long each path's transfers took of late."""
 
     def learn_gaps(self, gap_s: FloatArray) -> None:
         """Remembers how long the longest gaps of a batch were."""
@@ -235,11 +236,7 @@ class Pulse:
         np.maximum.at(self.entered, slot, seq)
 
     def learn_transfers(self, path: IntArray, transfer_s: FloatArray) -> None:
-        """Remembers how long each path's transfers took of late."""
-        self._lately_s[path] = np.maximum(transfer_s, 0.8 * self._lately_s[path])
-
-    def lately_s(self, path: int) -> float:
-        return float(self._lately_s[path])
+        self.lately_s[path] = np.maximum(transfer_s, 0.8 * self.lately_s[path])
 
     def beat(self, rows: Array, rank: IntArray, path: IntArray, index: IntArray, seq: IntArray, now_s: float) -> None:
         """rows: BEAT records, each followed by its IN_FLIGHT records; path, index, seq: of the latter."""

@@ -18,18 +18,6 @@ from health.remediation.incidents import Incident, IncidentPhase, Remedy
 _OUT = (IncidentPhase.ACTING, IncidentPhase.QUARANTINED, IncidentPhase.PROBATION)
 
 
-def _taken_since(incidents: Iterable[Incident], since_s: float) -> int:
-    """Nodes taken out since an instant."""
-    return len(
-        {
-            key
-            for each in incidents
-            if each.remedy is Remedy.QUARANTINE and since_s < each.acted_s < float("inf")
-            for key in each.nodes
-        }
-    )
-
-
 def _out(incidents: Iterable[Incident], situation: Situation, among: Collection[str]) -> int:
     """Nodes that are out by our hand, or about to be."""
     tainted = {name for name in among if (node := situation.nodes.get(name)) is not None and node.taint is not None}
@@ -51,7 +39,9 @@ def open_breaker(
     incidents: with what was done lately, and is being decided in this call.
     """
     now_s, total = situation.now_s, len(situation.nodes)
-    recent = _taken_since(incidents, now_s - policy.cluster_window_s) + len(nodes)
+    since_s = now_s - policy.cluster_window_s
+    taken = [each for each in incidents if each.remedy is Remedy.QUARANTINE and since_s < each.acted_s < float("inf")]
+    recent = len({key for each in taken for key in each.nodes}) + len(nodes)
     if recent > _least_one(policy.cluster_share * total):
         return f"breaker: cluster, {recent} nodes within {policy.cluster_window_s:.0f} s"
     out = _out(incidents, situation, situation.nodes.keys()) + len(nodes)

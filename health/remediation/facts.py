@@ -118,8 +118,6 @@ class JobFacts:
     checkpoint_interval_s: float
     checkpoint_save_s: float = 0.0
     """Stall of the job per checkpoint."""
-    checkpoints_on_demand: bool = False
-    """Whether it writes a checkpoint when asked, so that a move need not wait for the next."""
     borrowable: int = 0
     """Nodes on which only work of lower priority runs that may be stopped: places as good as spare ones."""
     restarted_s: tuple[float, ...] = ()
@@ -270,15 +268,12 @@ _ONE_NODE = (Part.RANK, Part.NODE, Part.NIC)
 def subject_of(evidence: FaultEvidence) -> str:
     """Id of the incident that evidence belongs to, from what it blames alone."""
     if evidence.part in _ONE_NODE and len(evidence.nodes) == 1:
-        return node_subject(evidence.nodes[0])
+        key = evidence.nodes[0]
+        return _id("node", key.name, f"{key.name}/{key.uid}")
     if evidence.part in (Part.LINK, Part.GROUP) and evidence.nodes:
         keys = sorted(evidence.nodes, key=lambda key: key.name)
         return _id(str(evidence.part), keys[0].name, *(f"{key.name}/{key.uid}" for key in keys))
     return _id("job", evidence.job, evidence.job)
-
-
-def node_subject(key: NodeKey) -> str:
-    return _id("node", key.name, f"{key.name}/{key.uid}")
 
 
 def domain_subject(domain: str) -> str:

@@ -178,6 +178,3 @@ class JobIntent:
     """TOLERATE: when it is decided again. MOVE_AT_CHECKPOINT: when waiting costs more than the work since the last."""
     alternatives: tuple[Alternative, ...] = ()
     """All of them, cheapest first."""
-
-
-Intent = NodeIntent | JobIntent

@@ -77,7 +77,7 @@ def on_hang(
             found = JobVerdict(at_s, Syndrome.NONE, Part.NOTHING, ranks, since_s, 0.9, words, cause)
         elif still.stuck is not None:
             path, since_s = int(still.stuck.path.group), still.complete_s(still.stuck)
-            if at_s - since_s >= max(LEAST_S, _TYPICAL * pulse.lately_s(path)):
+            if at_s - since_s >= max(LEAST_S, _TYPICAL * float(pulse.lately_s[path])):
                 found = _stuck(path, len(set(waits.rank.tolist())), since_s, layout, facts, at_s)
     if found is None and absent:
         waiting = len(set(waits.rank[old].tolist()))

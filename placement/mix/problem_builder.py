@@ -11,7 +11,7 @@ from cluster.demand import LengthGrid, ThroughputProfile
 from cluster.snapshot import PENDING, Snapshot, device_numbers
 from placement.mix.heuristics import most_of
 from placement.mix.problem import Need, Offer, in_flight_at_slo
-from placement.stock import Footprint, Stock, footprint_of, stock_of_nodes
+from placement.stock import Footprint, Stock, stock_of_nodes
 
 
 def need_of(service: workloads.ModelService, snapshot: Snapshot, *, slo_s: float | None = None) -> Need | plans.Reason:
@@ -214,7 +214,8 @@ def _rooms(
         known = snapshot.gpu_type_names[on_type] if on_type >= 0 else ""
         claimant = pods.owner[row], changes.instance_type_of(shape) or workloads.InstanceType(known, shape.gpus)
         if claimant in allowed and (claimant in stay or not allowed[claimant][node]):
-            rooms.setdefault(frozenset((claimant,)), []).append(footprint_of(shape))
+            held = Footprint(shape.gpus, shape.cpu_milli, shape.memory_bytes)
+            rooms.setdefault(frozenset((claimant,)), []).append(held)
         elif usable[node]:
             free.cpu_milli[node] += shape.cpu_milli
             free.memory_bytes[node] += shape.memory_bytes

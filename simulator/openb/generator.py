@@ -225,14 +225,12 @@ class Generated:
         return sum(node.gpus for node in self.nodes)
 
 
-def generate(
-    nodes: int, *, mix: str = "default", seed: int = 0, demand_share: float = PUBLISHED_DEMAND_SHARE
-) -> Generated:
-    """Fleet of `nodes` nodes, and pods that request `demand_share` of its GPUs in the mean.
+def generate(nodes: int, *, mix: str = "default", seed: int = 0) -> Generated:
+    """Fleet of `nodes` nodes, and pods that request as much of its GPUs in the mean as the published ones do.
 
     Each node kind and pod class appears as often as its fraction requires, give or take one; the seed decides the order
     and the direction of rounding. 1,213 nodes are the published fleet exactly.
-    Raises ConfigError for zero nodes, for no demand or for an unknown mix.
+    Raises ConfigError for zero nodes or for an unknown mix.
     """
     mistakes = []
     if nodes < 1:
@@ -240,10 +238,6 @@ def generate(
     if mix not in MIXES:
         mistakes.append(
             errors.Mistake("generated fleet, mix", f"no mix is called {mix!r}", f"choose from {', '.join(MIXES)}")
-        )
-    if not 0 < demand_share < float("inf"):
-        mistakes.append(
-            errors.Mistake("generated fleet, demand", f"{demand_share} is no fraction of the GPUs", "give e.g. 0.98")
         )
     if mistakes:
         raise errors.ConfigError(tuple(mistakes))
@@ -254,7 +248,7 @@ def generate(
     weights = [weight for weight, _ in classes]
     mean_milli = sum(weight * shape.total_gpu_milli for weight, shape in classes) / sum(weights)
     capacity_milli = sum(node.gpus for node in fleet) * workloads.WHOLE_GPU_MILLI
-    count = max(1, round(demand_share * capacity_milli / mean_milli))
+    count = max(1, round(PUBLISHED_DEMAND_SHARE * capacity_milli / mean_milli))
     return Generated(fleet, tuple(classes[row][1] for row in _drawn(weights, count, rng)))
 
 

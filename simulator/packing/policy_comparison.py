@@ -132,16 +132,16 @@ def _at_points(arrived_pct: FloatArray, values: FloatArray, points: FloatArray) 
     return np.asarray(values[first])
 
 
-def bound_pct(trace: snapshot.Snapshot, stream: IntArray, arrived_pct: float = 100.0) -> float:
-    """Proven bound on allocation for the arrivals up to a point, in percent of the fleet's GPUs.
+def bound_pct(trace: snapshot.Snapshot, seed: int) -> float:
+    """Proven bound on allocation for the published arrivals that request the whole fleet, in percent of its GPUs.
 
-    stream: indices into `trace.pods.shapes`. The bound also holds for policies that know the arrivals beforehand and
+    It also holds for policies that know the arrivals beforehand and
     move pods.
     """
     kinds = kinds_of(trace.nodes, trace.gpu_type_names)
     _, total = gpu_milli_of(trace.pods)
-    arrived = np.cumsum(total[stream])
-    upto = int(np.searchsorted(arrived, arrived_pct * 10.0 * kinds.capacity_gpus)) + 1
+    stream = published_stream(trace, seed)
+    upto = int(np.searchsorted(np.cumsum(total[stream]), 1000.0 * kinds.capacity_gpus)) + 1
     demand = Counter(class_of(trace.pods.shapes[index]) for index in stream[:upto])
     classes = sorted(demand)
     bound = allocation_bound(classes, np.array([float(demand[kind]) for kind in classes]), kinds)
@@ -179,7 +179,7 @@ def bounds_of(runs: Sequence[PolicyRun], traces: Mapping[str, snapshot.Snapshot]
     arrivals = {(run.trace, run.seed) for run in runs}
     by_trace: dict[str, list[float]] = {}
     for name, seed in sorted(arrivals):
-        by_trace.setdefault(name, []).append(bound_pct(traces[name], published_stream(traces[name], seed)))
+        by_trace.setdefault(name, []).append(bound_pct(traces[name], seed))
     return {name: sum(found) / len(found) for name, found in by_trace.items()}
 
 

@@ -135,7 +135,8 @@ def _cheapest_first(
 ) -> list[int]:
     """Rows of `without` where the shape fits and whose pod fits elsewhere, least total cost first."""
     elsewhere = {s: _best_two(packer, s) for s in dict.fromkeys(placed[n].shape for n in fitting)}
-    away = np.array([_cost_elsewhere(elsewhere[placed[n].shape], placed[n].node) for n in fitting])
+    on = [(elsewhere[placed[n].shape], placed[n].node) for n in fitting]
+    away = np.array([next((cost for there, cost in best if there != node), np.inf) for best, node in on])
     able = away < np.inf
     if not able.any():
         return []
@@ -149,8 +150,3 @@ def _cheapest_first(
     total = cost - (np.zeros(len(rows)) if after is None or before is None else after - before)
     cheapest: list[int] = rows[np.argsort(total, kind="stable")][:MOST_TRIES].tolist()
     return cheapest
-
-
-def _cost_elsewhere(best: list[tuple[int, float]], node: int) -> float:
-    """Least cost on any node but this; infinite where there is none."""
-    return next((cost for there, cost in best if there != node), np.inf)

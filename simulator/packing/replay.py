@@ -1,7 +1,7 @@
 """Replay: a stream of pods placed one after another under one policy, with the allocation over time."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -147,12 +147,10 @@ def replay(
     clock: Clock,
     seed: int,
     conditions: Conditions | None = None,
-    progress: Callable[[float], None] | None = None,
 ) -> Replay:
     """Offers the stream's pods to the packer one by one; a pod that does not fit is dropped, as published.
 
-    stream: indices into `trace.pods.shapes`. seed: copied into the result. progress: called with the finished fraction
-    whenever another percent of the capacity has arrived.
+    stream: indices into `trace.pods.shapes`. seed: copied into the result.
     """
     under = conditions or Conditions()
     gauge = _Gauge(trace, packer)
@@ -176,8 +174,6 @@ def replay(
         arrived_milli += int(gpu_milli[index])
         if gauge.is_due(arrived_milli, last=position + 1 == len(stream)):
             gauge.read(arrived_milli)
-            if progress is not None:
-                progress((position + 1) / len(stream))
     return Replay(
         policy=packer.policy.name,
         seed=seed,

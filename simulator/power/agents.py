@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -18,18 +18,7 @@ from simulator.power.row import AGENT_LOOKS_S
 FaultKind = Literal[
     "frozen", "frozen-fresh", "killed", "cut", "stuck", "clamped", "lying", "reboot", "budget-cut", "silent"
 ]
-WORDS: dict[FaultKind, str] = {
-    "frozen": "every reading repeats the one at the start, as its age shows",
-    "frozen-fresh": "every reading repeats the one at the start, but claims to be new",
-    "silent": "some servers' readings stop",
-    "killed": "the controller is dead, and a new one starts at the end",
-    "cut": "nothing passes between the controller and the row, in either direction",
-    "stuck": "some servers keep the limit that they have at the start, and report it",
-    "clamped": "some servers keep no limit below a bound, and report it",
-    "lying": "some servers have no limit at all, and report that they obey",
-    "reboot": "some servers come back at their default limit, and their agents a minute later",
-    "budget-cut": "the row's budget is reduced by a fraction",
-}
+FAULT_KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
 DISOBEYING: tuple[FaultKind, ...] = ("stuck", "clamped", "lying", "reboot")
 """Faults with which a server may draw more than its grant."""
 
@@ -61,7 +50,7 @@ def faults_from(text: str, for_s: float) -> tuple[Fault, ...]:
     Without `@` a fault lasts from a quarter of the run to its end. Raises ConfigError with every error.
     """
     faults: list[Fault] = []
-    kinds: dict[str, FaultKind] = {str(kind): kind for kind in WORDS}
+    kinds: dict[str, FaultKind] = {str(kind): kind for kind in FAULT_KINDS}
     mistakes = []
     for part in filter(None, (word.strip() for word in text.split(","))):
         name, _, when = part.partition("@")
@@ -73,16 +62,11 @@ def faults_from(text: str, for_s: float) -> tuple[Fault, ...]:
                 raise ValueError
             faults.append(fault)
         except (ValueError, KeyError):
-            remedy = f"write KIND[:SHARE][@FROM-TO] with seconds; kinds: {', '.join(WORDS)}"
+            remedy = f"write KIND[:SHARE][@FROM-TO] with seconds; kinds: {', '.join(FAULT_KINDS)}"
             mistakes.append(Mistake("--faults", f"{part!r} is not a fault", remedy))
     if mistakes:
         raise ConfigError(tuple(mistakes))
     return tuple(faults)
-
-
-def edges_s(faults: Sequence[Fault]) -> tuple[float, ...]:
-    """Instants at which a fault begins or ends."""
-    return tuple(sorted({edge for fault in faults for edge in (fault.from_s, fault.to_s)}))
 
 
 _ERR_SHARE = 0.05
@@ -271,34 +255,27 @@ ROW_BREAKER = BreakerCurve(over=(1.1, 1.2, 1.4, 2.0), for_s=(600.0, 60.0, 20.0, 
 and UPS."""
 
 
-@dataclass(frozen=True, slots=True)
-class BrakeRules:
-    """Power brake of GPU servers: all GPUs at one clock, by wire, overriding software."""
-
-    at_share: float = 1.0
-    """Fraction of the budget that triggers it, as the mean draw of one period."""
-    acts_after_s: float = 5.0
-    holds_for_s: float = 60.0
-    mhz: float = 288.0
-    fitted: bool = True
-    """Whether the row has a brake; without one, seconds above the budget can be counted."""
+BRAKE_AFTER_S, BRAKE_FOR_S, BRAKE_MHZ = 5.0, 60.0, 288.0
+"""Power brake of GPU servers: all GPUs at one clock, by wire, overriding software; how soon after a period at the
+budget, and for how long."""
 
 
 class Brake:
     """Brake triggered by the meter and released after a fixed time."""
 
-    def __init__(self, rules: BrakeRules, budget_w: float) -> None:
-        self._rules, self.budget_w = rules, budget_w
+    def __init__(self, budget_w: float, *, fitted: bool = True) -> None:
+        """fitted: whether the row has one; without it, seconds above the budget can be counted."""
+        self._is_fitted, self.budget_w = fitted, budget_w
         self.pulled = 0
         """Number of times triggered so far."""
         self._on_s, self._off_s = math.inf, math.inf
 
     def read(self, now_s: float, row_w: float) -> None:
         """Checks the mean of the period that ends now."""
-        if self._off_s == math.inf and self._rules.fitted and row_w >= self._rules.at_share * self.budget_w:
+        if self._off_s == math.inf and self._is_fitted and row_w >= self.budget_w:
             self.pulled += 1
-            self._on_s = now_s + self._rules.acts_after_s
-            self._off_s = self._on_s + self._rules.holds_for_s
+            self._on_s = now_s + BRAKE_AFTER_S
+            self._off_s = self._on_s + BRAKE_FOR_S
 
     def changes_until(self, until_s: float) -> list[tuple[float, bool]]:
         """(instant, on) in order, each returned once."""

@@ -141,17 +141,10 @@ class Polca(MeterPolicy):
     low_mhz: Sequence[float] = (FREE_MHZ, 1275.0, 1110.0)
     high_mhz: Sequence[float] = (FREE_MHZ, 1305.0)
 
-    def __init__(
-        self,
-        machine: Machine,
-        servers: tuple[int, ...],
-        budget_w: float,
-        delay_s: float,
-        thresholds: tuple[float, float] = (0.80, 0.89),
-    ) -> None:
+    def __init__(self, machine: Machine, servers: tuple[int, ...], budget_w: float, delay_s: float) -> None:
         super().__init__(budget_w)
         self._clocks, self._delay_s = _Clocks(machine, servers), delay_s
-        self._first, self._second = thresholds
+        self._first, self._second = 0.80, 0.89
         self._stages = [0, 0]
         self._since_s = 0.0
 

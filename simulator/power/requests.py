@@ -39,12 +39,10 @@ class RateCurve:
     def for_s(self) -> float:
         return len(self.share) * self.bucket_s
 
-    def middles_s(self) -> FloatArray:
-        return np.asarray((np.arange(len(self.share)) + 0.5) * self.bucket_s, dtype=np.float64)
-
     def expected(self) -> tuple[FloatArray, FloatArray]:
         """(instants, integral of the curve from the start to each of them), for mapping counts to instants."""
-        at_s = np.concatenate([[0.0], self.middles_s(), [self.for_s]])
+        middles_s = (np.arange(len(self.share)) + 0.5) * self.bucket_s
+        at_s = np.concatenate([[0.0], middles_s, [self.for_s]])
         share = np.concatenate([self.share[:1], self.share, self.share[-1:]])
         fine_s = np.unique(np.concatenate([at_s, np.arange(0.0, self.for_s, 60.0)]))
         fine = np.interp(fine_s, at_s, share)

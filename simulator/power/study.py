@@ -12,7 +12,7 @@ import numpy as np
 from cluster.errors import ConfigError, Mistake
 from power.rules import PowerRules
 from simulator.power import requests
-from simulator.power.agents import BrakeRules, Fault
+from simulator.power.agents import Fault
 from simulator.power.machine import DGX_A100, Machine
 from simulator.power.policies import BASELINES, PERIOD_S, RowPolicy, baseline
 from simulator.power.tonnage_policy import TONNAGE_POLICIES, TonnagePower
@@ -241,7 +241,7 @@ def _trial(study: Study, servers: int, seed: int, policy: str, budget_w: float) 
             budget_w=budget_w,
             delay_s=delay_s,
             telemetry_s=telemetry_s,
-            brake=BrakeRules(fitted=study.brake),
+            brake=study.brake,
             faults=study.faults,
             noise_share=study.noise_share,
             safe_floor_w=safe_floor_w(study.machine, sum(own), budget_w),

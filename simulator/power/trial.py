@@ -5,12 +5,11 @@ import heapq
 from array import array
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
-from cluster.power import BreakerCurve
 from simulator.power import agents as power_agents
 from simulator.power.machine import Machine
 from simulator.power.policies import PERIOD_S, Readings, RowOrders, RowPolicy, periods_late
@@ -40,8 +39,8 @@ class TrialRules:
     controller."""
     telemetry_s: float = 2.0
     """Delay from the end of a period until the policy has its reading."""
-    brake: power_agents.BrakeRules = field(default_factory=power_agents.BrakeRules)
-    breaker: BreakerCurve = power_agents.ROW_BREAKER
+    brake: bool = True
+    """Whether the row has a hardware brake."""
     faults: tuple[power_agents.Fault, ...] = ()
     safe_floor_w: float = float("inf")
     """Limit of a server whose lease has run out."""
@@ -168,11 +167,11 @@ class _Trial:
         disobeying = [(fault, whom) for fault, whom in self.struck if fault.kind in power_agents.DISOBEYING]
         self.violations = power_agents.LeaseViolations(disobeying, count, machine.highest_w) if disobeying else None
         self.brake, self.heat = (
-            power_agents.Brake(rules.brake, rules.budget_w),
-            power_agents.BreakerHeat(rules.breaker, rules.budget_w),
+            power_agents.Brake(rules.budget_w, fitted=rules.brake),
+            power_agents.BreakerHeat(power_agents.ROW_BREAKER, rules.budget_w),
         )
-        self.brake_share = machine.share_at(rules.brake.mhz)
-        self.edges = list(power_agents.edges_s(rules.faults))
+        self.brake_share = machine.share_at(power_agents.BRAKE_MHZ)
+        self.edges = sorted({edge for fault in rules.faults for edge in (fault.from_s, fault.to_s)})
         self.sent = 0
         self.under_way: list[tuple[float, int, int, RowOrders]] = []
         """(instant of arrival, number of its sending, the controller's epoch, the order)."""

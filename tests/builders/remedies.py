@@ -15,7 +15,7 @@ from health.remediation.facts import (
     RemedyPolicy,
     Situation,
 )
-from health.remediation.incidents import Incident, IncidentPhase, Intent, JobDo, JobIntent, NodeDo, NodeIntent
+from health.remediation.incidents import Incident, IncidentPhase, JobDo, JobIntent, NodeDo, NodeIntent
 from health.verdicts.verdict import Part, Syndrome
 
 START_S = 1_000_000.0
@@ -99,11 +99,11 @@ class PretendFleet:
             self.nodes[name] = replace(self.nodes[name], tested_s=self.now_s)
         return decision
 
-    def due(self, decision: HealthDecision) -> tuple[Intent, ...]:
+    def due(self, decision: HealthDecision) -> tuple[NodeIntent | JobIntent, ...]:
         """What may be carried out, by what was written last."""
         return (*decision.nodes, *decision.due([each.act for each in self.incidents if each.act is not None]))
 
-    def carry_out(self, intent: Intent) -> None:
+    def carry_out(self, intent: NodeIntent | JobIntent) -> None:
         if isinstance(intent, NodeIntent):
             self._on_node(intent)
         elif intent.do is JobDo.MOVE_AT_CHECKPOINT:

@@ -87,9 +87,9 @@ def test_the_seed_decides_everything() -> None:
 
 def test_every_mistake_is_named_at_once() -> None:
     with pytest.raises(ConfigError) as wrong:
-        generate(0, mix="nonsense", demand_share=float("nan"))
+        generate(0, mix="nonsense")
 
-    assert [mistake.place.rpartition(", ")[2] for mistake in wrong.value.mistakes] == ["nodes", "mix", "demand"]
+    assert [mistake.place.rpartition(", ")[2] for mistake in wrong.value.mistakes] == ["nodes", "mix"]
 
 
 def test_the_csv_has_the_columns_of_the_trace(tmp_path: Path) -> None:

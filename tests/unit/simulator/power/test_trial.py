@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cluster.power import BreakerCurve
-from simulator.power.agents import Brake, BrakeRules, BreakerHeat, Fault, opens_after_s
+from simulator.power.agents import Brake, BreakerHeat, Fault, opens_after_s
 from simulator.power.machine import DGX_A100
 from simulator.power.policies import BASELINES, MeterPolicy, Readings, RowOrders, baseline
 from simulator.power.requests import RateCurve, RowLoad, draw_requests
@@ -46,7 +46,7 @@ def trial(policy: MeterPolicy, for_s: float = 600.0, **rules: object) -> TrialOu
 
 
 def test_the_brake_acts_late_and_holds() -> None:
-    brake = Brake(BrakeRules(acts_after_s=5.0, holds_for_s=60.0), budget_w=100.0)
+    brake = Brake(budget_w=100.0)
     brake.read(10.0, 99.9)
     brake.read(12.0, 100.0)
     brake.read(14.0, 130.0)
