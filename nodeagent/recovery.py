@@ -34,9 +34,6 @@ class AgentRules:
     restore_s: float = RESTORE_S
     """Time for restoring limits; failed devices are tried again until then."""
 
-    def manages_device(self, uuid: str) -> bool:
-        return self.manages is None or uuid in self.manages
-
 
 @dataclass(frozen=True, slots=True)
 class Session:
@@ -61,7 +58,8 @@ def record_at_start(
     known: the record on disk. facts, found: the devices as they are now. session: a new one; that on disk is resumed
     when it is of this start of the machine and has the same devices.
     """
-    mine = {each.uuid: each for each in facts if each.can_limit and rules.manages_device(each.uuid)}
+    named = {each.uuid for each in facts} if rules.manages is None else rules.manages
+    mine = {each.uuid: each for each in facts if each.can_limit and each.uuid in named}
     if unmanaged := sorted({each.uuid for each in facts} - set(mine)):
         log.info("devices read but not limited", devices=unmanaged)
     # Devices that are absent, or no longer managed, still have the limit that we set.

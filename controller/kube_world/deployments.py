@@ -10,23 +10,27 @@ import structlog
 
 from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType, ModelService, on_capacity
-from controller.api.labels import API_VERSION, EPOCH_ANNOTATION, PLACEMENT_GATE, SCHEDULER_NAME, SERVICE_LABEL
-from controller.kube.cluster_view import ClusterView, SeenDeployment, SeenGpuType, SeenService
+from controller.api.labels import (
+    API_VERSION,
+    CAPACITY_LABEL,
+    CONTENT_ANNOTATION,
+    EPOCH_ANNOTATION,
+    GPU_TYPE_LABEL,
+    GPUS_LABEL,
+    PLACEMENT_GATE,
+    SCHEDULER_NAME,
+    SERVICE_LABEL,
+)
+from controller.kube.cluster_view import SeenDeployment, SeenGpuType, SeenService
 from controller.kube.request import APPLY_PATCH
 from controller.kube.sender import Write
+from controller.kube_world.cached_view import CachedView
 from controller.objects.documents import map_of
 from controller.placers import ModesOfServices, PlacementModes
 
 FIELD_MANAGER = "tonnage"
 CLAIM_NAME = "gpus"
 """Name of the claim of an instance's pods, and of its single request."""
-GPU_TYPE_LABEL = "tonnage.dev/gpu-type"
-GPUS_LABEL = "tonnage.dev/gpus-per-instance"
-"""Label with the number of devices of one instance, where it is not 1."""
-CAPACITY_LABEL = "tonnage.dev/capacity-type"
-"""Label with the capacity type of an instance's nodes, where it is `spot`."""
-CONTENT_ANNOTATION = "tonnage.dev/content"
-"""Annotation on a Deployment: hash by `content_of`, so that an unchanged one is not written again."""
 LONGEST_NAME = 52
 """Maximum length of a Deployment's name: ReplicaSets append up to 11 characters to it, so that their names fit into a
 label value (63), and pods up to 17."""
@@ -217,7 +221,7 @@ class Instances:
 
     def __init__(
         self,
-        view: ClusterView,
+        view: CachedView,
         modes: PlacementModes,
         device_classes: Mapping[str, str],
         hashed: Callable[[Instance], str] = content_of,

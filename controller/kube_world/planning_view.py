@@ -15,8 +15,9 @@ from cluster.snapshot import Snapshot
 from cluster.workloads import IdleClaim, InstanceType, LeftOut
 from controller.api.model_service import ModelServiceStatus
 from controller.deciders.closing import half_started, not_bound, overdue, since
-from controller.kube.cluster_view import ClusterView, SeenDeployment, SeenPod, SeenRefusal
+from controller.kube.cluster_view import SeenDeployment, SeenPod, SeenRefusal
 from controller.kube.sender import REQUEST_TIMEOUT_S
+from controller.kube_world.cached_view import CachedView
 from controller.kube_world.deployments import Instances
 from controller.kube_world.refusals import Refusals, said, unplaced_shape
 from controller.kube_world.reservations import AssumedBinds, Reservations
@@ -86,7 +87,7 @@ class PlanningView:
 
     def __init__(
         self,
-        view: ClusterView,
+        view: CachedView,
         pools: Sequence[NodePool],
         *,
         clock: Clock,
@@ -121,7 +122,7 @@ class PlanningView:
         self._idle, self._released = StateStartTimes(), StateStartTimes()
 
     def snapshot(self, *, anew: bool = True) -> Snapshot:
-        """Present snapshot for planning; anew as in `ClusterView`. Raises ObservationError."""
+        """Present snapshot for planning; anew as in `CachedView`. Raises ObservationError."""
         seen = self._modes.with_strangers(self.view.snapshot(anew=anew))
         now_s = self.clock()
         issued = self.assumed.unconfirmed(self.view.pod, now_s)

@@ -13,9 +13,9 @@ from cluster.occupancy import Occupancy
 from cluster.snapshot import HeldSeat, Snapshot
 from controller.api.labels import EPOCH_ANNOTATION, EPOCH_MANAGER, HELD_SEATS_ANNOTATION
 from controller.api.notation import rfc3339
-from controller.kube.cluster_view import ClusterView
 from controller.kube.request import JSON_PATCH, MERGE_PATCH, KubeWriteError
 from controller.kube.sender import Applier, Stamp, Write, WriteJob, may_have_happened
+from controller.kube_world.cached_view import CachedView
 from controller.kube_world.deployments import deployment_writes
 from controller.kube_world.planning_view import PlanningView
 from controller.kube_world.stops import Pauses, words_of
@@ -56,7 +56,7 @@ class WriteContext:
     same again, and whoever creates services decides how many there are. One that was changed is tried at once."""
 
     @property
-    def view(self) -> ClusterView:
+    def view(self) -> CachedView:
         return self.planning.view
 
     def note_refused(self, pods: Iterable[str], error: ActionError) -> None:
@@ -324,6 +324,10 @@ def _refuse(doing: str, why: plans.Reason | None) -> None:
         raise ActionError(f"{doing}: {why.words}")
 
 
+def _stops(action: cluster_actions.Action) -> bool:
+    return any(change.node_before is not None for change in action.seat_changes)
+
+
 def eviction(name: str, uid: str, epoch: int) -> Write:
     """Eviction of a pod, as by `kubectl drain`: the API server answers 429 if a PodDisruptionBudget forbids it."""
     namespace, _, pod = name.partition("/")
@@ -398,13 +402,20 @@ class KubernetesWorld:
         return self._planning.snapshot()
 
     def rehearse(self, actions: Sequence[cluster_actions.Action]) -> list[ActionError | None]:
-        """Whether the API server would accept these evictions, by a dry run of each; disruption budgets answer."""
+        """Whether the API server would accept these evictions, by a dry run of each: disruption budgets answer. Of pods
+        that are started, whether their seats are free at present.
+        """
         snapshot, context = self._planning.snapshot(anew=False), self._context
+        seats = Occupancy(snapshot)
         errors: list[ActionError | None] = [None] * len(actions)
         jobs: list[tuple[int, WriteJob]] = []
         for number, action in enumerate(actions):
+            handler = self._handlers[type(action)]
             try:
-                writes = self._handlers[type(action)].writes(context, action, snapshot)
+                if isinstance(action, cluster_actions.Start):
+                    handler.check(seats, action)
+                    seats.place(action.pod, action.node, action.devices)
+                writes = handler.writes(context, action, snapshot) if _stops(action) else ()
             except ActionError as error:
                 errors[number] = error
                 continue

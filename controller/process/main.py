@@ -18,7 +18,7 @@ from controller.guard import Limits
 from controller.loops.loop import ControlLoop
 from controller.metrics.registry import Meter, metrics_endpoint
 from controller.process.cluster import PRODUCT, ClusterWriter, Registries, WatchedCluster
-from controller.recording.bundle import Sink, about, files_of, shown, write_tar
+from controller.recording.bundle import about, files_of, shown, write_tar
 from controller.recording.ring import Ring
 from controller.report.cycle_reporter import CycleReporter
 from controller.settings import OperatorSettings
@@ -42,7 +42,7 @@ def probes_endpoint(host: str, port: int, probes: Mapping[str, Probe], recorder:
                 self.send_header("Content-Type", "application/x-tar")
                 self.end_headers()
                 with suppress(ConnectionError):  # the client has disconnected
-                    recorder.send(self.wfile)
+                    recorder.send(self.wfile.write)
                 return
             probe = probes.get(path)
             wrong = "there is no such path" if probe is None else probe()
@@ -93,13 +93,13 @@ class Recorder:
         except Exception:
             log.exception("a cycle was not recorded")
 
-    def send(self, to: Sink) -> None:
+    def send(self, write: Callable[[bytes], object]) -> None:
         """Writes the files of a bundle as a tar stream."""
         if self.ring is None:
             return
         recording, at_s = self.ring.copy(), time.time()
         says = about(recording, shown(self._settings), self._settings.identity, at_s)
-        write_tar(to, files_of(says, recording), at_s)
+        write_tar(write, files_of(says, recording), at_s)
 
 
 STUCK_AFTER_S = 120.0

@@ -13,7 +13,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from secrets import token_hex
 
 import msgspec
 import structlog
@@ -26,7 +28,7 @@ from isolation.settings import Settings
 from isolation.tree import AGENT, CALL_PREFIX, LIGHT, Capability, CgroupFiles, container_group, is_uid, pod_groups
 from nodeagent.logs import configure_logs
 from nodeagent.sandboxes.enforcer import Enforcer, lower_own_risk
-from nodeagent.sandboxes.server import SandboxServer, new_call_name
+from nodeagent.sandboxes.server import SandboxServer
 from power.leases.messages import Keys, Refusal, opened_text, sealed_text
 
 log = structlog.get_logger(__name__)
@@ -186,7 +188,7 @@ def serve(settings: ProcessSettings, orders: int, reports: int) -> None:
     enforcer = Enforcer(files, round(memory_bytes * settings.memory_share), Settings(swap=has_swap()), time.monotonic)
     sockets, record = Path(settings.sockets), Path(settings.record)
     sockets.mkdir(parents=True, exist_ok=True)
-    server = SandboxServer(enforcer, sockets, time.monotonic, new_call_name)
+    server = SandboxServer(enforcer, sockets, time.monotonic, partial(token_hex, 8))
     pods = SandboxPods(enforcer, files, server, settings.below)
     known = recorded(record, settings.node)
     pods.follow(known)

@@ -5,7 +5,6 @@ command. The kernel says which process that is (SO_PEERCRED, a pidfd) and in whi
 ledger's. What a client gets wrong costs its own pod alone.
 """
 
-import os
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -408,8 +407,3 @@ def _shut(opened: socket.socket, closer: Closer) -> None:
     with suppress(OSError):
         opened.shutdown(socket.SHUT_RDWR)
     closer.close(opened.close)
-
-
-def new_call_name() -> str:
-    """Random name of a call."""
-    return os.urandom(8).hex()

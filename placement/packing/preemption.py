@@ -55,9 +55,7 @@ def seat_by_preemption(draft: PackingDraft, row: int, priority: int, within: arr
         mark = draft.mark
         for victim in clearing.victims:
             draft.unseat(victim)
-        only_there = np.zeros(len(draft.snapshot.nodes), dtype=bool)
-        only_there[clearing.node] = True
-        if draft.seat(row, only_there):
+        if draft.seat(row, clearing.node):
             return True
         draft.roll_back(mark)
     return False

@@ -303,7 +303,7 @@ class _Choice:
         for stay, v, count in self._arrives:
             shape = draft.snapshot.pods.shapes[stay[0]]
             for _ in range(count if found else 0):
-                choice = packer.choose(shape, self._only(v))
+                choice = packer.choose(shape, v)
                 if choice is None:
                     self._refused.add((stay[0], v))
                     found = False
@@ -324,14 +324,9 @@ class _Choice:
             for _ in range(count):
                 row = each.rows[used[id(each)]]
                 used[id(each)] += 1
-                if not draft.seat(row, self._only(v)):
+                if not draft.seat(row, v):
                     self._refused.add((draft.shape_number(row), v))
                     draft.roll_back(mark)
                     draft.moved -= {row for row, _, _ in seats}
                     return False
         return True
-
-    def _only(self, v: int) -> arrays.BoolArray:
-        mask = np.zeros(len(self._whole), dtype=np.bool_)
-        mask[v] = True
-        return mask

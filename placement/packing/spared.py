@@ -120,12 +120,11 @@ def _release(draft: PackingDraft, row: int, used: set[int]) -> plans.Step | None
     free = ledger.gpu_milli if shape.gpus else ledger.cpu_milli[:, None]
     rows = np.flatnonzero(nodes)
     for node in rows[np.lexsort((rows, -free[rows].sum(axis=1)))][:CANDIDATES].tolist():
-        mark, only_there = draft.mark, np.zeros(len(nodes), dtype=np.bool_)
-        only_there[node] = True
+        mark = draft.mark
         victims = occupancy.kube_schedulers(snapshot.pods, draft.budgets, draft.node, node, priority)
         for each in victims:
             draft.unseat(each)
-        choice = draft.packer.choose(shape, only_there)
+        choice = draft.packer.choose(shape, node)
         draft.roll_back(mark)
         if choice is None:
             continue

@@ -303,7 +303,7 @@ class PowerControl(ControlLoop):
             lease_s=power.lease_s,
             burst_share=power.burst_share,
         )
-        loop = PowerLoop(watcher, context.leadership, keys, clock, rules, context.channels)
+        loop = PowerLoop(watcher.see, context.leadership, keys, clock, rules, context.channels)
         metrics, logged = PowerLoopMetrics(context.meter, wall_clock() - clock()), ""
 
         async def look() -> None:
