@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from controller.dra.inventory import WHOLE_MILLI, DeviceInventory, Listed
-from controller.dra.objects import DeviceClass, ResourceClaim
-from controller.dra.room import MOST_RESULTS, Allocation, ClaimConstraint, ClaimRequest, Given, Room, capacity_for
+from controller.dra.objects import Constraint, DeviceClass, ResourceClaim
+from controller.dra.room import MOST_RESULTS, Allocation, ClaimRequest, Given, Room, capacity_for
 from controller.dra.selectors import Selector, SelectorError, UnsupportedSelectorError, facts_of, selector
 
 MOST_SELECTORS, LONGEST_SELECTORS = 64, 4096
@@ -25,7 +25,7 @@ class ClaimRequests:
     """All device requests of one claim."""
 
     requests: tuple[ClaimRequest, ...]
-    constraints: tuple[ClaimConstraint, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -93,13 +93,9 @@ def requests_as_written(claim: ResourceClaim, classes: Mapping[str, DeviceClass]
         requests.append(ClaimRequest(each.name, exact.device_class_name, count, selectors, exact.tolerations, capacity))
     if len(requests) > 1 and any(request.count is None for request in requests):
         raise UnsupportedClaimError("a request for All devices beside others is not supported; ask for a count")
-    constraints = tuple(
-        ClaimConstraint(c.match_attribute or c.distinct_attribute or "", bool(c.distinct_attribute), c.requests)
-        for c in devices.constraints
-    )
     if sum(request.count or 0 for request in requests) > MOST_RESULTS:
         raise UnsupportedClaimError(f"it asks for more than {MOST_RESULTS} devices, the most of one claim (count)")
-    return ClaimRequests(tuple(requests), constraints)
+    return ClaimRequests(tuple(requests), devices.constraints)
 
 
 def fits(wanted: ClaimRequests, inventory: DeviceInventory) -> bool:

@@ -10,7 +10,15 @@ from decimal import ROUND_CEILING, Decimal
 
 from controller.api.notation import quantity
 from controller.dra.inventory import CounterName, DeviceInventory, Listed
-from controller.dra.objects import Attribute, Device, DeviceId, DeviceToleration, RequestPolicy, ResourceClaim
+from controller.dra.objects import (
+    Attribute,
+    Constraint,
+    Device,
+    DeviceId,
+    DeviceToleration,
+    RequestPolicy,
+    ResourceClaim,
+)
 from controller.dra.selectors import SelectorError
 
 MOST_TRIES = 20_000
@@ -41,17 +49,6 @@ class ClaimRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimConstraint:
-    """Constraint on an attribute of all devices of some requests."""
-
-    attribute: str
-    is_distinct: bool
-    """Whether the values must differ; else they must be equal."""
-    requests: tuple[str, ...]
-    """Names of the requests; empty: all."""
-
-
-@dataclass(frozen=True, slots=True)
 class Given:
     """Device for one request."""
 
@@ -67,7 +64,7 @@ class Given:
         return self.listed.milli if self.consumed is None else self.listed.part(self.consumed)
 
 
-Wanted = tuple[tuple[ClaimRequest, ...], tuple[ClaimConstraint, ...]]
+Wanted = tuple[tuple[ClaimRequest, ...], tuple[Constraint, ...]]
 """Requests and constraints of one claim."""
 
 
@@ -185,13 +182,14 @@ class Allocation:
         for each in self._constraints[claim]:
             if each.requests and given.request.name not in each.requests:
                 continue
-            value = attribute_of(given.listed, each.attribute)
+            name = each.match_attribute or each.distinct_attribute or ""
+            value = attribute_of(given.listed, name)
             if value in (None, Attribute()):
                 return False
             for other in self._given[claim]:
                 if each.requests and other.request.name not in each.requests:
                     continue
-                if (attribute_of(other.listed, each.attribute) == value) == each.is_distinct:
+                if (attribute_of(other.listed, name) == value) == bool(each.distinct_attribute):
                     return False
         return True
 
