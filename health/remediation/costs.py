@@ -84,6 +84,7 @@ def _slow(
     lasted_s = max(now_s - incident.since_s, 0.0)
     again_s = job.at_risk_s(now_s)
     next_s = max(job.checkpoint_interval_s - again_s, 0.0)
+    wait_s = job.checkpoint_save_s if job.checkpoints_on_demand else share * next_s
     out_s = (1 - at_fault(incident)) * policy.innocent_out_s * _share_out(incident, job)
     return (
         Alternative(
@@ -91,8 +92,8 @@ def _slow(
         ),
         _evict(
             JobDo.MOVE_AT_CHECKPOINT,
-            share * next_s + job.restart_s + out_s,
-            f"next checkpoint in {next_s:.0f} s",
+            wait_s + job.restart_s + out_s,
+            "a checkpoint on demand" if job.checkpoints_on_demand else f"next checkpoint in {next_s:.0f} s",
             job,
             seats,
             policy,
