@@ -69,8 +69,9 @@ class Action(ABC):
         return ()
 
     def values(self) -> dict[str, Any]:
-        """Fields by name, in their order. Not `asdict`, which copies deeply: a plan has thousands of actions."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        """Fields by name that make it this action, in their order. Not `asdict`, which copies deeply: a plan has
+        thousands of actions."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.compare}
 
     def touches(self) -> frozenset[str]:
         """Objects that the action changes, as `Kind/name`. If it fails, later steps on them are skipped."""
@@ -131,9 +132,6 @@ class Evict(_OnPod):
     def sentence(self) -> str:
         return f"from {self.node}"
 
-    def values(self) -> dict[str, Any]:
-        return {"pod": self.pod, "node": self.node}
-
     def verb(self, code: str) -> str:
         return PREEMPTED if code == PREEMPTED else self.done
 
@@ -167,9 +165,6 @@ class Move(_OnPod):
     @property
     def sentence(self) -> str:
         return f"from {self.from_node} to {_seat(self.node, self.devices)}"
-
-    def values(self) -> dict[str, Any]:
-        return {"pod": self.pod, "from_node": self.from_node, "node": self.node, "devices": self.devices}
 
     def after(self, draft: snapshot.Draft) -> None:
         draft.place(self.pod, self.node, self.devices)

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from controller.api.structs import Amount, LabelSelector, Meta, NodeSelector, OwnerReference, Slim
+from controller.api.structs import Amount, LabelSelector, Meta, NodeSelector, OwnerWithUid, Slim
 
 API = "/apis/storage.k8s.io/v1"
 
@@ -22,19 +22,9 @@ class StorageAnnotations(Slim, rename=None, frozen=True):
     migrated: str = msgspec.field(default="", name="storage.alpha.kubernetes.io/migrated-plugins")
 
 
-class StorageOwner(OwnerReference, frozen=True):
-    uid: str = ""
-
-
 class StorageMeta(Meta, frozen=True):
     annotations: StorageAnnotations = StorageAnnotations()
-
-
-class ClaimMeta(StorageMeta, frozen=True):
-    owner_references: tuple[StorageOwner, ...] = ()
-
-
-class VolumeMeta(StorageMeta, frozen=True):
+    owner_references: tuple[OwnerWithUid, ...] = ()
     labels: dict[str, str] = msgspec.field(default_factory=dict)
 
 
@@ -59,7 +49,7 @@ class StorageStatus(Slim, frozen=True):
 class VolumeClaimObject(Slim, frozen=True):
     """v1 PersistentVolumeClaim."""
 
-    metadata: ClaimMeta
+    metadata: StorageMeta
     spec: ClaimSpec = ClaimSpec()
     status: StorageStatus = StorageStatus()
 
@@ -115,7 +105,7 @@ class VolumeSpec(Slim, frozen=True):
 class VolumeObject(Slim, frozen=True):
     """v1 PersistentVolume."""
 
-    metadata: VolumeMeta
+    metadata: StorageMeta
     spec: VolumeSpec = VolumeSpec()
     status: StorageStatus = StorageStatus()
 

@@ -70,6 +70,10 @@ class OwnerReference(Slim, frozen=True):
     controller: bool = False
 
 
+class OwnerWithUid(OwnerReference, frozen=True):
+    uid: str = ""
+
+
 class PodMeta(Meta, frozen=True):
     creation_timestamp: str | None = None
     owner_references: tuple[OwnerReference, ...] = ()

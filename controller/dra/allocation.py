@@ -15,10 +15,6 @@ from controller.kube.request import MERGE_PATCH
 from controller.kube.sender import Stamp, Write
 
 
-def path_of(claim: ResourceClaim) -> str:
-    return f"{API}/namespaces/{claim.metadata.namespace}/resourceclaims/{claim.metadata.name}"
-
-
 def allocated_status(
     claim: ResourceClaim,
     given: Sequence[Given],
@@ -85,9 +81,10 @@ def _status_writes(
     uid, version = claim.metadata.uid, claim.metadata.resource_version
     marked = {"uid": uid, "resourceVersion": version, "annotations": annotations, **(also or {})}
     body = {"metadata": {"uid": uid}, "status": status}
+    path = f"{API}/namespaces/{claim.metadata.namespace}/resourceclaims/{claim.metadata.name}"
     return [
-        Write("PATCH", path_of(claim), {"metadata": marked}, MERGE_PATCH),
-        Write("PATCH", f"{path_of(claim)}/status", body, MERGE_PATCH, on_version_of_answer=True),
+        Write("PATCH", path, {"metadata": marked}, MERGE_PATCH),
+        Write("PATCH", f"{path}/status", body, MERGE_PATCH, on_version_of_answer=True),
     ]
 
 

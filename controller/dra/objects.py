@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import msgspec
 
 from controller.api.labels import EPOCH_ANNOTATION, PLACED_AT_ANNOTATION
-from controller.api.structs import Amount, Meta, NodeSelector, Slim, Unread
+from controller.api.structs import Amount, Meta, NodeSelector, OwnerWithUid, PodToleration, Slim, Unread
 
 API = "/apis/resource.k8s.io/v1"
 
@@ -63,11 +63,7 @@ class DeviceTaint(Slim, frozen=True):
     effect: str = ""
 
 
-class DeviceToleration(Slim, frozen=True):
-    key: str = ""
-    operator: str = "Equal"
-    value: str = ""
-    effect: str = ""
+class DeviceToleration(PodToleration, frozen=True):
     toleration_seconds: int | None = None
 
     def tolerates(self, taint: DeviceTaint) -> bool:
@@ -217,12 +213,6 @@ class ClaimStatus(Slim, frozen=True):
     reserved_for: tuple[Consumer, ...] = ()
 
 
-class ClaimOwner(Slim, frozen=True):
-    uid: str
-    kind: str = ""
-    controller: bool = False
-
-
 class ClaimAnnotations(Slim, rename=None, frozen=True):
     epoch: str = msgspec.field(default="", name=EPOCH_ANNOTATION)
     placed_at: str | None = msgspec.field(default=None, name=PLACED_AT_ANNOTATION)
@@ -230,7 +220,7 @@ class ClaimAnnotations(Slim, rename=None, frozen=True):
 
 class ResourceClaimMeta(Meta, frozen=True):
     finalizers: tuple[str, ...] = ()
-    owner_references: tuple[ClaimOwner, ...] = ()
+    owner_references: tuple[OwnerWithUid, ...] = ()
     annotations: ClaimAnnotations = ClaimAnnotations()
 
 

@@ -41,10 +41,6 @@ class ClaimRequests:
     def wants_all(self) -> bool:
         return any(request.count is None for request in self.requests)
 
-    def count_on(self, inventory: DeviceInventory) -> int:
-        """Number of devices that the claim takes on this node."""
-        return sum(inventory.cells if r.count is None else r.count for r in self.requests)
-
     def is_any_of(self, inventory: DeviceInventory) -> bool:
         """Whether a plan may choose among the usable devices of a node where all match: each is whole and for it."""
         tolerated = (r.tolerates(each) for each in inventory.devices if each.taints for r in self.requests)
@@ -201,14 +197,11 @@ class Feasibility:
             labelled |= self._feasibility[digest].keys()
         return labelled
 
-    @property
-    def is_full(self) -> bool:
-        return len(self._known) > MOST_KNOWN
-
     def retain(self, digests: Collection[str]) -> set[str]:
-        """Forget all requests but those of these digests; returns the nodes that lost a label."""
+        """Forget all requests but those of these digests, where too many are known; returns the nodes that lost a
+        label."""
         bared = set[str]()
-        for digest in self._known.keys() - digests:
+        for digest in self._known.keys() - digests if len(self._known) > MOST_KNOWN else ():
             del self._known[digest]
             self._undecided.pop(digest, None)
             bared |= self._feasibility.pop(digest).keys()

@@ -36,6 +36,8 @@ DEVICE_TAINT = structs.NodeTaint("resource.tonnage.dev/devices", effect="NoSched
 """Taint that keeps pods without claims off devices that only claims can allocate."""
 PARTS = "resource.tonnage.dev/parts:"
 """Beginning of the name of a placeholder for parts of a device."""
+WITHHELD = "resource.tonnage.dev/withheld:"
+"""Beginning of the name of the placeholder for the withheld devices of a node."""
 LATELY_S = 30.0
 """Time after which an allocation that no watch showed is taken to have failed; as long as binds are assumed."""
 HOLDER_PRIORITY = 2_000_001_000
@@ -155,7 +157,8 @@ class ClaimTranslation:
         """Claims that Tonnage allocated and that only pods without a node use, by name."""
         for name, claim in sorted(self.known.claims_of_unbound_pods().items()):
             placed_at_s = notation.instant_or_none(claim.metadata.annotations.placed_at)
-            yield SeenClaim(name, claim.metadata.uid, self.known.users_of(name), holder_of(name), placed_at_s)
+            users = tuple(sorted(self.known.users[name]))
+            yield SeenClaim(name, claim.metadata.uid, users, holder_of(name), placed_at_s)
 
     def allocate(self, pod: SeenPod, action: Start, stamp: Stamp) -> list[Write]:
         """Writes that allocate the devices of a bind to the pod's claims. Raises ActionError if impossible."""
@@ -258,8 +261,7 @@ class ClaimTranslation:
                     wanted.setdefault(name, {})[requests.digest] = requests
         turns = dra_requests.in_turns(wanted, self._feasibility.knows)
         known.stale_nodes |= self._feasibility.learn(turns)
-        if self._feasibility.is_full:
-            known.stale_nodes |= self._feasibility.retain(turns.keys())
+        known.stale_nodes |= self._feasibility.retain(turns.keys())
         known.stale_nodes |= self._feasibility.wait_for({digest for each in wanted.values() for digest in each})
         before, self._unmatched = self._unmatched, {}
         for name, each in wanted.items():
@@ -270,14 +272,13 @@ class ClaimTranslation:
 
     def _requests_of(self, claim: ResourceClaim) -> dra_requests.ClaimRequests | None:
         """Requests of a claim, read once; None where it is not supported."""
-        name = f"{claim.metadata.namespace}/{claim.metadata.name}"
-        read = self._requests.get(name)
+        read = self._requests.get(claim.name)
         if read is None or read[0] is not claim:
             try:
                 read = claim, dra_requests.requests_as_written(claim, self.known.classes)
             except dra_requests.UnsupportedClaimError:
                 read = claim, None
-            self._requests[name] = read
+            self._requests[claim.name] = read
         return read[1]
 
     def _translated_node(self, name: str) -> structs.Node | None:
@@ -337,7 +338,7 @@ class ClaimTranslation:
         is_open = {each.cell for each in inventory.devices if self._feasibility.is_open(node, each)}
         closed = [cell for cell in range(inventory.cells) if cell not in is_open]
         rest.update({cell: WHOLE_MILLI - used[cell] for cell in closed if 0 < used[cell] < WHOLE_MILLI})
-        made = [holder_pod(withholder_of(node), node, inventory, [cell for cell in closed if not used[cell]])]
+        made = [holder_pod(f"{WITHHELD}{node}", node, inventory, [cell for cell in closed if not used[cell]])]
         made += [holder_pod(f"{PARTS}{node}:{n}", node, inventory, [n], milli) for n, milli in sorted(rest.items())]
         return {f"{pod.metadata.namespace}/{pod.metadata.name}": pod for pod in made if pod is not None}
 
@@ -356,7 +357,7 @@ class ClaimTranslation:
                 amounts.update(inventory.amounts(claim))
             elif wanted := self._requests_of(claim):
                 # The watch of claims lags: the Binding's annotation names the devices.
-                late += wanted.count_on(inventory)
+                late += sum(inventory.cells if each.count is None else each.count for each in wanted.requests)
         cells, milli = seat_of(amounts)
         devices = ",".join(map(str, cells)) or (pod.metadata.annotations.devices if late else None)
         if late and inventory.has_parts:
@@ -438,7 +439,8 @@ def with_requests(
         node_selector={**pod.spec.node_selector, **wants},
         tolerations=(*pod.spec.tolerations, _TOLERATES_IT),
     )
-    annotations = replace(pod.metadata.annotations, devices=devices, gpu_milli=_text(milli))
+    share = None if milli is None else str(milli)
+    annotations = replace(pod.metadata.annotations, devices=devices, gpu_milli=share)
     return replace(pod, metadata=replace(pod.metadata, annotations=annotations), spec=spec)
 
 
@@ -459,7 +461,8 @@ def holder_pod(
         return None
     namespace, _, bare = name.partition("/")
     devices = ",".join(map(str, numbers))
-    annotations = structs.PodAnnotations(devices=devices, gpu_milli=_text(milli), movable="false")
+    share = None if milli is None else str(milli)
+    annotations = structs.PodAnnotations(devices=devices, gpu_milli=share, movable="false")
     requests: dict[str, structs.Amount] = {inventory.resource: str(len(numbers))} if milli is None else {}
     container = structs.Container(resources=structs.Resources(requests=requests))
     return structs.Pod(
@@ -473,11 +476,6 @@ def holder_of(claim: str) -> str:
     """Name of the placeholder for the devices of a claim without a bound pod."""
     namespace, _, name = claim.partition("/")
     return f"{namespace}/claim:{name}"
-
-
-def withholder_of(node: str) -> str:
-    """Name of the placeholder for the withheld devices of a node."""
-    return f"resource.tonnage.dev/withheld:{node}"
 
 
 def seat_of(amounts: Mapping[int, int]) -> tuple[tuple[int, ...], int | None]:
@@ -506,10 +504,6 @@ def _without(container: structs.Container, resources: Collection[str]) -> struct
     asked = container.resources.requests, container.resources.limits
     kept = ({name: amount for name, amount in each.items() if name not in resources} for each in asked)
     return replace(container, resources=structs.Resources(*kept)) if resources else container
-
-
-def _text(milli: int | None) -> str | None:
-    return None if milli is None else str(milli)
 
 
 def _with(wants: Mapping[str, str], label: str, value: str, claim: str) -> dict[str, str]:

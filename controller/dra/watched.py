@@ -62,6 +62,7 @@ class WatchedObjects:
         self.classes: dict[str, DeviceClass] = {}
         self.slices_of: defaultdict[str, set[str]] = defaultdict(set)
         self.users: defaultdict[str, set[str]] = defaultdict(set)
+        """Pods (`namespace/name`) that use a claim."""
         self.pods_on: defaultdict[str, set[str]] = defaultdict(set)
         self.claims_on: defaultdict[str, set[str]] = defaultdict(set)
         self._representatives: dict[str, str | None] = {}
@@ -135,10 +136,6 @@ class WatchedObjects:
     def put_class(self, name: str, each: DeviceClass | None) -> None:
         _put(self.classes, name, each)
         self.stale_pods |= self.pods.keys()
-
-    def users_of(self, claim: str) -> tuple[str, ...]:
-        """Pods (`namespace/name`) that use a claim."""
-        return tuple(sorted(self.users.get(claim, ())))
 
     def claims_of_unbound_pods(self) -> dict[str, ResourceClaim]:
         """Claims that Tonnage allocated, but whose pods are all unbound."""
