@@ -13,7 +13,7 @@ import msgspec
 from pydantic import Field, PlainValidator, create_model
 
 from controller.api import notation, structs
-from controller.api.fields import ListOf, Loose, ObjectMeta
+from controller.api.fields import ListOf, Loose, ObjectMeta, Priority
 from controller.api.kind import Kind
 from controller.api.rule import Flaw, Path
 
@@ -24,7 +24,7 @@ CHECKED: dict[tuple[type[structs.Slim], str], Any] = {
     (structs.PodToleration, "effect"): Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"],
     (structs.NodeTaint, "key"): Annotated[str, Field(min_length=1)],
     (structs.NodeTaint, "effect"): Literal["NoSchedule", "PreferNoSchedule", "NoExecute"],
-    (structs.PodSpec, "priority"): Annotated[int, Field(ge=-(2**31), le=2**31 - 1)] | None,
+    (structs.PodSpec, "priority"): Priority | None,
     (structs.PodSpec, "preemption_policy"): Literal["PreemptLowerPriority", "Never"],
 }
 """Types of fields that a file may not hold any text in."""

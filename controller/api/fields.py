@@ -160,6 +160,9 @@ MOST = 1e9
 PositiveNumber = Annotated[float, Field(gt=0, le=MOST), BeforeValidator(_finite)]
 NumberFromZero = Annotated[float, Field(ge=0, le=MOST), BeforeValidator(_finite)]
 
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Priority = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
+
 NAME_PATTERN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 LABEL_PATTERN = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 

@@ -6,13 +6,16 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from controller.api.conditions import ObservedStatus
-from controller.api.fields import Instant, LabelKey, LabelValue, ListOf, OwnKind, Strict, keyed_by
+from controller.api.fields import Instant, LabelKey, LabelValue, ListOf, OwnKind, Priority, Strict, keyed_by
 from controller.api.kind import AGE, Kind, PrinterColumn, ScaleSubresource, condition, reason
 from controller.api.labels import GANG_LABEL
 from controller.api.rule import Flaw, Rule, fits_label
 
 MOST_GROUPS = 64
 """Groups of one gang. Chosen: some per role, and a CRD's rules may not cost more."""
+Members = Annotated[int, Field(ge=0, le=1_000_000)]
+AtLeastOne = Annotated[int, Field(ge=1, le=1_000_000)]
+GroupCount = Annotated[int, Field(ge=0, le=MOST_GROUPS)]
 
 
 class Topology(Strict):
@@ -30,15 +33,13 @@ class GangGroup(Strict):
     """Group of members that cannot stand in for the others, such as those of one role."""
 
     name: LabelValue = Field(min_length=1, description="Name, which its members carry as label tonnage.dev/gang-group.")
-    min_members: int = Field(
-        default=0, ge=0, le=1_000_000, description="Number of its members that start with the gang, of all in it."
-    )
-    max_members: int | None = Field(
-        default=None, ge=1, le=1_000_000, description="Number of its members above which more are of no use."
+    min_members: Members = Field(default=0, description="Number of its members that start with the gang, of all in it.")
+    max_members: AtLeastOne | None = Field(
+        default=None, description="Number of its members above which more are of no use."
     )
     parent: LabelValue | None = Field(default=None, min_length=1, description="Group of the gang that it is a part of.")
-    min_groups: int | None = Field(
-        default=None, ge=0, le=MOST_GROUPS, description="Number of groups in it that start with the gang; default: all."
+    min_groups: GroupCount | None = Field(
+        default=None, description="Number of groups in it that start with the gang; default: all."
     )
     topology: Topology = Field(default=Topology(), description="How close together its members run.")
 
@@ -48,19 +49,17 @@ OnMemberLoss = Literal["Continue", "Refill", "Restart"]
 
 
 class GangSpec(Strict):
-    min_members: int = Field(
-        ge=1,
-        le=1_000_000,
+    min_members: AtLeastOne = Field(
         description="Number of members that start together; fewer never start. Members carry label tonnage.dev/gang.",
     )
-    max_members: int | None = Field(
-        default=None, ge=1, le=1_000_000, description="Number of members above which more are of no use."
+    max_members: AtLeastOne | None = Field(
+        default=None, description="Number of members above which more are of no use."
     )
     groups: Annotated[ListOf[GangGroup], keyed_by("name")] = Field(
         default=(), max_length=MOST_GROUPS, description="Groups of members, each of which has a minimum of its own."
     )
-    min_groups: int | None = Field(
-        default=None, ge=0, le=MOST_GROUPS, description="Number of outermost groups that start; default: all."
+    min_groups: GroupCount | None = Field(
+        default=None, description="Number of outermost groups that start; default: all."
     )
     topology: Topology = Field(default=Topology(), description="How close together the members run.")
     on_member_loss: OnMemberLoss = Field(
@@ -69,10 +68,8 @@ class GangSpec(Strict):
         "join one by one. Refill: it runs on until new members complete it, and is stopped whole where none do within "
         "`gang_deadline_s`. Restart: all its members are stopped as soon as a new one waits, and start together.",
     )
-    priority: int | None = Field(
+    priority: Priority | None = Field(
         default=None,
-        ge=-(2**31),
-        le=2**31 - 1,
         description="Priority of the whole gang, at most the highest priority among its members; default: that one.",
     )
 
@@ -80,8 +77,8 @@ class GangSpec(Strict):
 class GangStatus(ObservedStatus):
     """State of the gang. Conditions: Accepted, Planned (its members are placed), Ready (enough run), Degraded."""
 
-    members: int = Field(default=0, ge=0, le=1_000_000, description="Pods with the label of this gang.")
-    running: int = Field(default=0, ge=0, le=1_000_000, description="Running members.")
+    members: Members = Field(default=0, description="Pods with the label of this gang.")
+    running: Members = Field(default=0, description="Running members.")
     whole_since: Instant | None = Field(
         default=None,
         description="Since when the gang runs: all required members had a node then, and some have one still.",

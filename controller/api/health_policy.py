@@ -8,7 +8,6 @@ from controller.api import fields
 from controller.api.conditions import ObservedStatus
 from controller.api.kind import AGE, Kind, PrinterColumn, condition, reason
 
-Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
 
 
@@ -26,10 +25,10 @@ class QuarantineBudget(fields.Strict):
 
     per_job: Count = Field(default=2, description="Nodes taken from one job within perJobWindow.")
     per_job_window: fields.Duration = Field(default=1800.0, description="Window of perJob.")
-    recent_share: Share = Field(default=0.02, description="Share of the nodes taken out within recentWindow.")
+    recent_share: fields.Fraction = Field(default=0.02, description="Share of the nodes taken out within recentWindow.")
     recent_window: fields.Duration = Field(default=600.0, description="Window of recentShare.")
-    total_share: Share = Field(default=0.10, description="Share of the nodes that may be out at any time.")
-    domain_share: Share = Field(default=0.25, description="The same for each failure domain.")
+    total_share: fields.Fraction = Field(default=0.10, description="Share of the nodes that may be out at any time.")
+    domain_share: fields.Fraction = Field(default=0.25, description="The same for each failure domain.")
 
 
 class Breakers(fields.Strict):
@@ -44,7 +43,7 @@ class Breakers(fields.Strict):
         description="Restarts of one job within restartWindow, after which nodes are no longer blamed for it.",
     )
     restart_window: fields.Duration = Field(default=3600.0, description="Window of restarts.")
-    heard_share: Share = Field(
+    heard_share: fields.Fraction = Field(
         default=0.9, description="Share of the nodes under jobs whose agents must be heard; below it nothing is begun."
     )
 
@@ -144,8 +143,10 @@ class CheckpointStatus(fields.StatusPart):
     save: fields.Duration = Field(description="How long a checkpoint holds the job up.")
     interval: fields.Duration = Field(description="Time between two checkpoints.")
     advised: fields.Duration = Field(description="Time between two checkpoints that loses least.")
-    lost_share: Share = Field(description="Part of its time that goes into checkpoints and into work done again.")
-    advised_lost_share: Share = Field(description="The same as advised.")
+    lost_share: fields.Fraction = Field(
+        description="Part of its time that goes into checkpoints and into work done again."
+    )
+    advised_lost_share: fields.Fraction = Field(description="The same as advised.")
 
 
 class HealthPolicyStatus(ObservedStatus):

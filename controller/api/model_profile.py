@@ -24,7 +24,7 @@ class Grid(Strict):
     output_tokens: Edges = Field(description="Upper edges of the output length buckets, tokens, strictly rising.")
 
 
-class MeasuredSlo(Strict):
+class LatencySlo(Strict):
     """Service level objective (SLO)."""
 
     tpot: Duration = Field(description="Upper bound of a request's mean time per output token (`40ms`).")
@@ -33,7 +33,7 @@ class MeasuredSlo(Strict):
 class ThroughputTable(Strict):
     """Measured throughput under one SLO."""
 
-    slo: MeasuredSlo = Field(description="SLO that was met during the measurement.")
+    slo: LatencySlo = Field(description="SLO that was met during the measurement.")
     requests_per_second: Matrix = Field(
         description=(
             "Requests per second that one instance sustains when it serves only that bucket; rows follow "

@@ -11,18 +11,12 @@ from controller.api import fields
 from controller.api.conditions import ObservedStatus
 from controller.api.kind import AGE, Kind, PrinterColumn, condition, reason
 from controller.api.labels import SERVICE_LABEL
-from controller.api.model_profile import Edges, Matrix
+from controller.api.model_profile import Edges, LatencySlo, Matrix
 from controller.api.rule import Flaw, Flaws, Path, Rule, column_flaws, fits_label, rising, row_flaws, unchanging
 
 HISTOGRAM_TOLERANCE = 1e-3
 """Allowed difference of a histogram's sum from 1: 60 fractions, each rounded to four places, are off by at most 0.003
 in theory and by 0.0002 in practice. Sums within the tolerance are scaled to exactly 1."""
-
-
-class ServiceSlo(fields.Strict):
-    """Service level objective (SLO) of the service."""
-
-    tpot: fields.Duration = Field(description="Upper bound of a request's mean time per output token (`40ms`).")
 
 
 class ServiceDemand(fields.Strict):
@@ -87,7 +81,7 @@ class ModelServiceSpec(fields.Strict):
     model: str = Field(
         min_length=1, max_length=253, description="Name of the served model, by which its ModelProfiles are found."
     )
-    slo: ServiceSlo = Field(description="SLO of the service.")
+    slo: LatencySlo = Field(description="SLO of the service.")
     demand: ServiceDemand | None = Field(
         default=None, description="Request load; leave it out while it is unmeasured. Unknown is never treated as zero."
     )
@@ -127,12 +121,9 @@ class ModelServiceSpec(fields.Strict):
             "service is only planned, and its instances are run by other means."
         ),
     )
-    priority: int = Field(
-        default=0, ge=-(2**31), le=2**31 - 1, description="Priority of the instances, as in a pod's spec.priority."
-    )
+    priority: fields.Priority = Field(default=0, description="Priority of the instances, as in a pod's spec.priority.")
 
 
-Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
 PerInstanceType = Annotated[dict[str, Count], Field(max_length=64)]
 
@@ -145,11 +136,10 @@ class RoutingWeights(fields.StatusPart):
     capacity_type: Literal["on-demand", "spot"] = Field(
         default="on-demand", description="Capacity type of the instances' nodes."
     )
-    share: Annotated[fields.ListOf[Annotated[fields.ListOf[Share], Field(max_length=64)]], Field(max_length=64)] = (
-        Field(
-            description="Fraction of the requests of each bucket, 0 to 1; rows follow inputTokens, "
-            "columns outputTokens."
-        )
+    share: Annotated[
+        fields.ListOf[Annotated[fields.ListOf[fields.Fraction], Field(max_length=64)]], Field(max_length=64)
+    ] = Field(
+        description="Fraction of the requests of each bucket, 0 to 1; rows follow inputTokens, columns outputTokens."
     )
 
 
@@ -181,8 +171,8 @@ class ModelServiceStatus(ObservedStatus):
         "on spot nodes; absent: never planned.",
     )
     running: PerInstanceType | None = Field(default=None, description="Running instances per instance type.")
-    wanted_instances: int | None = Field(default=None, ge=0, description="Wanted instances of all types.")
-    running_instances: int | None = Field(default=None, ge=0, description="Running instances of all types.")
+    wanted_instances: Count | None = Field(default=None, description="Wanted instances of all types.")
+    running_instances: Count | None = Field(default=None, description="Running instances of all types.")
     last_scale_time: fields.Instant | None = Field(
         default=None, description="When replicas last changed; without a template, since the mix did."
     )

@@ -14,7 +14,6 @@ from controller.api.rule import Flaw, Rule
 Type = Literal["site", "row", "rack", "pdu"]
 Mode = Literal["enforce", "observe"]
 Share = Annotated[float, Field(gt=0, le=1)]
-Overhead = Annotated[float, Field(ge=0, le=1)]
 
 
 class Feed(fields.Strict):
@@ -59,7 +58,7 @@ class DomainNodes(fields.Strict):
         default=0.0,
         description="Worst-case draw of each such node besides its managed devices (CPUs, memory, fans), watts.",
     )
-    overhead_share: Overhead = Field(
+    overhead_share: fields.Fraction = Field(
         default=0.0,
         description="Additional draw of each such node for every watt of its devices (fans, losses of power supplies), "
         "0 to 1: 0.25 adds a quarter. What is stated here must not be part of otherWatts.",
@@ -77,10 +76,8 @@ class ServiceClass(fields.Strict):
         le=1000,
         description="0 is the most important; classes with larger numbers are reduced to their floors first.",
     )
-    min_priority: int | None = Field(
+    min_priority: fields.Priority | None = Field(
         default=None,
-        ge=-(2**31),
-        le=2**31 - 1,
         description="Nodes belong to this class if the highest priority of their GPU pods is at least this.",
     )
     bursts: bool = Field(
@@ -142,8 +139,8 @@ class CappedDevice(fields.StatusPart):
     need_watts: float = Field(description="Expected draw without a cap, including a margin, watts.")
     limited_by: str = Field(max_length=253, description="Most heavily loaded of the domains that supply it.")
     since_time: fields.Instant = Field(description="When this cap was set.")
-    slower_share: float = Field(
-        ge=0, le=1, description="Slowdown of its work, as a fraction, by the power curve of its GPU type."
+    slower_share: fields.Fraction = Field(
+        description="Slowdown of its work, as a fraction, by the power curve of its GPU type."
     )
 
 
@@ -166,8 +163,8 @@ class PowerDomainStatus(ObservedStatus):
     budget_watts: float | None = Field(default=None, description="Enforced budget, watts.")
     devices: int = Field(default=0, ge=0, le=10_000_000, description="Number of devices that draw through this domain.")
     stale_devices: int = Field(default=0, ge=0, le=10_000_000, description="Number of them without a recent report.")
-    capped_share: float | None = Field(
-        default=None, ge=0, le=1, description="Fraction of its devices that are capped below what they would draw."
+    capped_share: fields.Fraction | None = Field(
+        default=None, description="Fraction of its devices that are capped below what they would draw."
     )
     culprits: fields.ListOf[Culprit] = Field(
         default=(),

@@ -33,8 +33,8 @@ SHORTEST_INTERVAL_S = 60.0
 LONGEST_HISTORY_S = 31 * 86_400.0
 """Longest history, in steps of a minute 220 kB of memory. Seasons that are learned are days and weeks."""
 
+Concurrency = Annotated[int, Field(ge=1, le=MOST_CONCURRENT)]
 Replicas = Annotated[int, Field(ge=0, le=MOST_REPLICAS)]
-Fraction = Annotated[float, Field(ge=0, le=1)]
 LabelText = Annotated[str, Field(max_length=253)]
 
 
@@ -204,7 +204,7 @@ class ScalingBehavior(fields.Strict):
     policies: fields.ListOf[BehaviorStep] = Field(
         default=(), max_length=8, description="Limits on the change in a period; none: no limit."
     )
-    tolerance: Fraction = Field(default=0.0, description="Smallest relative change that is made.")
+    tolerance: fields.Fraction = Field(default=0.0, description="Smallest relative change that is made.")
 
 
 class ScaleDownBehavior(ScalingBehavior):
@@ -242,12 +242,10 @@ class ConcurrencyPolicy(fields.Strict):
         description="Whether the replicas follow status.concurrency.limit in mode Auto. Else, and in other modes, it "
         "is a recommendation, and start stays in force.",
     )
-    min: int = Field(default=1, ge=1, le=MOST_CONCURRENT, description="Lowest concurrency.")
-    max: int = Field(ge=1, le=MOST_CONCURRENT, description="Highest concurrency.")
-    start: int | None = Field(
+    min: Concurrency = Field(default=1, description="Lowest concurrency.")
+    max: Concurrency = Field(description="Highest concurrency.")
+    start: Concurrency | None = Field(
         default=None,
-        ge=1,
-        le=MOST_CONCURRENT,
         description="Concurrency that the replicas are configured with, in force until the first decision; default: "
         "max.",
     )
@@ -396,7 +394,7 @@ Logarithm = Annotated[float, Field(ge=-100, le=100)]
 class ConcurrencyArm(fields.StatusPart):
     """Means of what was measured under one concurrency."""
 
-    limit: int = Field(ge=1, le=MOST_CONCURRENT, description="Concurrency.")
+    limit: Concurrency = Field(description="Concurrency.")
     weight: fields.PositiveNumber = Field(description="Number of intervals, of which older ones count less.")
     throughput: Logarithm = Field(description="Mean of the logarithm of the throughput of a replica.")
     p95: Logarithm = Field(description="Mean of the logarithm of p95 in seconds.")
@@ -409,7 +407,7 @@ class ConcurrencyContext(fields.StatusPart):
     input_bucket: int = Field(ge=0, le=100, description="Bucket of the mean prompt: up to 4, 16, 64, ... tokens.")
     output_bucket: int = Field(ge=0, le=100, description="Bucket of the mean output, likewise.")
     used_at: Count = Field(description="Number of the last decision on it.")
-    limit: int = Field(ge=1, le=MOST_CONCURRENT, description="Concurrency decided last.")
+    limit: Concurrency = Field(description="Concurrency decided last.")
     ceiling: fields.PositiveNumber = Field(description="Highest concurrency that may be tried.")
     arms: Annotated[fields.ListOf[ConcurrencyArm], Field(max_length=32), fields.keyed_by("limit")] = Field(
         default=(), description="What was measured, by concurrency."
@@ -423,7 +421,7 @@ class ConcurrencyContext(fields.StatusPart):
 class ConcurrencyPool(fields.StatusPart):
     """Intervals under one limit with too few requests each, which are judged together."""
 
-    limit: int = Field(ge=1, le=MOST_CONCURRENT, description="Concurrency in force.")
+    limit: Concurrency = Field(description="Concurrency in force.")
     intervals: Count = Field(description="Number of intervals.")
     requests: Count = Field(description="Number of requests.")
     throughput: fields.NumberFromZero = Field(description="Mean throughput of a replica.")
@@ -433,8 +431,8 @@ class ConcurrencyPool(fields.StatusPart):
 class ConcurrencyStatus(fields.StatusPart):
     """Tuned concurrency, what it was decided by, and what was learned; a restart goes on from here."""
 
-    limit: int = Field(ge=1, le=MOST_CONCURRENT, description="Requests that each replica should serve at once.")
-    in_force: int = Field(ge=1, le=MOST_CONCURRENT, description="Requests that each replica may serve at once now.")
+    limit: Concurrency = Field(description="Requests that each replica should serve at once.")
+    in_force: Concurrency = Field(description="Requests that each replica may serve at once now.")
     time: fields.Instant | None = Field(default=None, description="End of the interval that was decided on last.")
     reason: str = Field(default="", max_length=64, description="Cause of the limit, in one word.")
     message: str = Field(default="", max_length=1024, description="Cause of the limit.")
@@ -457,16 +455,16 @@ class ScalingPolicyStatus(ObservedStatus):
     replica_load: float | None = Field(default=None, ge=0, description="Load that one replica serves within its SLO.")
     forecast: ForecastStatus | None = Field(default=None, description="Forecast of the load at the lead time.")
     lead_time: LeadTimeStatus | None = Field(default=None, description="Lead time that the decision reckons with.")
-    coverage90: Fraction | None = Field(
+    coverage90: fields.Fraction | None = Field(
         default=None, description="Fraction of past loads within the forecasts' 90 % interval."
     )
-    coverage99: Fraction | None = Field(
+    coverage99: fields.Fraction | None = Field(
         default=None, description="Fraction of past loads within the forecasts' 99 % interval."
     )
     skill: float | None = Field(
         default=None, description="1 - loss of the forecasts / loss of naive ones; above 0: better than naive."
     )
-    chosen_quantile: Fraction | None = Field(
+    chosen_quantile: fields.Fraction | None = Field(
         default=None, description="Probability that the recommended replicas serve the load at the lead time."
     )
     expected_cost: ExpectedCostStatus | None = Field(
