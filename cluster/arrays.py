@@ -1,6 +1,6 @@
 """Array types for the columns of the hot tables, and the name table beside them."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any, overload
 
@@ -81,6 +81,16 @@ class Names(Sequence[str]):
 
     def __repr__(self) -> str:
         return f"Names({len(self._names)})"
+
+
+def rows_of(values: Any, rows: IntArray) -> Any:
+    """Those rows of a column, in their order; of several columns by name, those of each. None stays None."""
+    if isinstance(values, Mapping):
+        return {name: rows_of(each, rows) for name, each in values.items()}
+    if values is None or isinstance(values, np.ndarray):
+        return None if values is None else values[rows]
+    kept = tuple(values[row] for row in rows.tolist())
+    return Names(kept) if isinstance(values, Names) else kept
 
 
 def column(values: Iterable[float | int | bool], dtype: type[Any]) -> NDArray[Any]:

@@ -55,8 +55,6 @@ def framed(what: object) -> bytes:
             column = _Column(value.dtype.str, value.shape, end)
             end += _padded(value.nbytes)
             return column
-        if isinstance(value, np.generic):
-            return value.item()
         return no_columns(value)
 
     head = msgspec.msgpack.Encoder(enc_hook=outside).encode(what)

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 
-from cluster.arrays import BoolArray, FloatArray, IntArray, Names
+from cluster.arrays import BoolArray, FloatArray, IntArray, Names, rows_of
 from cluster.workloads import PodShape, Requirement, Terms, Toleration
 
 Labels = Mapping[str, str]
@@ -79,20 +79,7 @@ class NodeTable:
 
     def only(self, rows: IntArray) -> "NodeTable":
         """The table of these rows, in their order."""
-        return NodeTable(
-            names=Names(self.names[row] for row in rows.tolist()),
-            cpu_milli=self.cpu_milli[rows],
-            memory_bytes=self.memory_bytes[rows],
-            gpus=self.gpus[rows],
-            gpu_type=self.gpu_type[rows],
-            schedulable=self.schedulable[rows],
-            labels=tuple(self.labels[row] for row in rows.tolist()),
-            taints=tuple(self.taints[row] for row in rows.tolist()),
-            others={name: amounts[rows] for name, amounts in self.others.items()},
-            cordoned=None if self.cordoned is None else self.cordoned[rows],
-            volume_limits={driver: most[rows] for driver, most in self.volume_limits.items()},
-            device_price=None if self.device_price is None else self.device_price[rows],
-        )
+        return NodeTable(**{each.name: rows_of(getattr(self, each.name), rows) for each in fields(self)})
 
     def domain(self, label: str) -> IntArray:
         """Topology domain of each node under a label: equal numbers share a value; -1 where the label is not set."""
@@ -206,17 +193,13 @@ class NodeFilter:
         if shape.gpus and shape.gpu_types:
             wanted = [n for n, name in enumerate(self._gpu_type_names) if name in shape.gpu_types]
             yield "gpu_type", np.isin(self._nodes.gpu_type, wanted)
-        yield "selector", self.meets_terms(shape.node_terms)
+        yield "selector", self.matches.meets_terms(shape.node_terms)
         yield "taint", self.tolerated(shape.tolerations)
         if shape.refused_on:  # nodes where others refused a pod of this shape
             accepted = np.ones(len(self._nodes), dtype=np.bool_)
             rows = self._nodes.names.rows(shape.refused_on)
             accepted[rows[rows >= 0]] = False
             yield "refused", accepted
-
-    def meets_terms(self, terms: Terms) -> BoolArray:
-        """Nodes whose labels satisfy one of the alternatives; all, where there are none. Do not write to it."""
-        return self.matches.meets_terms(terms)
 
     def tolerated(self, tolerations: tuple[Toleration, ...]) -> BoolArray:
         """Nodes all of whose taints a pod with these tolerations tolerates."""
@@ -271,20 +254,13 @@ def meets(labels: Labels, requirement: Requirement) -> bool:
             return value is not None
         case "DoesNotExist":
             return value is None
-        case "Gt":
-            have, bound = _integer(value), _bound(requirement)
-            return have is not None and bound is not None and have > bound
-        case "Lt":
-            have, bound = _integer(value), _bound(requirement)
-            return have is not None and bound is not None and have < bound
-
-
-def _bound(requirement: Requirement) -> int | None:
-    """Integer bound of Gt or Lt. The API server accepts any text; no label exceeds a bound that is not an integer.
-
-    kube-scheduler behaves the same.
-    """
-    return _integer(requirement.values[0]) if requirement.values else None
+        case "Gt" | "Lt":
+            # The API server accepts any text as the bound. As for kube-scheduler, no label exceeds one that is not an
+            # integer.
+            have, bound = _integer(value), _integer(next(iter(requirement.values), None))
+            if have is None or bound is None:
+                return False
+            return have > bound if requirement.operator == "Gt" else have < bound
 
 
 def _integer(value: str | None) -> int | None:

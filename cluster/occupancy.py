@@ -200,7 +200,7 @@ class Occupancy:
         if self.watts is not None and shape.gpus:
             self.watts.follow((where,), np.array([self._held(where)]))
         if self._neighbours is not None:
-            (self._neighbours.started if sign > 0 else self._neighbours.stopped)(shape, where)
+            self._neighbours.count(shape.beside, where, sign)
 
 
 def kube_schedulers(pods: PodTable, budgets: BudgetsLeft, node: arrays.IntArray, where: int, below: int) -> list[int]:

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from cluster.arrays import BoolArray, FloatArray, IntArray, Names, column
+from cluster.arrays import BoolArray, FloatArray, IntArray, Names, column, rows_of
 from cluster.autoscaling import Scaler
 from cluster.capacity import Free
 from cluster.demand import ThroughputProfile
@@ -106,16 +106,8 @@ class PodTable:
 
     def only(self, rows: IntArray) -> "PodTable":
         """The table of these rows, in their order."""
-        kept, names = rows.tolist(), tuple(self.names)
-        columns: dict[str, Any] = {name: getattr(self, name)[rows] for name in DENSE}
-        columns |= {name: None if (each := getattr(self, name)) is None else each[rows] for name in SPARSE}
-        return PodTable(
-            names=Names(names[row] for row in kept),
-            shape=self.shape[rows],
-            shapes=self.shapes,
-            owner=tuple(self.owner[row] for row in kept),
-            **columns,
-        )
+        columns = ("names", "shape", "owner", *DENSE, *SPARSE)
+        return replace(self, **{name: rows_of(getattr(self, name), rows) for name in columns})
 
     def reshaped(self, shapes: Mapping[int, PodShape]) -> "PodTable":
         """The table with other shapes of some rows, by row. Rows of one object share its number."""

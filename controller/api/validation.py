@@ -24,10 +24,12 @@ def pruned(content: Any, model: type[BaseModel], *, sorts: tuple[type[BaseModel]
 
     sorts: base classes of the models whose unknown fields are dropped.
     """
+    if type(content) is list:
+        return [pruned(item, model, sorts=sorts) for item in content]
     if type(content) is not dict or not issubclass(model, sorts):
         return without_nulls(content)
     return {
-        key: without_nulls(content[key]) if inner is None else _each_pruned(content[key], inner, sorts)
+        key: without_nulls(content[key]) if inner is None else pruned(content[key], inner, sorts=sorts)
         for key, inner in _inner_models(model).items()
         if content.get(key) is not None
     }
@@ -39,12 +41,6 @@ def known_part(content: Any, model: type[BaseModel]) -> Any:
     Remaining fields that `model` does not have come from a later release's CRDs, which an older controller ignores.
     """
     return pruned(content, model, sorts=(Loose, Strict))
-
-
-def _each_pruned(value: Any, model: type[BaseModel], sorts: tuple[type[BaseModel], ...]) -> Any:
-    if type(value) is list:
-        return [pruned(item, model, sorts=sorts) for item in value]
-    return pruned(value, model, sorts=sorts)
 
 
 def without_nulls(value: Any, levels: int = LEVELS) -> Any:

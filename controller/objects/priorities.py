@@ -1,7 +1,8 @@
 """Priorities of pods in files, as the admission of Kubernetes writes them into pods: from PriorityClasses."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -9,12 +10,6 @@ import msgspec
 from cluster.errors import Mistake
 from controller.api.structs import Pod
 from controller.objects.read import PlainObject, Read
-
-
-@dataclass(frozen=True, slots=True)
-class _Class:
-    value: int
-    preemption_policy: str
 
 
 def with_priorities(
@@ -25,19 +20,20 @@ def with_priorities(
     written: PriorityClasses. A class that cannot be read is a mistake. Of several defaults the lowest counts.
     Source: Kubernetes documentation, "Pod Priority and Preemption"; its admission plugin Priority.
     """
-    classes: dict[str, _Class] = {}
-    defaults: list[_Class] = []
+    classes: dict[str, tuple[int, str]] = {}
+    """(value, preemption policy) by name."""
+    defaults: list[tuple[int, str]] = []
     for each in written:
         value = each.content.get("value", 0)
         if isinstance(value, bool) or not isinstance(value, int):
             place = each.document.place(f"PriorityClass/{each.name}", ("value",))
             mistakes.append(Mistake(place, f"is {value!r}", "write a whole number"))
             continue
-        made = classes[each.name] = _Class(value, str(each.content.get("preemptionPolicy") or "PreemptLowerPriority"))
+        made = classes[each.name] = value, str(each.content.get("preemptionPolicy") or "PreemptLowerPriority")
         defaults += [made] if each.content.get("globalDefault") is True else []
     if not classes:
         return list(read)
-    default = min(defaults, key=lambda each: each.value, default=None)
+    default = min(defaults, key=itemgetter(0), default=None)
 
     def resolved(one: Read[Any]) -> Read[Any]:
         if not isinstance(one.object, Pod) or one.object.spec.priority is not None:
@@ -46,8 +42,8 @@ def with_priorities(
         found = classes.get(spec.priority_class_name) if spec.priority_class_name else default
         if found is None:
             return one
-        policy = spec.preemption_policy or found.preemption_policy
-        spec = msgspec.structs.replace(spec, priority=found.value, preemption_policy=policy)
+        value, policy = found
+        spec = msgspec.structs.replace(spec, priority=value, preemption_policy=spec.preemption_policy or policy)
         return replace(one, object=msgspec.structs.replace(one.object, spec=spec))
 
     return [resolved(each) for each in read]

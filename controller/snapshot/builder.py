@@ -65,12 +65,9 @@ class BuiltSnapshot:
 class _OwnKinds:
     """Converted objects of Tonnage's own kinds, which are few."""
 
-    types: TypeIndex
     profiles: tuple[demand.ThroughputProfile, ...]
     services: tuple[Service, ...]
     """Services without errors."""
-    service_names: frozenset[str]
-    """Names of all services: a pod of an invalid service is still its pod."""
     findings: Findings = field(default_factory=Findings)
 
 
@@ -231,12 +228,14 @@ class SnapshotBuilder:
                 self._limited = state, replace(nodes, volume_limits=limits) if limits else nodes
             nodes = self._limited[1]
         gangs = tuple(gang.name for gang in groups.gangs)
-        view = self._pods.view(nodes, gangs, own.service_names, groups.gang_of, self._namespaces)
+        # Those with errors, too: a pod of such a service is still its pod.
+        services = frozenset(self._own[model_service.KIND])
+        view = self._pods.view(nodes, gangs, services, groups.gang_of, self._namespaces)
         if self._budgets and self._known_budgets[0] is not view:
             self._known_budgets = view, budgets_of(self._budgets, self._pods.members_of)
         snapshot = Snapshot(
             at_s=at_s,
-            gpu_types=own.types.types,
+            gpu_types=self._types.types,
             nodes=nodes,
             pods=view.table,
             gangs=gangs_from(
@@ -277,8 +276,7 @@ class SnapshotBuilder:
                     self._read_pod(name, pod)
             profiles = profiles_from(self.own(model_profile.KIND), types, findings)
             services = valid_services(self.own(model_service.KIND), profiles, types, findings)
-            names = frozenset(self._own[model_service.KIND])
-            self._own_kinds = _OwnKinds(types, profiles, services, names, findings)
+            self._own_kinds = _OwnKinds(profiles, services, findings)
         return self._own_kinds
 
     def own(self, kind: Kind) -> tuple[Read[Any], ...]:
@@ -287,7 +285,7 @@ class SnapshotBuilder:
 
     def note(self, snapshot: Snapshot, findings: Findings) -> None:
         """Add notes for the reader of a plan about the objects of the last built snapshot."""
-        unknown = [name for name, row in sorted(self._node_rows.items()) if row.is_of_unknown_type]
+        unknown = [name for name, row in sorted(self._node_rows.items()) if row.gpus and row.gpu_type < 0]
         words = "GPUs that match no GPUType: they have no price, and pods that name a type are not placed there"
         findings.note_many("Node", "GpuTypeUnknown", unknown, words)
         many = [name for name, row in sorted(self._node_rows.items()) if row.left_over and row.gpu_type >= 0]

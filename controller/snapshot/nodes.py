@@ -239,10 +239,6 @@ class NodeRow:
     """Devices that are not planned, because no more of a node can be told apart."""
     mistakes: tuple[Mistake, ...] = ()
 
-    @property
-    def is_of_unknown_type(self) -> bool:
-        return self.gpus > 0 and self.gpu_type < 0
-
 
 NO_DEVICES = (0, -1, math.nan, 0)
 

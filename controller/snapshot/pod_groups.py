@@ -148,9 +148,8 @@ class Groups:
                 wholes[key].append(key)
         composites = group_kinds.composites(self._owners) if group_kinds.COMPOSITE in (w for w, _ in wholes) else {}
         for whole, keys in wholes.items():
-            self._made[whole] = self._of_objects(whole, keys, composites)
-            if self._made[whole] == NOTHING:
-                del self._made[whole]
+            made = self._of_objects(whole, keys, composites)
+            put(self._made, whole, None if made == KnownGroups() else made)
         self._changed.clear()
         parts = self._made.values()
         gangs = [gang for each in parts for gang in each.gangs]
@@ -199,9 +198,6 @@ class Groups:
                 found.setdefault(gang_of[text], _Found(whole[0])).put(share, ref, members)
         gangs = tuple(each.gang(name) for name, each in found.items())
         return KnownGroups(gangs, gang_of, tuple(unread), frozenset(unreadable))
-
-
-NOTHING = KnownGroups()
 
 
 def _order(gang: Gang) -> tuple[bool, str]:

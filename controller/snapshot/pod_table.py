@@ -183,7 +183,7 @@ class PodColumns:
         self._rows: dict[str, PodRow] = {}
         self._foreign: set[str] = set()
         """Pending pods that are left to their own scheduler."""
-        self._reads: dict[str, Read[Pod]] = {}
+        self.reads: dict[str, Read[Pod]] = {}
         self._names: list[str] = []
         self._cells: IntArray = np.zeros((CELLS, 0), dtype=np.int64)
         self._changed: set[str] = set()
@@ -209,15 +209,11 @@ class PodColumns:
         self._patch()
         return bool((self._cells[BY_NAME] & ~self._cells[FOREIGN]).any())
 
-    @property
-    def reads(self) -> Mapping[str, Read[Pod]]:
-        return self._reads
-
     def put(self, read: Read[Pod], row: PodRow, *, is_ours: bool) -> None:
         """is_ours: whether the pod waits for Tonnage; a pending one of another scheduler is left to that."""
         name, is_foreign = read.name, not is_ours and not row.node
-        known = self._reads.get(name)
-        self._reads[name] = read
+        known = self.reads.get(name)
+        self.reads[name] = read
         is_same = self._rows.get(name) == row and (name in self._foreign) == is_foreign
         # Of the object itself, only its annotations are read here.
         if known is not None and is_same and known.object.metadata.annotations == read.object.metadata.annotations:
@@ -233,7 +229,7 @@ class PodColumns:
     def remove(self, name: str) -> None:
         if name in self._rows:
             self._leave_node(name)
-            del self._rows[name], self._reads[name]
+            del self._rows[name], self.reads[name]
             self._foreign.discard(name)
             self._changed.add(name)
 
@@ -273,7 +269,7 @@ class PodColumns:
         kept = (node != NOWHERE) & ~((node == PENDING) & (is_astray | is_foreign)) & ~is_withheld
         dangling: list[Dangling] = []
         for row in np.flatnonzero((is_astray | (node == NOWHERE)) & ~is_foreign).tolist():
-            read, own = self._reads[self._names[row]], self._rows[self._names[row]]
+            read, own = self.reads[self._names[row]], self._rows[self._names[row]]
             named = (("Node", own.node, node), ("Gang", own.gang, gang), ("ModelService", own.owner, served))
             dangling += [Dangling(read, kind, name) for kind, name, place in named if place[row] == NOWHERE]
         faulty = [self._rows[self._names[row]] for row in np.flatnonzero(is_faulty & ~is_foreign).tolist()]
@@ -354,7 +350,7 @@ class PodColumns:
                 continue
             known = self._held.get(node)
             if node in gpus and (known is None or known[0] != gpus[node]):
-                running = [(self._reads[name], self._rows[name].shape) for name in pods]
+                running = [(self.reads[name], self._rows[name].shape) for name in pods]
                 known = self._held[node] = (gpus[node], devices_held(running, gpus[node]))
                 for name, devices in known[1].devices.items():
                     self._cells[DEVICES, bisect_left(self._names, name)] = device_mask(devices)

@@ -4,7 +4,7 @@ From files, and for one-off commands, a policy's status stands in for the measur
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -173,7 +173,7 @@ class PolicyState:
 def with_scalers(snapshot: Snapshot, reads: tuple[Read[scaling_policy.ScalingPolicy], ...]) -> Snapshot:
     """The snapshot with the scalers of all policies, by their statuses."""
     policies = {read.name: read.object for read in reads}
-    within = within_bounds(policies)
+    within = first_by_name(policies, MOST_POLICIES)
     words = f"{EXCEEDED}: its namespace has more than {MOST_POLICIES} ScalingPolicies; the first by name are evaluated"
     scalers = [
         scaler_of(name, policy, snapshot, state_in(policy.status))
@@ -182,11 +182,6 @@ def with_scalers(snapshot: Snapshot, reads: tuple[Read[scaling_policy.ScalingPol
         for name, policy in policies.items()
     ]
     return replace(snapshot, scalers=with_conflicts(scalers))
-
-
-def within_bounds(policies: Iterable[str]) -> frozenset[str]:
-    """Those of these policies (`namespace/name`) that are evaluated."""
-    return first_by_name(policies, MOST_POLICIES)
 
 
 def is_past_bound(scaler: autoscaling.Scaler) -> bool:

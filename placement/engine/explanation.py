@@ -131,7 +131,7 @@ def obstacles(packer: Packer, shape: workloads.PodShape, scope: Scope | None = N
         ruled_out("within", scope.nodes)
     for kind, passes in checks.filters(shape):
         if kind == "selector" and any_mode != shape.node_terms:
-            ruled_out("way", passes | ~checks.meets_terms(any_mode))
+            ruled_out("way", passes | ~checks.matches.meets_terms(any_mode))
         ruled_out(kind, passes)
     left = ledger.gpu_milli.clip(min=0)
     few = (left >= max(shape.gpu_milli, 1)).sum(axis=1) < shape.gpus

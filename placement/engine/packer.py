@@ -155,14 +155,14 @@ class Packer:
         """Charges a pod to the result of `choose`."""
         self.ledger.take(shape, choice.node, device_numbers(choice.devices))
         if self.neighbours is not None:
-            self.neighbours.started(shape, choice.node)
+            self.neighbours.count(shape.beside, choice.node, 1)
         self.policy.placed(shape, choice.node)
 
     def remove(self, shape: PodShape, node: int, devices: int) -> None:
         """Removes a pod that left, or that was placed only to test a plan. devices: the bit mask that it held."""
         self.ledger.give(shape, node, device_numbers(devices))
         if self.neighbours is not None:
-            self.neighbours.stopped(shape, node)
+            self.neighbours.count(shape.beside, node, -1)
         self.policy.removed(shape, node)
 
     def eligible(self, shape: PodShape) -> BoolArray:

@@ -240,7 +240,7 @@ class NodeWithout:
             own, sign = draft.shape(row), -1 if row in self._gone else 1
             self.room.charge(own, snapshot.device_numbers(int(draft.devices[row])), sign)
             if self._near is not None:
-                (self._near.started if sign > 0 else self._near.stopped)(own, node)
+                self._near.count(own.beside, node, sign)
         if self.room.missing(shape):
             return False
         if shape.gpus and (floors := draft.packer.floors) is not None:

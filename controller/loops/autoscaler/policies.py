@@ -14,7 +14,8 @@ from controller.loops.autoscaler.measured import Measured
 from controller.loops.autoscaler.targets import TargetState
 from controller.objects.own_objects import own_from
 from controller.objects.read import Read
-from controller.snapshot.scalers import PolicyState, scaler_of, state_in, with_conflicts, within_bounds
+from controller.snapshot.namespace_bounds import first_by_name
+from controller.snapshot.scalers import MOST_POLICIES, PolicyState, scaler_of, state_in, with_conflicts
 
 REQUEST_ROLES = ("load", "requests")
 """Roles that can be the load of a ModelService, in requests per second."""
@@ -55,7 +56,7 @@ class PolicyReader:
                     self._read[name] = (obj, read.object if isinstance(read, Read) else None)
             self._read = {name: each for name, each in self._read.items() if name in objects}
             valid = {name: policy for name, (_, policy) in sorted(self._read.items()) if policy is not None}
-        within = within_bounds(valid)
+        within = first_by_name(valid, MOST_POLICIES)
         return {name: policy for name, policy in valid.items() if name in within}
 
     def desired(self, now_s: float) -> Iterator[DesiredReplicas]:

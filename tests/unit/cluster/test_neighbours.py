@@ -57,9 +57,9 @@ def test_counts_that_follow_a_plan_say_what_a_new_count_says(seed: int) -> None:
         row = rng.randrange(12)
         if where[row] == PENDING:
             where[row] = rng.randrange(6)
-            following.started(known[row], int(where[row]))
+            following.count(known[row].beside, int(where[row]), 1)
         else:
-            following.stopped(known[row], int(where[row]))
+            following.count(known[row].beside, int(where[row]), -1)
             where[row] = PENDING
         anew = Neighbours.of(replace(snapshot, pods=replace(snapshot.pods, node=where.copy())))
         asked = rng.choice(known)
@@ -82,7 +82,7 @@ def test_the_first_of_pods_that_want_each_other_may_start_anywhere_and_the_next_
     near = Neighbours(nodes, NodeFilter(nodes, ()))
 
     first = near.allowed(shape)
-    near.started(shape, 1)
+    near.count(shape.beside, 1, 1)
     second = near.allowed(shape)
 
     assert first is not None
@@ -96,7 +96,7 @@ def test_one_address_of_a_port_conflicts_with_itself_and_with_all_addresses() ->
 
     def both(one: HostPort, other: HostPort) -> bool:
         ports = Neighbours(nodes, NodeFilter(nodes, ()))
-        ports.started(PodShape(beside=Beside(ports=(one,))), 0)
+        ports.count(Beside(ports=(one,)), 0, 1)
         allowed = ports.allowed(PodShape(beside=Beside(ports=(other,))))
         return bool(allowed is not None and allowed[0])
 
@@ -113,7 +113,7 @@ def test_a_shared_volume_counts_once_on_a_node_and_each_of_a_pods_own() -> None:
     def room_after(*volumes: tuple[str, str]) -> bool:
         there = Neighbours(nodes, NodeFilter(nodes, ()))
         for _ in range(2):
-            there.started(PodShape(beside=Beside(volumes=volumes)), 0)
+            there.count(Beside(volumes=volumes), 0, 1)
         allowed = there.allowed(PodShape(beside=Beside(volumes=(("disk", OWN_VOLUME),))))
         return bool(allowed is not None and allowed[0])
 
