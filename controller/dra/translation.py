@@ -460,16 +460,12 @@ def holder_pod(
     if not numbers:
         return None
     namespace, _, bare = name.partition("/")
-    devices = ",".join(map(str, numbers))
-    share = None if milli is None else str(milli)
-    annotations = structs.PodAnnotations(devices=devices, gpu_milli=share, movable="false")
-    requests: dict[str, structs.Amount] = {inventory.resource: str(len(numbers))} if milli is None else {}
-    container = structs.Container(resources=structs.Resources(requests=requests))
-    return structs.Pod(
-        structs.PodMeta(bare, namespace, annotations=annotations),
-        structs.PodSpec(containers=(container,), node_name=node, priority=HOLDER_PRIORITY),
+    bound = structs.Pod(
+        structs.PodMeta(bare, namespace, annotations=structs.PodAnnotations(movable="false")),
+        structs.PodSpec(node_name=node, priority=HOLDER_PRIORITY),
         structs.PodStatus("Running"),
     )
+    return with_requests(bound, len(numbers), inventory.resource, ",".join(map(str, numbers)), {}, milli)
 
 
 def holder_of(claim: str) -> str:

@@ -1,11 +1,11 @@
 """Objects of Tonnage's kinds from the API server, validated by the same models as manifests."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from cluster.errors import Mistake
 from controller.api.kind import Kind
-from controller.api.rule import Path
 from controller.api.structs import DEEPEST, OwnObject, nests_too_deep, plain
 from controller.api.validation import known_part
 from controller.kube.cache import Resource
@@ -22,10 +22,7 @@ def own_from(name: str, kind: Kind, obj: OwnObject) -> Read[Any] | tuple[Mistake
 
     name: `name`, or `namespace/name` where the kind has namespaces.
     """
-
-    def place(path: Path) -> str:
-        return place_in_cluster(f"{kind.name}/{name}", path)
-
+    place = partial(place_in_cluster, f"{kind.name}/{name}")
     try:
         meta = obj.metadata
         content = {

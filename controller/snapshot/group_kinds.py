@@ -501,17 +501,14 @@ def _of_kubeflow_job(owner: GroupOwner, ref: GroupRef, done: Done) -> Share | No
     return Share(sum(roles.values()), done=also, groups=_flat(roles, most))
 
 
-def _unchanged(owner: GroupOwner) -> GroupOwner:
-    return owner
-
-
 @dataclass(frozen=True, slots=True)
 class GroupRule:
     """How pods of one kind are gangs."""
 
     share: Callable[[Any, GroupRef, Done], Share | None]
-    read: Callable[[GroupOwner], Any] = _unchanged
-    """What is read of the object, once for all groups in it: pods decide how many parts of it they name."""
+    read: Callable[[GroupOwner], Any] | None = None
+    """What is read of the object, once for all groups in it: pods decide how many parts of it they name. None: it is
+    taken as it is."""
     needs_object: bool = True
     """Whether a group without its object waits; else the pods alone state the size, and `share` may get no object."""
 

@@ -186,7 +186,8 @@ class Groups:
                         ref = replace(ref, part=ref.name)
                         share: Share | None = replace(composites[whole[1]], done={ref.part: done.total()})
                     else:
-                        read = rule.read(owner) if read is None and owner is not None else read
+                        if read is None and owner is not None:
+                            read = owner if rule.read is None else rule.read(owner)
                         share = rule.share(read, ref, done)
                 except Exception:  # noqa: BLE001 - one object must not stop the others
                     unreadable.add(text)
