@@ -106,10 +106,18 @@ class Scale(Action):
 
 
 @dataclass(frozen=True, slots=True)
-class Evict(Action):
+class _OnPod(Action):
+    pod: str
+
+    @property
+    def subject(self) -> str:
+        return f"Pod/{self.pod}"
+
+
+@dataclass(frozen=True, slots=True)
+class Evict(_OnPod):
     """Stops a running pod; its owner creates a new one, which is pending."""
 
-    pod: str
     node: str
     beneficiary: str = field(default="", compare=False)
     """Unit that it makes room for, `Kind/namespace/name`; empty for none."""
@@ -118,10 +126,6 @@ class Evict(Action):
     done: ClassVar[str] = "Evicted"
     section: ClassVar[str] = "evictions"
     columns: ClassVar[tuple[str, ...]] = ("STOPPED", "NODE")
-
-    @property
-    def subject(self) -> str:
-        return f"Pod/{self.pod}"
 
     @property
     def sentence(self) -> str:
@@ -146,10 +150,9 @@ class Evict(Action):
 
 
 @dataclass(frozen=True, slots=True)
-class Move(Action):
+class Move(_OnPod):
     """Stops a pod on one node and starts it on another."""
 
-    pod: str
     from_node: str
     node: str
     devices: tuple[int, ...] = ()
@@ -160,10 +163,6 @@ class Move(Action):
     done: ClassVar[str] = "Moved"
     section: ClassVar[str] = "moves"
     columns: ClassVar[tuple[str, ...]] = ("MOVED", "NODES")
-
-    @property
-    def subject(self) -> str:
-        return f"Pod/{self.pod}"
 
     @property
     def sentence(self) -> str:
@@ -185,16 +184,11 @@ class Move(Action):
 
 
 @dataclass(frozen=True, slots=True)
-class Start(Action):
+class Start(_OnPod):
     """A pending pod gets a node, with these devices."""
 
-    pod: str
     node: str
     devices: tuple[int, ...] = ()
-
-    @property
-    def subject(self) -> str:
-        return f"Pod/{self.pod}"
 
     def after(self, draft: snapshot.Draft) -> None:
         draft.place(self.pod, self.node, self.devices)

@@ -6,7 +6,7 @@ reads one mask, which is made again only where a count that it depends on change
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -146,7 +146,10 @@ class Neighbours:
         for check in self._of_shape(shape):
             yield check.kind, check.mask()
         if beside.ports:
-            yield "port", self._without(node for port in beside.ports for node in self._taken(port))
+            nodes = (node for port in beside.ports for node in self._taken(port))
+            found = np.ones(len(self._nodes), dtype=np.bool_)
+            found[list(nodes)] = False
+            yield "port", found
         if any(self._users[claim] for claim in beside.claims):
             yield "claim", np.zeros(len(self._nodes), dtype=np.bool_)
         if beside.volumes:
@@ -296,11 +299,6 @@ class Neighbours:
         if driver not in self._volumes:
             self._volumes[driver] = np.zeros(len(self._nodes), dtype=np.int64)
         return self._volumes[driver]
-
-    def _without(self, nodes: Iterable[int]) -> BoolArray:
-        found = np.ones(len(self._nodes), dtype=np.bool_)
-        found[list(nodes)] = False
-        return found
 
     def _domain(self, key: str) -> tuple[IntArray, int]:
         """Domain of each node under a label, from 0, and their number, which nodes without the label have."""

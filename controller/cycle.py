@@ -21,10 +21,10 @@ def carry_out(world: World, plan: Plan) -> Outcome:
     with a skipped step is not started. One that fails halfway is left to the next cycle, which completes it, or rolls
     it back after a deadline (gang_rollback.py): one lost write race is no reason to stop a hundred other pods.
 
-    Where a whole phase stops pods, they are asked for first, and none is stopped where one stop would be refused: the
-    others would be stopped for nothing. Where it stops pods for those that it starts, the stops come first, then the
-    starts on their nodes, and then the others, each only if those before it succeeded. Where stopped pods hold their
-    devices until they are gone, a gang then waits whole for the cycle after that.
+    A whole phase asks first, and takes no step where one would fail: pods would be stopped for nothing, or a gang would
+    start in part. Where it stops pods for those that it starts, the stops come first, then the starts on their nodes,
+    and then the others, each only if those before it succeeded. Where stopped pods hold their devices until they are
+    gone, a gang then waits whole for the cycle after that.
     """
     done: list[Step] = []
     undone: list[Undone] = []
@@ -45,16 +45,16 @@ def carry_out(world: World, plan: Plan) -> Outcome:
             words = f"{phase.name} is all or nothing, and one of its steps was skipped"
             undone += lost + [Undone(step, Reason("NotWhole", words)) for step in sound]
             continue
-        stops = [step for step in sound if phase.whole and _stops(step)]
-        answers = zip(stops, world.rehearse([step.action for step in stops]) if stops else (), strict=True)
-        if refused := {id(step): Undone(step, Reason("StopRefused", str(error))) for step, error in answers if error}:
-            words = f"{phase.name} is all or nothing: {next(iter(refused.values())).reason.words}"
-            undone += (refused.get(id(step)) or Undone(step, Reason("NotWhole", words)) for step in sound)
-            continue
-        for number, steps in enumerate(_stages(sound) if phase.whole else [sound]):
+        stages = list(_stages(sound)) if phase.whole else [sound]
+        for number, steps in enumerate(stages):
             if number and lost:
-                words = f"{phase.name} is all or nothing, and one of the steps before it failed"
-                lost += [Undone(step, Reason("NotWhole", words)) for step in steps]
+                first = next(each.reason for each in lost if each.reason.code != "NotWhole")
+                lost += [
+                    Undone(step, Reason("NotWhole", f"{phase.name} is all or nothing: {first.words}")) for step in steps
+                ]
+                continue
+            if phase.whole and (refused := _refused(world, phase.name, steps)):
+                lost += refused
                 continue
             for step, error in zip(steps, world.apply([step.action for step in steps]), strict=True):
                 if error is None:
@@ -65,8 +65,16 @@ def carry_out(world: World, plan: Plan) -> Outcome:
     return Outcome(tuple(done), tuple(undone))
 
 
-def _stops(step: Step) -> bool:
-    return any(change.node_before is not None for change in step.action.seat_changes)
+def _refused(world: World, phase: str, steps: Sequence[Step]) -> list[Undone]:
+    """All of these steps, with the reasons, where one of them would fail; none where all would be done."""
+    stops = any(change.node_before is not None for step in steps for change in step.action.seat_changes)
+    code = "StopRefused" if stops else "ActionFailed"
+    answers = zip(steps, world.rehearse([step.action for step in steps]), strict=True)
+    refused = {id(step): Undone(step, Reason(code, str(error))) for step, error in answers if error}
+    if not refused:
+        return []
+    words = f"{phase} is all or nothing: {next(iter(refused.values())).reason.words}"
+    return [refused.get(id(step)) or Undone(step, Reason("NotWhole", words)) for step in steps]
 
 
 def _stages(steps: Sequence[Step]) -> Iterator[list[Step]]:

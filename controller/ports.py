@@ -42,7 +42,7 @@ class World(Protocol):
         ...
 
     def rehearse(self, actions: Sequence[Action]) -> Sequence[ActionError | None]:
-        """Whether each of these actions, which stop pods, would be accepted; changes nothing. Results as of `apply`."""
+        """Whether each of these actions would be accepted as far as known; changes nothing. Results as of `apply`."""
         ...
 
     def report(self, plan: Plan, outcome: Outcome) -> None:

@@ -9,8 +9,7 @@ import numpy as np
 from cluster.demand import Slo
 from cluster.errors import ConfigError, Mistake
 from cluster.snapshot import PENDING, Snapshot
-from controller.brain.from_settings import decisions_from, limits_from
-from controller.brain.inline import InlineBrain
+from controller.brain.inline import InlineBrain, decisions_from, limits_from
 from controller.guard import guard
 from controller.settings import settings_from, with_changes
 from placement.budget import stopped

@@ -35,7 +35,12 @@ class SimulatedWorld:
         return [self._error_of(action) for action in actions]
 
     def rehearse(self, actions: Sequence[Action]) -> list[errors.ActionError | None]:
-        return [errors.ActionError(f"{each}: {why}") if (why := self._fault(each)) else None for each in actions]
+        """The faults of stops; a start fails when it is tried."""
+        stops = [any(change.node_before is not None for change in each.seat_changes) for each in actions]
+        why = [self._fault(each) if asked else None for each, asked in zip(actions, stops, strict=True)]
+        return [
+            errors.ActionError(f"{each}: {said}") if said else None for each, said in zip(actions, why, strict=True)
+        ]
 
     def _error_of(self, action: Action) -> errors.ActionError | None:
         try:

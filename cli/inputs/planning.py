@@ -196,8 +196,7 @@ def decider(settings: "OperatorSettings", move_share: float = 0.0, *, awaits_pod
 
     awaits_pods: whether pods of services exist only after scaling, as on a cluster.
     """
-    from controller.brain.from_settings import decisions_from, limits_from
-    from controller.brain.inline import InlineBrain
+    from controller.brain.inline import InlineBrain, decisions_from, limits_from
     from controller.guard import guard
 
     decisions = replace(decisions_from(settings, awaits_pods=awaits_pods, explain=True), move_share=move_share)
@@ -208,7 +207,7 @@ def decider(settings: "OperatorSettings", move_share: float = 0.0, *, awaits_pod
 
 def packer_of(settings: "OperatorSettings") -> "Callable[[Snapshot], Packer]":
     """Function that builds the packing engine with which `decider` places pods."""
-    from controller.brain.from_settings import decisions_from
+    from controller.brain.inline import decisions_from
     from controller.deciders.packing import packer_for
 
     decisions = decisions_from(settings)

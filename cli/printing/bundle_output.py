@@ -3,7 +3,6 @@
 import platform
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -15,20 +14,16 @@ from cli.printing.tables import table
 from cluster.arrays import Names
 from cluster.plans import Reason, Step
 from cluster.version import VERSION
+from controller.api.notation import rfc3339
 from controller.recording.bundle import Bundle, RecordedCycle, Replayed, key_of, unplaced_of
 
 SNAPSHOT, DECISIONS, EVENTS = "latest-snapshot.json", "decisions.json", "events.json"
 
 
-def instant(at_s: float) -> str:
-    """Seconds since the epoch as RFC 3339, UTC."""
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def fetched(at_s: float, unread: Sequence[str]) -> Document:
     """Time and machine of the fetch, and the parts of the bundle that could not be read."""
     return {
-        "at": instant(at_s),
+        "at": rfc3339(at_s),
         "tonnage": VERSION,
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -56,7 +51,7 @@ def decided(cycle: RecordedCycle) -> Document:
     return {
         "cycle": entry.number,
         "by": entry.by,
-        "at": instant(entry.at_s),
+        "at": rfc3339(entry.at_s),
         "repeats": entry.repeats,
         "stage_s": dict(entry.stage_s),
         "done": [step_document(step) for step in cycle.outcome.done],
@@ -98,8 +93,8 @@ def summary(bundle: Bundle) -> str:
         return f"Tonnage {bundle.about.version}, no cycle recorded"
     snapshots = len({entry.snapshot for entry in entries})
     return (
-        f"Tonnage {bundle.about.version}, {len(entries)} cycles from {instant(entries[0].at_s)} "
-        f"to {instant(entries[-1].last_at_s)}, {snapshots} snapshots"
+        f"Tonnage {bundle.about.version}, {len(entries)} cycles from {rfc3339(entries[0].at_s)} "
+        f"to {rfc3339(entries[-1].last_at_s)}, {snapshots} snapshots"
     )
 
 
@@ -118,7 +113,7 @@ def _cycle(each: Replayed) -> Document:
     return {
         "cycle": each.entry.number,
         "by": each.entry.by,
-        "at": instant(each.entry.at_s),
+        "at": rfc3339(each.entry.at_s),
         "is_same": each.is_same,
         "actions": len(each.before.actions),
         "added": list(map(step_document, each.added)),
@@ -146,7 +141,7 @@ def replay_tables(cycles: Sequence[Replayed]) -> Iterator[str]:
         for each in differing:
             counts = (len(each.added), len(each.removed), len(each.changed))
             costs = (money(each.cost_before), money(each.cost_after))
-            rows.append((str(each.entry.number), instant(each.entry.at_s), *map(str, counts), *costs))
+            rows.append((str(each.entry.number), rfc3339(each.entry.at_s), *map(str, counts), *costs))
         yield table(("CYCLE", "AT", "ADDED", "REMOVED", "CHANGED", "$/HOUR", "$ NOW"), rows)
         yield "\n".join(line for each in differing for line in _lines(each)) + "\n"
     same = len(cycles) - len(differing)

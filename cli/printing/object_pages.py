@@ -8,8 +8,7 @@ from cli.printing.columns import UNKNOWN, columns, epoch_s, human_duration, sinc
 from cli.printing.object_output import yaml_text
 from cluster.errors import TonnageError
 from cluster.workloads import InstanceType
-from controller.api.labels import API_VERSION, CHOSEN_NODE_ANNOTATION, DEVICES_ANNOTATION
-from controller.kube_world.deployments import GPU_TYPE_LABEL
+from controller.api.labels import API_VERSION, CHOSEN_NODE_ANNOTATION, DEVICES_ANNOTATION, GPU_TYPE_LABEL
 from controller.report.events import REPORTER
 
 Event = dict[str, Any]

@@ -148,7 +148,7 @@ def used_share_from(place: str) -> dict[str, float]:
     import asyncio
 
     from controller.loops.autoscaler.prometheus import PrometheusClient, Series, SourceError, series_in
-    from controller.queries.utilisation import QUERY, used_share_by_pod
+    from controller.queries.holders import QUERY, used_share_by_pod
     from controller.settings import PrometheusSettings
 
     async def asked() -> Iterable[Series]:

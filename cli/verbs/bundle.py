@@ -166,7 +166,7 @@ def replay(ctx: click.Context, file: str, output: str, numbers: tuple[int, ...],
     """
     from cli.printing import bundle_output
     from cli.printing.plan_figures import written
-    from controller.guard import Limits
+    from controller.brain.inline import limits_from
     from controller.recording.bundle import replayed, settings_from
 
     recorded = bundle_in(file)
@@ -180,8 +180,7 @@ def replay(ctx: click.Context, file: str, output: str, numbers: tuple[int, ...],
             Mistake(f"--cycle {missing[0]}", "is not in the bundle", f"the bundle has {len(known)} cycles")
         )
     chosen = (cycle for cycle in recorded.cycles() if not numbers or cycle.entry.number in numbers)
-    limits = Limits(**settings.limits.model_dump())
-    cycles = tuple(replayed(chosen, brain_with(settings, time.monotonic), limits, deadline_s))
+    cycles = tuple(replayed(chosen, brain_with(settings, time.monotonic), limits_from(settings), deadline_s))
     if output == "json":
         click.echo(written(bundle_output.replay_document(recorded, cycles), output), nl=False)
     else:
@@ -193,7 +192,6 @@ def replay(ctx: click.Context, file: str, output: str, numbers: tuple[int, ...],
 
 def brain_with(settings: "OperatorSettings", clock: "Clock") -> "Brain":
     """Planner that decides in this process as an operator with these settings would, from the snapshot alone."""
-    from controller.brain.from_settings import decisions_from
-    from controller.brain.inline import InlineBrain
+    from controller.brain.inline import InlineBrain, decisions_from
 
     return InlineBrain(decisions_from(settings), clock)

@@ -64,6 +64,7 @@ def _targets(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Co
     """Completions of KIND/NAME: objects of the files given with -f so far, otherwise kinds only."""
     from cluster.errors import ConfigError
     from controller.objects.manifests import read_manifests
+    from controller.queries.explain import EXPLAINED
 
     if "/" not in incomplete and "." in incomplete and not ctx.params.get("files"):
         from cli.printing.field_documentation import field_names
@@ -71,10 +72,8 @@ def _targets(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Co
         return [CompletionItem(name) for name in field_names(incomplete) if name.startswith(incomplete)]
     try:
         read = read_manifests(ctx.params.get("files") or ())
-        names = [each.subject for kind in (read.services, read.gangs, read.pods, read.nodes) for each in kind]
+        names = [each.subject for each in read.all if each.kind.name in EXPLAINED]
     except ConfigError:
-        from controller.queries.explain import EXPLAINED
-
         names = [f"{kind}/" for kind in EXPLAINED]
     return [CompletionItem(name) for name in names if name.lower().startswith(incomplete.lower())]
 

@@ -112,7 +112,22 @@ def http_route(service: Object, backends: Backends, gateway: str, hosts: Sequenc
     own = service["metadata"]["name"]
     refs = [{**backends.of(own, each), "weight": weight} for each, weight in weights(fractions(service)).items()]
     spec = {"parentRefs": [parent], **({"hostnames": list(hosts)} if hosts else {}), "rules": [{"backendRefs": refs}]}
-    return _yaml(_object(service, "gateway.networking.k8s.io/v1", "HTTPRoute") | {"spec": spec})
+    about = service["metadata"]
+    owner = {
+        "apiVersion": service.get("apiVersion", "tonnage.dev/v1alpha1"),
+        "kind": "ModelService",
+        "name": about["name"],
+        "uid": about.get("uid", ""),
+    }
+    metadata = {
+        "name": f"{about['name']}-routing",
+        "namespace": about.get("namespace", "default"),
+        "labels": {SERVICE_LABEL: about["name"]},
+        "ownerReferences": [owner],
+    }
+    obj = {"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute", "metadata": metadata, "spec": spec}
+    text: str = yaml.safe_dump(obj, sort_keys=False, width=120)
+    return text
 
 
 def weights(fractions_: Mapping[str, float]) -> dict[str, int]:
@@ -146,26 +161,3 @@ def _histogram(service: Object) -> Sequence[Sequence[float]]:
         histogram: Sequence[Sequence[float]] = demand["histogram"]
         return histogram
     return [[1.0] * len(routing["outputTokens"]) for _ in routing["inputTokens"]]
-
-
-def _object(service: Object, api_version: str, kind: str) -> Object:
-    """Head of an object that goes with its service."""
-    about = service["metadata"]
-    owner = {
-        "apiVersion": service.get("apiVersion", "tonnage.dev/v1alpha1"),
-        "kind": "ModelService",
-        "name": about["name"],
-        "uid": about.get("uid", ""),
-    }
-    metadata = {
-        "name": f"{about['name']}-routing",
-        "namespace": about.get("namespace", "default"),
-        "labels": {SERVICE_LABEL: about["name"]},
-        "ownerReferences": [owner],
-    }
-    return {"apiVersion": api_version, "kind": kind, "metadata": metadata}
-
-
-def _yaml(obj: Object) -> str:
-    text: str = yaml.safe_dump(obj, sort_keys=False, width=120)
-    return text

@@ -16,8 +16,7 @@ from cli.inputs.runs import check_report, report_facts, save_report
 from cli.printing import progress, tables, terminal
 from cluster.errors import ConfigError, Mistake, tried
 from cluster.snapshot import Snapshot
-from controller.brain.from_settings import decisions_from
-from controller.brain.inline import InlineBrain
+from controller.brain.inline import InlineBrain, decisions_from
 from controller.deciders.decisions import Decisions
 from controller.settings import settings_from, with_changes
 from placement.policies import POLICIES

@@ -1,11 +1,14 @@
 """Conditions: state of an object, since when and why, in the form of KEP-1623 that `kubectl wait` reads."""
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError
 
 from controller.api.fields import Instant, ListOf, StatusPart, keyed_by
+
+if TYPE_CHECKING:
+    from cluster.plans import Reason
 
 ACCEPTED, PLANNED, READY, DEGRADED, FOUND = "Accepted", "Planned", "Ready", "Degraded", "Found"
 METRICS_AVAILABLE, FORECAST_TRUSTED = "MetricsAvailable", "ForecastTrusted"
@@ -78,16 +81,7 @@ class ObservedStatus(StatusPart):
             return cls()
 
 
-class Cause(Protocol):
-    """Why a condition is as it is, such as the reason of a plan."""
-
-    @property
-    def code(self) -> str: ...
-    @property
-    def words(self) -> str: ...
-
-
-Claim = tuple[str, ConditionStatus, Cause]
+Claim = tuple[str, ConditionStatus, "Reason"]
 """Condition that is to be set: its type, its status, and why."""
 
 

@@ -90,6 +90,14 @@ def whole(value: Decimal) -> int:
     return ceil(value)
 
 
+def whole_or_zero(written: object) -> int:
+    """Whole units of a quantity; 0 where there is none, or none that can be read, which is said of its object."""
+    try:
+        return whole(quantity(written))
+    except ValueError:
+        return 0
+
+
 def seconds(written: object) -> float:
     """Seconds of a duration such as `40ms` or `1m30s`.
 
@@ -140,3 +148,8 @@ def instant_or_none(written: object) -> float | None:
 def rfc3339(at_s: float) -> str:
     """The timestamp in UTC, to the second, as conditions have it."""
     return datetime.fromtimestamp(int(at_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def microtime(at_s: float) -> str:
+    """The timestamp in UTC, to the microsecond, as Events and Leases have it."""
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -33,6 +33,7 @@ class Meta(Slim, frozen=True):
 
 class PodAnnotations(Slim, rename=None, frozen=True):
     gpu_milli: str | None = msgspec.field(default=None, name=api_labels.GPU_MILLI_ANNOTATION)
+    gpu_memory: str | None = msgspec.field(default=None, name=api_labels.GPU_MEMORY_ANNOTATION)
     gpu_types: str | None = msgspec.field(default=None, name=api_labels.GPU_TYPES_ANNOTATION)
     devices: str | None = msgspec.field(default=None, name=api_labels.DEVICES_ANNOTATION)
     movable: str | None = msgspec.field(default=None, name=api_labels.MOVABLE_ANNOTATION)
@@ -200,6 +201,17 @@ class GeneratedClaim(Slim, frozen=True):
     resource_claim_name: str | None = None
 
 
+class ExtendedRequest(Slim, frozen=True):
+    resource_name: str = ""
+
+
+class ExtendedResourceClaim(Slim, frozen=True):
+    """ResourceClaim that kube-scheduler made for extended resources of a pod which a DeviceClass offers."""
+
+    resource_claim_name: str
+    request_mappings: tuple[ExtendedRequest, ...] = ()
+
+
 class SchedulingGroup(Slim, frozen=True):
     """PodGroup of Kubernetes' Workload API (1.36)."""
 
@@ -290,6 +302,7 @@ class PodStatus(Slim, frozen=True):
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     resource_claim_statuses: tuple[GeneratedClaim, ...] = ()
+    extended_resource_claim_status: ExtendedResourceClaim | None = None
 
 
 class Pod(Slim, frozen=True):

@@ -10,69 +10,32 @@ import os
 import signal
 import socket
 import sys
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from threading import Event, Lock, Thread
-from typing import Protocol
 
 import msgspec
 
 from cluster.errors import TonnageError
 from cluster.version import VERSION
 from controller.background import wire
-from controller.background.on_ray import NICENESS, DriverStart, RayWorkers
+from controller.background.on_ray import NICENESS, DriverStart, RayWorkers, Workers
 from controller.background.tasks import function_of
 
 ALIVE_EVERY_S = 5.0
 PR_SET_PDEATHSIG = 1
 
 
-class Workers(Protocol):
-    """What runs the tasks."""
-
-    runs_on: str
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether there are tasks without a result."""
-        ...
-
-    def keep(self, part: str, content: bytes) -> None: ...
-
-    def drop(self, part: str) -> None: ...
-
-    def submit(self, kind: str, digest: str, parts: Sequence[str]) -> None: ...
-
-    def finished(self) -> Iterator[tuple[wire.Done, bytes]]:
-        """Results that have come. Raises ConnectionError where what runs the tasks is lost."""
-        ...
-
-
-class OwnProcess:
+class OwnProcess(Workers):
     """Tasks in this process, one after another."""
 
     runs_on = "one process"
 
     def __init__(self, registry: str, began: Callable[[str], None]) -> None:
         """began: called with the digest of each task before it runs."""
+        super().__init__()
         os.nice(max(0, NICENESS - os.nice(0)))
         self._registry, self._began = registry, began
-        self._parts: dict[str, bytes] = {}
-        self._waiting: deque[tuple[str, str, tuple[bytes, ...]]] = deque()
-
-    @property
-    def is_busy(self) -> bool:
-        return bool(self._waiting)
-
-    def keep(self, part: str, content: bytes) -> None:
-        self._parts[part] = content
-
-    def drop(self, part: str) -> None:
-        self._parts.pop(part, None)
-
-    def submit(self, kind: str, digest: str, parts: Sequence[str]) -> None:
-        self._waiting.append((kind, digest, tuple(self._parts[part] for part in parts)))
 
     def finished(self) -> Iterator[tuple[wire.Done, bytes]]:
         """The result of the next task."""

@@ -20,8 +20,8 @@ import structlog
 from cluster.clock import Clock
 from cluster.version import VERSION
 from controller.background import wire
-from controller.background.kinds import KINDS
 from controller.background.launcher import ChildDriver, DriverPeer, RemoteDriver
+from controller.background.load_fits import KINDS
 from controller.background.on_ray import DriverStart
 from controller.background.tasks import BackgroundTask, TaskResult
 from controller.metrics.registry import Meter

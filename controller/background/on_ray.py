@@ -10,6 +10,7 @@ import secrets
 import socket
 import sys
 import sysconfig
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -52,7 +53,7 @@ class DriverStart:
     """File with the cluster's token; empty: as the variables RAY_AUTH_... say. A Ray of its own gets its own token."""
     cpus: int = 1
     """Processors of a Ray of its own: the number of tasks at once."""
-    registry: str = "controller.background.kinds"
+    registry: str = "controller.background.load_fits"
     """Module whose `KINDS` are the kinds of tasks."""
 
 
@@ -155,17 +156,45 @@ def _reach(address: str) -> None:
         raise ConnectionError(f"no Ray head at {address}: {error}") from error
 
 
-class RayWorkers:
+class Workers(ABC):
+    """What runs the tasks, with their inputs."""
+
+    runs_on: str
+
+    def __init__(self) -> None:
+        self._parts: dict[str, Any] = {}
+        self._waiting: deque[tuple[str, str, tuple[Any, ...]]] = deque()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether there are tasks without a result."""
+        return bool(self._waiting)
+
+    def keep(self, part: str, content: bytes) -> None:
+        """Keeps an input where tasks find it, once for all of them."""
+        self._parts[part] = content
+
+    def drop(self, part: str) -> None:
+        self._parts.pop(part, None)
+
+    def submit(self, kind: str, digest: str, parts: Sequence[str]) -> None:
+        self._waiting.append((kind, digest, tuple(self._parts[part] for part in parts)))
+
+    @abstractmethod
+    def finished(self) -> Iterator[tuple[Done, bytes]]:
+        """Results that have come. Raises ConnectionError where what runs the tasks is lost."""
+
+
+class RayWorkers(Workers):
     """Tasks on Ray, one processor each."""
 
     def __init__(self, start: DriverStart) -> None:
         """Raises ConfigError, ConnectionError, RuntimeError."""
+        super().__init__()
         self._ray = connect(start)
         niceness = 0 if start.mode == "cluster" else NICENESS
         self._run = self._ray.remote(run_task).options(num_cpus=1, max_retries=RETRIES)
         self._same = VERSION, start.registry, niceness
-        self._parts: dict[str, Any] = {}
-        self._waiting: deque[tuple[str, str, tuple[Any, ...]]] = deque()
         self._flying: dict[Any, str] = {}
         cpus = self._ray.cluster_resources().get("CPU", 0)
         self.runs_on = f"Ray {self._ray.__version__}, {cpus:.0f} CPUs"
@@ -175,14 +204,7 @@ class RayWorkers:
         return bool(self._waiting or self._flying)
 
     def keep(self, part: str, content: bytes) -> None:
-        """Puts an input where tasks find it, once for all of them."""
         self._parts[part] = self._ray.put(content)
-
-    def drop(self, part: str) -> None:
-        self._parts.pop(part, None)
-
-    def submit(self, kind: str, digest: str, parts: Sequence[str]) -> None:
-        self._waiting.append((kind, digest, tuple(self._parts[part] for part in parts)))
 
     def finished(self) -> Iterator[tuple[Done, bytes]]:
         """Results that have come; waits for a moment. Raises ConnectionError where Ray itself is lost."""

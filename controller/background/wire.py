@@ -98,24 +98,15 @@ def send(stream: socket.socket, message: Message, body: bytes = b"") -> None:
 
 def receive(stream: socket.socket) -> tuple[Message, bytes]:
     """Waits for a message. Raises EOFError when the other end is closed, WireError, OSError."""
-    head, body = _lengths(_exactly(stream, _START))
-    message = _message(bytes(_exactly(stream, head)))
-    return message, bytes(_exactly(stream, body))
-
-
-def _lengths(start: bytes | bytearray) -> tuple[int, int]:
-    head, body = int.from_bytes(start[:4], "little"), int.from_bytes(start[4:_START], "little")
+    start = _exactly(stream, _START)
+    head, body = int.from_bytes(start[:4], "little"), int.from_bytes(start[4:], "little")
     if head > LARGEST_HEAD or body > LARGEST_BODY:
         raise WireError(f"a message of {head} and {body} bytes is not valid")
-    return head, body
-
-
-def _message(head: bytes) -> Message:
     try:
-        message: Message = _decode(head)
+        message: Message = _decode(bytes(_exactly(stream, head)))
     except UNREADABLE as error:
         raise WireError(f"the message cannot be read: {error}") from error
-    return message
+    return message, bytes(_exactly(stream, body))
 
 
 def _exactly(stream: socket.socket, count: int) -> bytearray:

@@ -1,15 +1,15 @@
 """Writes that allocate exact devices to a claim, and the ones that deallocate them."""
 
-from collections.abc import Collection, Mapping, Sequence
+import uuid
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from cluster.errors import ActionError
 from controller.api.labels import EPOCH_ANNOTATION
-from controller.dra.objects import API, FINALIZER, MAX_RESERVATIONS, DeviceClass, DeviceId, ResourceClaim
-from controller.dra.requests import ClaimRequest, ClaimRequests, DeviceInventory, Listed, matches
-from controller.dra.selectors import SelectorError
+from controller.dra.objects import API, FINALIZER, MAX_RESERVATIONS, DeviceClass, ResourceClaim
+from controller.dra.room import Given
 from controller.kube.cluster_view import SeenPod
 from controller.kube.request import MERGE_PATCH
 from controller.kube.sender import Stamp, Write
@@ -19,57 +19,20 @@ def path_of(claim: ResourceClaim) -> str:
     return f"{API}/namespaces/{claim.metadata.namespace}/resourceclaims/{claim.metadata.name}"
 
 
-def chosen(
-    wanted: ClaimRequests, inventory: DeviceInventory, numbers: Sequence[int], held: Collection[DeviceId]
-) -> list[tuple[ClaimRequest, Listed]]:
-    """Devices of a node for each request of a claim, as (request, device).
-
-    numbers: device numbers, as many as the claim requests. held: devices that claims hold now. Raises ActionError when
-    one of them does not exist, is held, or does not satisfy the request: the cluster has changed since the plan was
-    made.
-    """
-    left = iter(numbers)
-    given = []
-    for request in wanted.requests:
-        for _ in range(len(inventory.devices) if request.count is None else request.count):
-            number = next(left, None)
-            if number is None:
-                raise ActionError(f"allocating devices: {len(numbers)} were chosen, and the claim asks for more")
-            if not 0 <= number < len(inventory.devices):
-                raise ActionError(f"allocating device {number}: the node has {len(inventory.devices)} devices")
-            listed = inventory.devices[number]
-            if listed.withheld:
-                raise ActionError(f"allocating {listed.id}: {listed.withheld}")
-            if listed.id in held:
-                raise ActionError(f"allocating {listed.id}: a claim holds it already")
-            try:
-                is_match = matches(request, listed)
-            except SelectorError as error:
-                raise ActionError(f"allocating {listed.id} for request {request.name!r}: {error}") from error
-            if not is_match:
-                raise ActionError(f"allocating {listed.id}: it does not satisfy request {request.name!r}")
-            given.append((request, listed))
-    return given
-
-
-def allocation_writes(
+def allocated_status(
     claim: ResourceClaim,
-    given: Sequence[tuple[ClaimRequest, Listed]],
+    given: Sequence[Given],
     node: str,
     pod: SeenPod,
     stamp: Stamp,
     classes: Mapping[str, DeviceClass],
-) -> list[Write]:
-    """Two writes: the finalizer that keeps an allocated claim from being deleted, then devices and reservation.
-
-    The API server refuses to change an existing allocation.
-    """
-    results = [{"request": r.name, "driver": d.id.driver, "pool": d.id.pool, "device": d.id.device} for r, d in given]
-    devices: dict[str, Any] = {"results": results}
+) -> dict[str, Any]:
+    """Status of a claim with these devices and the reservation for a pod."""
+    devices: dict[str, Any] = {"results": [_result(each, claim, stamp) for each in given]}
     # Configuration for the drivers: that of each class, then the claim's own, which takes precedence.
     by_class: dict[str, dict[str, None]] = {}
-    for request, _ in given:
-        by_class.setdefault(request.class_name, {})[request.name] = None
+    for each in given:
+        by_class.setdefault(each.request.class_name, {})[each.request.name] = None
     config = [
         {"source": "FromClass", "requests": [*served], **msgspec.json.decode(raw)}
         for name, served in by_class.items()
@@ -80,8 +43,15 @@ def allocation_writes(
         devices["config"] = config
     fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
     allocation = {"devices": devices, "nodeSelector": {"nodeSelectorTerms": [{"matchFields": fields}]}}
+    return {"allocation": allocation, "reservedFor": [_consumer(pod)]}
+
+
+def allocation_writes(claim: ResourceClaim, status: Mapping[str, Any], stamp: Stamp) -> list[Write]:
+    """Two writes: the finalizer that keeps an allocated claim from being deleted, then devices and reservation.
+
+    The API server refuses to change an existing allocation.
+    """
     finalizers = list(dict.fromkeys((*claim.metadata.finalizers, FINALIZER)))
-    status = {"allocation": allocation, "reservedFor": [_consumer(pod)]}
     return _status_writes(claim, status, stamp.annotations, {"finalizers": finalizers})
 
 
@@ -119,6 +89,25 @@ def _status_writes(
         Write("PATCH", path_of(claim), {"metadata": marked}, MERGE_PATCH),
         Write("PATCH", f"{path_of(claim)}/status", body, MERGE_PATCH, on_version_of_answer=True),
     ]
+
+
+def _result(given: Given, claim: ResourceClaim, stamp: Stamp) -> dict[str, Any]:
+    """One device, with the tolerations that keep it from being taken back for its taints."""
+    request, device = given.request, given.listed.id
+    made: dict[str, Any] = {
+        "request": request.name,
+        "driver": device.driver,
+        "pool": device.pool,
+        "device": device.device,
+    }
+    if request.tolerations:
+        made["tolerations"] = [msgspec.to_builtins(each) for each in request.tolerations]
+    if given.consumed is not None:
+        # Unique to this allocation, and the same when it is written again.
+        share = f"{claim.metadata.uid} {request.name} {device} {stamp.at_s}"
+        made["shareID"] = str(uuid.uuid5(uuid.NAMESPACE_OID, share))
+        made["consumedCapacity"] = {name: format(amount, "f") for name, amount in given.consumed.items()}
+    return made
 
 
 def _consumer(pod: SeenPod) -> dict[str, str]:

@@ -38,20 +38,68 @@ class Attribute(Slim, frozen=True):
     version: str | None = None
 
 
+class ValidRange(Slim, frozen=True):
+    min: Amount
+    max: Amount | None = None
+    step: Amount | None = None
+
+
+class RequestPolicy(Slim, frozen=True):
+    """How much of a capacity one allocation may take: `default` where the request does not say."""
+
+    default: Amount | None = None
+    valid_values: tuple[Amount, ...] = ()
+    valid_range: ValidRange | None = None
+
+
 class DeviceCapacity(Slim, frozen=True):
     value: Amount
+    request_policy: RequestPolicy | None = None
 
 
 class DeviceTaint(Slim, frozen=True):
     key: str
+    value: str = ""
     effect: str = ""
+
+
+class DeviceToleration(Slim, frozen=True):
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+    def tolerates(self, taint: DeviceTaint) -> bool:
+        """Source: Kubernetes 1.36, dynamic-resource-allocation/resourceclaim/devicetoleration.go."""
+        if (self.effect or taint.effect) != taint.effect or (self.key or taint.key) != taint.key:
+            return False
+        return self.operator == "Exists" or (self.operator in ("", "Equal") and self.value == taint.value)
+
+
+class Counter(Slim, frozen=True):
+    value: Amount
+
+
+class CounterSet(Slim, frozen=True):
+    """Amounts of a physical device that its partitions share."""
+
+    name: str
+    counters: dict[str, Counter] = msgspec.field(default_factory=dict)
+
+
+class CounterUse(Slim, frozen=True):
+    """Amounts of a counter set that a device takes while it is allocated."""
+
+    counter_set: str
+    counters: dict[str, Counter] = msgspec.field(default_factory=dict)
 
 
 class Device(Slim, frozen=True):
     name: str
     attributes: dict[str, Attribute] = msgspec.field(default_factory=dict)
     capacity: dict[str, DeviceCapacity] = msgspec.field(default_factory=dict)
-    consumes_counters: tuple[Unread, ...] = ()
+    consumes_counters: tuple[CounterUse, ...] = ()
     taints: tuple[DeviceTaint, ...] = ()
     allow_multiple_allocations: bool = False
     binding_conditions: tuple[str, ...] = ()
@@ -68,6 +116,7 @@ class SliceSpec(Slim, frozen=True):
     pool: DevicePool
     node_name: str = ""
     devices: tuple[Device, ...] = ()
+    shared_counters: tuple[CounterSet, ...] = ()
 
 
 class ResourceSlice(Slim, frozen=True):
@@ -86,11 +135,16 @@ class DeviceSelector(Slim, frozen=True):
 class DeviceClassSpec(Slim, frozen=True):
     selectors: tuple[DeviceSelector, ...] = ()
     config: tuple[msgspec.Raw, ...] = ()
+    extended_resource_name: str = ""
 
 
 class DeviceClass(Slim, frozen=True):
     metadata: Meta
     spec: DeviceClassSpec = DeviceClassSpec()
+
+
+class CapacityRequirements(Slim, frozen=True):
+    requests: dict[str, Amount] = msgspec.field(default_factory=dict)
 
 
 class ExactRequest(Slim, frozen=True):
@@ -99,7 +153,8 @@ class ExactRequest(Slim, frozen=True):
     allocation_mode: str = "ExactCount"
     count: int = 1
     admin_access: bool | None = None
-    capacity: dict[str, msgspec.Raw] | None = None
+    tolerations: tuple[DeviceToleration, ...] = ()
+    capacity: CapacityRequirements = CapacityRequirements()
 
 
 class DeviceRequest(Slim, frozen=True):
@@ -132,6 +187,9 @@ class AllocatedDevice(Slim, frozen=True):
     pool: str
     device: str
     admin_access: bool | None = None
+    share_id: str | None = msgspec.field(default=None, name="shareID")
+    """Of an allocation beside others of the same device."""
+    consumed_capacity: dict[str, Amount] = msgspec.field(default_factory=dict)
 
     @property
     def id(self) -> DeviceId:
@@ -190,10 +248,15 @@ class ResourceClaim(Slim, frozen=True):
         return self.status.allocation is not None
 
     @property
-    def held(self) -> tuple[DeviceId, ...]:
-        """Devices that the claim holds exclusively; admin access holds none."""
+    def results(self) -> tuple[AllocatedDevice, ...]:
+        """Devices that it holds, alone or beside others; admin access holds none."""
         allocation = self.status.allocation
-        return tuple(r.id for r in allocation.devices.results if not r.admin_access) if allocation else ()
+        return tuple(r for r in allocation.devices.results if not r.admin_access) if allocation else ()
+
+    @property
+    def held(self) -> tuple[DeviceId, ...]:
+        """Devices that the claim holds exclusively."""
+        return tuple(result.id for result in self.results if result.share_id is None)
 
     @property
     def node(self) -> str:

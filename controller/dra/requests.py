@@ -1,95 +1,14 @@
 """Device requests of a ResourceClaim, the device inventory of each node, and the claims that a node can serve."""
 
 import hashlib
-import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from controller.dra.objects import Device, DeviceClass, DeviceId, ResourceClaim, ResourceSlice
+from controller.dra.inventory import WHOLE_MILLI, DeviceInventory, Listed
+from controller.dra.objects import Constraint, DeviceClass, ResourceClaim
+from controller.dra.room import MOST_RESULTS, Allocation, ClaimRequest, Given, Room, capacity_for
 from controller.dra.selectors import Selector, SelectorError, UnsupportedSelectorError, facts_of, selector
-
-OTHER_KINDS = ("mig", "vfio")
-"""Values of the attribute `type` in NVIDIA's driver for devices that are parts or other views of a GPU."""
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """Published device."""
-
-    id: DeviceId
-    device: Device
-    withheld: str = ""
-    """Reason why it must not be allocated; empty when it may be."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceInventory:
-    """Devices of a node. The number of a device is its index in `devices`."""
-
-    devices: tuple[Listed, ...] = ()
-    resource: str = ""
-    """Extended resource as which the devices are counted."""
-    problems: tuple[str, ...] = ()
-    """Reasons why the node is unschedulable."""
-
-    def number(self, device: DeviceId) -> int | None:
-        return next((number for number, listed in enumerate(self.devices) if listed.id == device), None)
-
-    @property
-    def usable(self) -> tuple[Listed, ...]:
-        return tuple(listed for listed in self.devices if not listed.withheld)
-
-
-def inventory_from(slices: Iterable[ResourceSlice], drivers: Mapping[str, str]) -> DeviceInventory:
-    """Inventory of one node.
-
-    slices: all slices of that node. drivers: driver → extended resource as which its devices are counted; other drivers
-    are ignored.
-
-    Only the highest generation of a pool counts, and only complete pools can be allocated from. Source: resource/v1
-    types.go, `ResourcePool`.
-    """
-    pools: defaultdict[tuple[str, str], list[ResourceSlice]] = defaultdict(list)
-    for each in slices:
-        if each.spec.driver in drivers:
-            pools[each.spec.driver, each.spec.pool.name].append(each)
-    problems, listed = [], []
-    for (driver, pool), parts in sorted(pools.items()):
-        newest = max(part.spec.pool.generation for part in parts)
-        current = [part for part in parts if part.spec.pool.generation == newest]
-        expected = current[0].spec.pool.resource_slice_count
-        if len(current) != expected:
-            problems.append(f"pool {pool} of {driver} is incomplete: {len(current)} of {expected} slices exist")
-        devices = (device for part in current for device in part.spec.devices)
-        listed += [Listed(DeviceId(driver, pool, each.name), each, _withheld(each)) for each in devices]
-    resources = sorted({drivers[driver] for driver, _ in pools})
-    if len(resources) > 1:
-        problems.append(f"its drivers offer {' and '.join(resources)}: a node has GPUs of one kind")
-    listed.sort(key=lambda each: (each.id.driver, each.id.pool, _natural(each.id.device)))
-    return DeviceInventory(tuple(listed), resources[0] if resources else "", tuple(problems))
-
-
-def _withheld(device: Device) -> str:
-    """Reason why a device must not be allocated: an unsupported feature, or a taint of its driver; "" for none."""
-    kind = device.attributes.get("type")
-    if device.consumes_counters:
-        return "it consumes shared counters (partitionable devices are not supported)"
-    if device.allow_multiple_allocations:
-        return "it allows several allocations (consumable capacity is not supported)"
-    if device.binding_conditions:
-        return "it has binding conditions, which are not supported"
-    if kind is not None and kind.string in OTHER_KINDS:
-        return f"it is a {kind.string} device, not a whole GPU"
-    taint = next((taint for taint in device.taints if taint.effect in ("NoSchedule", "NoExecute")), None)
-    return f"its driver tainted it {taint.key}:{taint.effect}" if taint else ""
-
-
-def _natural(name: str) -> tuple[tuple[int, str], ...]:
-    """Sort key that puts gpu-2 before gpu-10."""
-    parts = re.findall(r"\d+|\D+", name)
-    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in parts)
-
 
 MOST_SELECTORS, LONGEST_SELECTORS = 64, 4096
 """Most selectors of a claim's own, and characters of all of them. Chosen: hand-written ones have some hundred. Anybody
@@ -102,34 +21,20 @@ class UnsupportedClaimError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimRequest:
-    """One device request of a claim."""
-
-    name: str
-    class_name: str
-    count: int | None
-    """Number of devices; None: all devices of the node."""
-    selectors: tuple[str, ...]
-    """CEL expressions of its class and its own; a device must satisfy all."""
-
-
-@dataclass(frozen=True, slots=True)
 class ClaimRequests:
     """All device requests of one claim."""
 
     requests: tuple[ClaimRequest, ...]
-    shared: tuple[str, ...] = ()
-    """Attributes that must have the same value on all devices."""
+    constraints: tuple[Constraint, ...] = ()
 
     @property
     def digest(self) -> str:
         """Hash that is equal for claims that the same nodes can serve."""
-        text = repr((sorted({s for r in self.requests for s in r.selectors}), self.shared, self.wants_all))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return hashlib.sha256(repr(self).encode()).hexdigest()[:16]
 
     @property
     def selectors(self) -> tuple[str, ...]:
-        """Different selectors of all requests: a node serves the claim where each of its devices satisfies each."""
+        """Different selectors of all requests."""
         return tuple(dict.fromkeys(text for request in self.requests for text in request.selectors))
 
     @property
@@ -138,7 +43,12 @@ class ClaimRequests:
 
     def count_on(self, inventory: DeviceInventory) -> int:
         """Number of devices that the claim takes on this node."""
-        return sum(len(inventory.devices) if r.count is None else r.count for r in self.requests)
+        return sum(inventory.cells if r.count is None else r.count for r in self.requests)
+
+    def is_any_of(self, inventory: DeviceInventory) -> bool:
+        """Whether a plan may choose among the usable devices of a node where all match: each is whole and for it."""
+        tolerated = (r.tolerates(each) for each in inventory.devices if each.taints for r in self.requests)
+        return not self.constraints and not inventory.has_parts and not any(tolerated)
 
 
 def requests_of_claim(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> ClaimRequests:
@@ -172,8 +82,6 @@ def requests_as_written(claim: ResourceClaim, classes: Mapping[str, DeviceClass]
             raise UnsupportedClaimError(f"{what} is a list of alternatives (firstAvailable), which is not supported")
         if exact.admin_access:
             raise UnsupportedClaimError(f"{what} asks for admin access, which Tonnage does not grant")
-        if exact.capacity is not None:
-            raise UnsupportedClaimError(f"{what} asks for a fraction of a device's capacity, which is not supported")
         if exact.allocation_mode not in ("ExactCount", "All"):
             raise UnsupportedClaimError(f"{what} has the unknown allocation mode {exact.allocation_mode!r}")
         known = classes.get(exact.device_class_name)
@@ -181,32 +89,25 @@ def requests_as_written(claim: ResourceClaim, classes: Mapping[str, DeviceClass]
             raise UnsupportedClaimError(f"{what} names DeviceClass {exact.device_class_name!r}, which does not exist")
         selectors = tuple(each.cel.expression for each in (*known.spec.selectors, *exact.selectors))
         count = None if exact.allocation_mode == "All" else exact.count
-        requests.append(ClaimRequest(each.name, exact.device_class_name, count, selectors))
+        capacity = tuple(sorted((name, str(amount)) for name, amount in exact.capacity.requests.items()))
+        requests.append(ClaimRequest(each.name, exact.device_class_name, count, selectors, exact.tolerations, capacity))
     if len(requests) > 1 and any(request.count is None for request in requests):
         raise UnsupportedClaimError("a request for All devices beside others is not supported; ask for a count")
-    if any(constraint.distinct_attribute for constraint in devices.constraints):
-        raise UnsupportedClaimError("the constraint distinctAttribute is not supported")
-    shared = sorted({c.match_attribute for c in devices.constraints if c.match_attribute})
-    return ClaimRequests(tuple(requests), tuple(shared))
+    if sum(request.count or 0 for request in requests) > MOST_RESULTS:
+        raise UnsupportedClaimError(f"it asks for more than {MOST_RESULTS} devices, the most of one claim (count)")
+    return ClaimRequests(tuple(requests), devices.constraints)
 
 
 def fits(wanted: ClaimRequests, inventory: DeviceInventory) -> bool:
-    """Whether the usable devices of a node satisfy the requests.
+    """Whether all usable devices of a node satisfy all requests, so that a plan may choose freely among them.
 
-    All of them must: Tonnage chooses freely among a node's devices, which are of one type. Raises SelectorError where a
-    selector cannot be evaluated.
+    Raises SelectorError where a selector cannot be evaluated.
     """
     usable = inventory.usable
     if not usable or (wanted.wants_all and len(usable) < len(inventory.devices)):
         return False
-    for name in wanted.shared:
-        # By its full name `domain/name`; a driver may omit its own domain.
-        values = {
-            each.device.attributes.get(name) or each.device.attributes.get(name.removeprefix(f"{each.id.driver}/"))
-            for each in usable
-        }
-        if len(values) > 1 or None in values:
-            return False
+    if any(capacity_for(request, listed.device) is None for request in wanted.requests for listed in usable):
+        return False
     selectors = [_compiled(text) for text in wanted.selectors]
     domains = {domain for each in selectors for domain in each.domains}
     facts = [facts_of(listed.id.driver, listed.device, domains) for listed in usable]
@@ -226,7 +127,8 @@ def _compiled(text: str) -> Selector:
 
 
 FITS_LABEL = "resource.tonnage.dev/fits-"
-"""Prefix of a label that ends with the digest of a claim's requests: all devices of the node satisfy them."""
+"""Prefix of a label that ends with the digest of a claim's requests: the node can serve them. Its value is `yes`, the
+number of devices where the claim takes all, or the thousandths of a device where it takes parts, as `142m`."""
 MOST_KNOWN = 64
 """Number of different claims above which those without pods are forgotten, and most of the pods that wait in one
 namespace. Chosen: a fleet has a dozen."""
@@ -235,30 +137,43 @@ WORK = 8_000_000
 
 
 class Feasibility:
-    """Inventories by node, and feasible nodes by the digest of the claim's requests. Not thread-safe."""
+    """Inventories by node, and feasible nodes by the digest of the claim's requests. Not thread-safe.
+
+    Where a plan may choose any of a node's devices, the node is feasible whatever is held there; elsewhere while it has
+    room for the claim.
+    """
 
     def __init__(self, drivers: Mapping[str, str]) -> None:
         """drivers: driver → extended resource as which its devices are counted."""
         self._drivers = drivers
         self.inventory: dict[str, DeviceInventory] = {}
+        self._held: dict[str, tuple[ResourceClaim, ...]] = {}
+        """Allocated claims by node."""
         self._known: dict[str, ClaimRequests | None] = {}
         """Requests by digest; None for those with a selector that is not supported."""
         self._feasibility: dict[str, dict[str, str]] = {}
         """Label values by digest and node."""
+        self._candidates: dict[tuple[str, str], dict[ClaimRequest, tuple[Listed, ...]]] = {}
+        """Devices that satisfy the selectors of each request, by digest and node where they are looked through."""
         self._undecided: dict[str, tuple[str, str]] = {}
         """(node, why) by digest where selectors cannot be evaluated on a node; one of such nodes."""
+        self.tolerating = frozenset[str]()
+        """Digests of the requests of waiting pods that tolerate some taints."""
 
-    def put(self, node: str, inventory: DeviceInventory | None) -> bool:
-        """Set the inventory of a node, None for a node without slices; returns whether it changed."""
-        before = self.inventory.pop(node, None)
+    def put(self, node: str, inventory: DeviceInventory | None, held: tuple[ResourceClaim, ...] = ()) -> bool:
+        """Set the inventory of a node, None for a node without slices, and its allocated claims; returns whether what
+        pods may do there has changed."""
+        before, labels = self.inventory.pop(node, None), self.labels(node)
+        self._held.pop(node, None)
         if inventory is not None:
-            self.inventory[node] = inventory
-        if inventory == before:
-            return False
+            self.inventory[node], self._held[node] = inventory, held
+        if inventory != before:
+            for at in [at for at in self._candidates if at[1] == node]:
+                del self._candidates[at]
         for digest, wanted in self._known.items():
-            if wanted is not None:
+            if wanted is not None and (inventory is None or inventory != before or not wanted.is_any_of(inventory)):
                 self._match_one(digest, wanted, node)
-        return True
+        return inventory != before or labels != self.labels(node)
 
     def knows(self, digest: str) -> bool:
         """Whether the requests of this digest were matched with all nodes."""
@@ -297,27 +212,73 @@ class Feasibility:
             del self._known[digest]
             self._undecided.pop(digest, None)
             bared |= self._feasibility.pop(digest).keys()
+        for at in [at for at in self._candidates if at[0] not in self._known]:
+            del self._candidates[at]
         return bared
 
     def labels(self, node: str) -> dict[str, str]:
         """Labels of a node in the snapshot, one per claim that it can serve."""
         return {FITS_LABEL + digest: on[node] for digest, on in self._feasibility.items() if node in on}
 
+    def is_open(self, node: str, listed: Listed) -> bool:
+        """Whether a claim may get the device on this node: any, or one that tolerates its taints and has room there."""
+        here = (self._known[digest] for digest in self.tolerating if node in self._feasibility[digest])
+        requests = (request for wanted in here if wanted for request in wanted.requests)
+        return not listed.withheld and (not listed.taints or any(each.tolerates(listed) for each in requests))
+
+    def wait_for(self, digests: Collection[str]) -> set[str]:
+        """Note the requests of all waiting pods; returns the nodes on which tainted devices are open to others now."""
+        known = ((digest, self._known.get(digest)) for digest in digests)
+        now = frozenset(digest for digest, wanted in known if wanted and any(r.tolerations for r in wanted.requests))
+        changed, self.tolerating = now ^ self.tolerating, now
+        return {node for digest in changed for node in self._feasibility.get(digest, ())}
+
     def demand(self, wanted: ClaimRequests) -> tuple[int, str, str] | None:
-        """(number of devices, label, label value) of the nodes that can serve these requests; None: no node can."""
+        """(thousandths of devices, label, label value) of the nodes that can serve these requests; None: none can."""
         sizes = Counter(self._feasibility.get(wanted.digest, {}).values())
         if not sizes:
             return None
-        # A pod has one size in the snapshot; a request for all devices gets that of most of its feasible nodes.
+        # A pod has one size in the snapshot; a claim that takes other amounts on other nodes gets that of most.
         size = min(sizes, key=lambda each: (-sizes[each], len(each), each))
-        count = int(size) if wanted.wants_all else sum(request.count or 0 for request in wanted.requests)
-        return count, FITS_LABEL + wanted.digest, size
+        if size.endswith("m"):
+            milli = int(size[:-1])
+        else:
+            count = int(size) if wanted.wants_all else sum(request.count or 0 for request in wanted.requests)
+            milli = count * WHOLE_MILLI
+        return milli, FITS_LABEL + wanted.digest, size
+
+    def allocation(
+        self,
+        node: str,
+        claims: Sequence[ClaimRequests],
+        held: Iterable[ResourceClaim],
+        tried: Callable[[Sequence[Listed]], Sequence[Listed]] = tuple,
+    ) -> list[list[Given]] | None:
+        """Devices of a node for each of these claims beside those that are held; None where it has no room for them.
+
+        tried: those of the devices that satisfy a request which may be given, in the order of preference. Raises
+        SelectorError.
+        """
+        inventory = self.inventory[node]
+        candidates = dict[ClaimRequest, tuple[Listed, ...]]()
+        for wanted in claims:
+            known = self._candidates.get((wanted.digest, node))
+            if known is None:
+                known = {r: tuple(d for d in inventory.devices if matches(r, d)) for r in wanted.requests}
+                if wanted.digest in self._known:
+                    self._candidates[wanted.digest, node] = known
+            candidates |= known
+        wanted_of = [(each.requests, each.constraints) for each in claims]
+        return Allocation(Room(inventory, held), wanted_of, lambda request: tried(candidates[request])).found()
 
     def why_infeasible(self, wanted: ClaimRequests) -> str:
         """Reason why no node can serve these requests."""
         nodes = len(self.inventory)
         if (undecided := self._undecided.get(wanted.digest)) is not None:
             return f"its selectors cannot be evaluated on any of {nodes} nodes with slices: {undecided[1]}"
+        if any(self._value(wanted, node, ()) for node in self.inventory):
+            left = "devices, counters and capacity left beside other claims"
+            return f"none of {nodes} nodes with slices has enough {left}"
         drivers = ", ".join(sorted(self._drivers))
         return f"of {nodes} nodes with slices of {drivers} none has only devices that match all its selectors"
 
@@ -331,11 +292,26 @@ class Feasibility:
         self._feasibility[digest].pop(node, None)
         if self._undecided.get(digest, ("",))[0] == node:
             del self._undecided[digest]
+        if inventory is None:
+            return
         try:
-            if inventory is not None and fits(wanted, inventory):
-                self._feasibility[digest][node] = str(len(inventory.devices)) if wanted.wants_all else "yes"
+            if value := self._value(wanted, node, self._held[node]):
+                self._feasibility[digest][node] = value
         except SelectorError as error:  # reported for the pod where no node can serve it
             self._undecided[digest] = node, str(error)
+
+    def _value(self, wanted: ClaimRequests, node: str, held: Iterable[ResourceClaim]) -> str:
+        """Value of the label of a node beside these claims; empty where it cannot serve the claim."""
+        inventory = self.inventory[node]
+        if wanted.is_any_of(inventory):
+            of_all = str(inventory.cells) if wanted.wants_all else "yes"
+            return of_all if fits(wanted, inventory) else ""
+        found = self.allocation(node, [wanted], held)
+        if found is None:
+            return ""
+        milli = sum(given.milli for given in found[0])
+        is_whole = milli == WHOLE_MILLI * len(found[0]) and not wanted.wants_all
+        return "yes" if is_whole else f"{milli}m"
 
 
 def in_turns(

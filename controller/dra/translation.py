@@ -1,15 +1,17 @@
 """Translation of ResourceSlices and claims into plain nodes and pods, which is all that planning reads.
 
-A node offers as many GPUs as its slices list devices. A pod requests as many as its claims, names the devices that they
-hold, and is restricted to nodes whose devices match. So deciders, guard and capacity check count devices of claims like
-all others. An allocated claim without a bound pod becomes a placeholder pod in the snapshot, because its devices are
+A node offers as many GPUs as its slices list devices; those that share counters are parts of one. A pod requests as
+many as its claims, or a share of one for a part, names the devices that they hold, and is restricted to nodes whose
+devices match. So deciders, guard and capacity check count devices of claims like all others. What no pod is counted
+with, such as an allocated claim without a bound pod, becomes a placeholder pod in the snapshot, because its devices are
 not free. No code outside this folder sees the difference.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 from msgspec.structs import replace
 
 from cluster.actions import Start
@@ -17,8 +19,11 @@ from cluster.errors import ActionError, Mistake
 from cluster.plans import Reason
 from controller.api import notation, structs
 from controller.dra import requests as dra_requests
-from controller.dra.allocation import allocation_writes, chosen, deallocation_writes, reservation_writes
-from controller.dra.objects import DeviceClass, ResourceClaim
+from controller.dra.allocation import allocated_status, allocation_writes, deallocation_writes, reservation_writes
+from controller.dra.inventory import WHOLE_MILLI, DeviceInventory, Listed, inventory_from
+from controller.dra.objects import ClaimStatus, DeviceClass, ResourceClaim
+from controller.dra.room import Given, Room
+from controller.dra.selectors import SelectorError
 from controller.dra.watched import WatchedObjects, uses_of
 from controller.kube.cluster_view import SeenClaim, SeenPod
 from controller.kube.sender import Stamp, Write
@@ -29,6 +34,10 @@ NODE_LABEL = "resource.tonnage.dev/node"
 """Label with the name of a node whose devices come from slices."""
 DEVICE_TAINT = structs.NodeTaint("resource.tonnage.dev/devices", effect="NoSchedule")
 """Taint that keeps pods without claims off devices that only claims can allocate."""
+PARTS = "resource.tonnage.dev/parts:"
+"""Beginning of the name of a placeholder for parts of a device."""
+LATELY_S = 30.0
+"""Time after which an allocation that no watch showed is taken to have failed; as long as binds are assumed."""
 HOLDER_PRIORITY = 2_000_001_000
 """Priority of placeholder pods, which must never be preempted; that of system-node-critical."""
 
@@ -78,23 +87,31 @@ class ClaimTranslation:
         self._reasons: dict[str, Reason] = {}
         self._mistakes: dict[str, tuple[Mistake, ...]] = {}
         """Errors by node."""
+        self._placeholders: dict[str, frozenset[str]] = {}
+        """Placeholders of each node for what no claim or pod is counted with."""
+        self._lately: dict[str, tuple[float, ResourceClaim]] = {}
+        """Claims as they were allocated, and when, until the watch shows them so. A plan knows what it gave of plain
+        devices; of parts, of which others than the chosen are given, only this does."""
 
     def settle(self) -> Translated:
         """Translated nodes and pods that changed since the last call."""
         known, out = self.known, Translated(pods=dict(self.known.passing))
+        self._lately = {name: of for name, of in self._lately.items() if self._is_awaited(name, of[1])}
         for name in known.passing:
             self._reasons.pop(name, None)
         known.stale_claims.discard("")
         known.stale_nodes.discard("")
         for claim in known.stale_claims:
             known.stale_pods |= known.users.get(claim, set())
+            on = known.claims[claim].node if claim in known.claims else ""
+            if (inventory := self._feasibility.inventory.get(on)) is not None and inventory.has_parts:
+                known.stale_nodes.add(on)  # what its pod is counted with may change
         for name in list(known.stale_nodes):
             present, inventory = known.nodes.get(name), None
             if present is not None and self._is_offered(present.metadata.labels):
-                slices = [known.slices[each] for each in sorted(known.slices_of.get(name, ()))]
-                found = dra_requests.inventory_from(slices, self._drivers)
+                found = inventory_from(known.slices_for(name), self._drivers)
                 inventory = found if found.devices or found.problems else None
-            if self._feasibility.put(name, inventory):
+            if self._feasibility.put(name, inventory, known.allocated_on(name)):
                 claims = known.claims_on.get(name, set())
                 known.stale_claims |= claims
                 known.stale_pods |= {user for claim in claims for user in known.users.get(claim, ())}
@@ -112,13 +129,13 @@ class ClaimTranslation:
             out.pods[holder_of(claim)] = self._holder(claim)
         for node in sorted(known.stale_nodes):
             out.nodes[node] = self._translated_node(node)
-            out.pods[withholder_of(node)] = None
             self._mistakes.pop(node, None)
+            out.pods |= dict.fromkeys(self._placeholders.pop(node, ()))
             if (listed := self._feasibility.inventory.get(node)) is None:
                 continue
-            held = known.held_on(node)
-            numbers = [n for n, each in enumerate(listed.devices) if each.withheld and each.id not in held]
-            out.pods[withholder_of(node)] = holder_pod(withholder_of(node), node, listed, numbers)
+            if made := self._placeholders_of(node, listed):
+                self._placeholders[node] = frozenset(made)
+                out.pods |= made
             if mistakes := tuple(self._mistakes_of(node)):
                 self._mistakes[node] = mistakes
         known.clear_changes()
@@ -142,13 +159,13 @@ class ClaimTranslation:
 
     def allocate(self, pod: SeenPod, action: Start, stamp: Stamp) -> list[Write]:
         """Writes that allocate the devices of a bind to the pod's claims. Raises ActionError if impossible."""
-        node, left, made = action.node, sorted(action.devices), list[Write]()
+        node, made = action.node, list[Write]()
         known, inventory = self.known.pods.get(pod.name), self._feasibility.inventory.get(node)
         if known is None or known.metadata.uid != pod.uid:
             raise ActionError(f"allocating for {pod.name}: it is gone, or has no claims")
         if inventory is None:
             raise ActionError(f"allocating for {pod.name} on {node}: no slices of the node are known")
-        held = self.known.held_on(node)
+        wanted = list[tuple[ResourceClaim, dra_requests.ClaimRequests]]()
         for use in uses_of(known):
             claim = self.known.claims.get(use.claim)
             if claim is None:
@@ -161,18 +178,58 @@ class ClaimTranslation:
                 made += [] if claim.is_reserved_for(pod.uid) else reservation_writes(claim, pod, stamp)
                 continue
             try:
-                wanted = dra_requests.requests_of_claim(claim, self.known.classes)
+                wanted.append((claim, dra_requests.requests_of_claim(claim, self.known.classes)))
             except dra_requests.UnsupportedClaimError as error:
                 raise ActionError(f"allocating {claim.name}: {error}") from error
-            count = wanted.count_on(inventory)
-            given = chosen(wanted, inventory, left[:count], held)
-            left, held = left[count:], held | {listed.id for _, listed in given}
-            made += allocation_writes(claim, given, node, pod, stamp, self.known.classes)
-        if left:
-            raise ActionError(
-                f"allocating for {pod.name}: devices {left} were chosen beyond those that its claims take"
-            )
+        for claim, _ in wanted:
+            self._lately.pop(claim.name, None)
+        held = [claim for at_s, claim in self._lately.values() if claim.node == node and at_s + LATELY_S > stamp.at_s]
+        held += self.known.allocated_on(node)
+        given = self._given(pod.name, node, [requests for _, requests in wanted], action.devices, held)
+        for (claim, _), devices in zip(wanted, given, strict=True):
+            status = allocated_status(claim, devices, node, pod, stamp, self.known.classes)
+            made += allocation_writes(claim, status, stamp)
+            self._lately[claim.name] = stamp.at_s, replace(claim, status=msgspec.convert(status, ClaimStatus))
         return made
+
+    def _is_awaited(self, name: str, given: ResourceClaim) -> bool:
+        """Whether the watch does not yet show a claim as it was allocated."""
+        seen = self.known.claims.get(name)
+        return seen is not None and seen.metadata.uid == given.metadata.uid and not seen.is_allocated
+
+    def _given(
+        self,
+        pod: str,
+        node: str,
+        wanted: Sequence[dra_requests.ClaimRequests],
+        chosen: Sequence[int],
+        held: Sequence[ResourceClaim],
+    ) -> list[list[Given]]:
+        """Devices of these claims: the chosen ones, or others where a plan may not choose any and those have no room.
+
+        Raises ActionError when the cluster has changed since the plan was made.
+        """
+        inventory = self._feasibility.inventory[node]
+        if wrong := [number for number in chosen if not 0 <= number < inventory.cells]:
+            raise ActionError(f"allocating device {wrong[0]}: {node} has {inventory.cells} devices")
+
+        is_free = len(inventory.usable) == len(inventory.devices) and all(each.is_any_of(inventory) for each in wanted)
+
+        def tried(devices: Sequence[Listed]) -> list[Listed]:
+            if is_free:
+                return [each for each in devices if each.cell in chosen]
+            return sorted(devices, key=lambda each: each.cell not in chosen)
+
+        try:
+            found = self._feasibility.allocation(node, wanted, held, tried)
+        except SelectorError as error:
+            raise ActionError(f"allocating for {pod} on {node}: {error}") from error
+        if found is None:
+            raise ActionError(f"allocating for {pod}: {_refusal(inventory, chosen, held)}")
+        used = {each.listed.cell for devices in found for each in devices}
+        if is_free and (left := sorted(set(chosen) - used)):
+            raise ActionError(f"allocating for {pod}: devices {left} were chosen beyond those that its claims take")
+        return found
 
     def deallocate(self, claim: str, epoch: int) -> list[Write]:
         """Writes that deallocate a claim whose pods are all unbound. Raises ActionError when that is not so."""
@@ -190,7 +247,7 @@ class ClaimTranslation:
             self._requests.pop(claim, None)
         if self._classes != known.classes:
             self._classes, self._requests = dict(known.classes), {}
-        if not (known.stale_pods & known.pods.keys()) and not self._unmatched:
+        if not (known.stale_pods & known.pods.keys() or self._unmatched or self._feasibility.tolerating):
             return
         wanted = dict[str, dict[str, dra_requests.ClaimRequests]]()
         """Requests of the unallocated claims of unbound pods, by digest, by pod."""
@@ -203,6 +260,7 @@ class ClaimTranslation:
         known.stale_nodes |= self._feasibility.learn(turns)
         if self._feasibility.is_full:
             known.stale_nodes |= self._feasibility.retain(turns.keys())
+        known.stale_nodes |= self._feasibility.wait_for({digest for each in wanted.values() for digest in each})
         before, self._unmatched = self._unmatched, {}
         for name, each in wanted.items():
             if not all(self._feasibility.knows(digest) for digest in each):
@@ -230,8 +288,8 @@ class ClaimTranslation:
         counted_as = self._drivers.values()
         allocatable = {name: amount for name, amount in node.status.allocatable.items() if name not in counted_as}
         capacity = {name: amount for name, amount in node.status.capacity.items() if name not in counted_as}
-        if inventory.devices:
-            allocatable[inventory.resource] = str(len(inventory.devices))
+        if inventory.cells:
+            allocatable[inventory.resource] = str(inventory.cells)
         labels = {**node.metadata.labels, NODE_LABEL: node.metadata.name, **self._feasibility.labels(name)}
         unschedulable = node.spec.unschedulable or bool(self._problems(name))
         return replace(
@@ -252,13 +310,36 @@ class ClaimTranslation:
     def _mistakes_of(self, node: str) -> Iterator[Mistake]:
         remedy = "no new pod starts there until that is corrected"
         yield from (Mistake(f"Node/{node}", problem, remedy) for problem in self._problems(node))
-        withheld = Counter(each.withheld for each in self._feasibility.inventory[node].devices if each.withheld)
-        for why, count in sorted(withheld.items()):
+        inventory, claims = self._feasibility.inventory[node], self.known.allocated_on(node)
+        closed = (each for each in inventory.devices if not self._feasibility.is_open(node, each))
+        for why, count in sorted(Counter(inventory.withheld(each) for each in closed).items()):
             yield Mistake(f"Node/{node}", f"{count} devices are not allocated: {why}")
-        held = Counter(d for claim in self.known.claims_on.get(node, ()) for d in self.known.claims[claim].held)
+        held = Counter(device for claim in claims for device in claim.held)
         for device, count in sorted(held.items()):
             if count > 1:
                 yield Mistake(f"Node/{node}", f"{count} claims hold {device}", "delete all but one of their pods")
+        for driver, pool in Room(inventory, claims).overdrawn:
+            over = f"claims hold more of the counters of {driver}/{pool} than there are"
+            yield Mistake(f"Node/{node}", over, "delete some of their pods")
+
+    def _placeholders_of(self, node: str, inventory: DeviceInventory) -> dict[str, structs.Pod]:
+        """Placeholders for devices that are not allocated, and for what claims hold beside that which their pods are
+        counted with."""
+        of_holders = defaultdict[str, Counter[int]](Counter)
+        for name in self.known.claims_on.get(node, ()):
+            holder = self.known.representative_of(name) or holder_of(name)
+            of_holders[holder].update(inventory.amounts(self.known.claims[name]))
+        used, rest = Counter[int](), Counter[int]()
+        for amounts in of_holders.values():
+            used.update(amounts)
+            cells, _ = seat_of(amounts)
+            rest.update({cell: milli for cell, milli in amounts.items() if cell not in cells})
+        is_open = {each.cell for each in inventory.devices if self._feasibility.is_open(node, each)}
+        closed = [cell for cell in range(inventory.cells) if cell not in is_open]
+        rest.update({cell: WHOLE_MILLI - used[cell] for cell in closed if 0 < used[cell] < WHOLE_MILLI})
+        made = [holder_pod(withholder_of(node), node, inventory, [cell for cell in closed if not used[cell]])]
+        made += [holder_pod(f"{PARTS}{node}:{n}", node, inventory, [n], milli) for n, milli in sorted(rest.items())]
+        return {f"{pod.metadata.namespace}/{pod.metadata.name}": pod for pod in made if pod is not None}
 
     # Pods.
 
@@ -266,24 +347,26 @@ class ClaimTranslation:
         inventory = self._feasibility.inventory.get(pod.spec.node_name)
         if inventory is None:
             return pod
-        gpus, numbers = 0, set[int]()
+        amounts, late = Counter[int](), 0
         for use in uses_of(pod):
             claim = self.known.claims.get(use.claim)
             if claim is None or self.known.representative_of(use.claim) != name:
                 continue
             if claim.is_allocated:
-                mine = {n for device in claim.held if (n := inventory.number(device)) is not None}
-                gpus, numbers = gpus + len(mine), numbers | mine
+                amounts.update(inventory.amounts(claim))
             elif wanted := self._requests_of(claim):
                 # The watch of claims lags: the Binding's annotation names the devices.
-                gpus += wanted.count_on(inventory)
-        devices = ",".join(map(str, sorted(numbers))) or (pod.metadata.annotations.devices if gpus else None)
-        return with_requests(pod, gpus, inventory.resource, devices, {})
+                late += wanted.count_on(inventory)
+        cells, milli = seat_of(amounts)
+        devices = ",".join(map(str, cells)) or (pod.metadata.annotations.devices if late else None)
+        if late and inventory.has_parts:
+            late = len((pod.metadata.annotations.devices or "").split(","))
+        return with_requests(pod, len(cells) + late, inventory.resource, devices, {}, milli if not late else None)
 
     def _waiting_pod(self, name: str, pod: structs.Pod) -> structs.Pod:
         if pod.metadata.annotations.node and not pod.spec.scheduling_gates:
             return pod  # released: its node is chosen, and its claims hold the devices
-        gpus, wants = 0, dict[str, str]()
+        milli, wants = 0, dict[str, str]()
         for use in uses_of(pod):
             claim = self.known.claims.get(use.claim)
             if claim is None:
@@ -300,13 +383,14 @@ class ClaimTranslation:
             first = self.known.representative_of(use.claim)
             if first != name:
                 raise _NotPlanned("AwaitsClaim", f"{use.claim} is allocated together with pod {first}")
-            count, label, value = self._demand_of(name, use.claim, claim)
-            gpus += count
+            of_claim, label, value = self._demand_of(name, use.claim, claim)
+            milli += of_claim
             wants = _with(wants, label, value, use.claim)
-        return with_requests(pod, gpus, self._feasibility.resource, None, wants)
+        share = milli if 0 < milli < WHOLE_MILLI else None
+        return with_requests(pod, -(-milli // WHOLE_MILLI), self._feasibility.resource, None, wants, share)
 
     def _demand_of(self, pod: str, name: str, claim: ResourceClaim) -> tuple[int, str, str]:
-        """(number of devices, label, label value) of the nodes that can serve a claim. Raises _NotPlanned."""
+        """(thousandths of devices, label, label value) of the nodes that can serve a claim. Raises _NotPlanned."""
         written = self._requests_of(claim)
         if written is not None and not self._feasibility.knows(written.digest):
             if self._unmatched.get(pod, True):
@@ -331,19 +415,22 @@ class ClaimTranslation:
         inventory = self._feasibility.inventory.get(claim.node) if claim else None
         if claim is None or inventory is None or self.known.representative_of(name) is not None:
             return None
-        numbers = [n for device in claim.held if (n := inventory.number(device)) is not None]
-        return holder_pod(holder_of(name), claim.node, inventory, numbers)
+        cells, milli = seat_of(inventory.amounts(claim))
+        return holder_pod(holder_of(name), claim.node, inventory, cells, milli)
 
 
 def with_requests(
-    pod: structs.Pod, gpus: int, resource: str, devices: str | None, wants: Mapping[str, str]
+    pod: structs.Pod, gpus: int, resource: str, devices: str | None, wants: Mapping[str, str], milli: int | None = None
 ) -> structs.Pod:
     """The pod with a request for `gpus` devices, beside those of its containers, on nodes with the labels `wants`.
 
-    devices: numbers of the devices that it holds, joined by commas; None for a pod that holds none.
+    devices: numbers of the devices that it holds, joined by commas; None for a pod that holds none. milli: thousandths
+    of its one device where it asks for a part.
     """
-    containers = pod.spec.containers
-    if gpus:
+    extended = pod.status.extended_resource_claim_status
+    by_claim = {mapping.resource_name for mapping in extended.request_mappings} if extended else set[str]()
+    containers = tuple(_without(each, by_claim) for each in pod.spec.containers)
+    if gpus and milli is None:
         containers = (*containers, structs.Container(resources=structs.Resources(requests={resource: str(gpus)})))
     spec = replace(
         pod.spec,
@@ -351,7 +438,7 @@ def with_requests(
         node_selector={**pod.spec.node_selector, **wants},
         tolerations=(*pod.spec.tolerations, _TOLERATES_IT),
     )
-    annotations = replace(pod.metadata.annotations, devices=devices, gpu_milli=None)
+    annotations = replace(pod.metadata.annotations, devices=devices, gpu_milli=_text(milli))
     return replace(pod, metadata=replace(pod.metadata, annotations=annotations), spec=spec)
 
 
@@ -361,17 +448,20 @@ def gated(pod: structs.Pod) -> structs.Pod:
 
 
 def holder_pod(
-    name: str, node: str, inventory: dra_requests.DeviceInventory, numbers: Sequence[int]
+    name: str, node: str, inventory: DeviceInventory, numbers: Sequence[int], milli: int | None = None
 ) -> structs.Pod | None:
     """Placeholder pod that occupies devices of a node in the snapshot; None when there are no devices.
 
-    name: `namespace/name` with a colon in the name, so that no pod of the cluster can have it.
+    name: `namespace/name` with a colon in the name, so that no pod of the cluster can have it. milli: thousandths of
+    its one device.
     """
     if not numbers:
         return None
     namespace, _, bare = name.partition("/")
-    annotations = structs.PodAnnotations(devices=",".join(map(str, numbers)), movable="false")
-    container = structs.Container(resources=structs.Resources(requests={inventory.resource: str(len(numbers))}))
+    devices = ",".join(map(str, numbers))
+    annotations = structs.PodAnnotations(devices=devices, gpu_milli=_text(milli), movable="false")
+    requests: dict[str, structs.Amount] = {inventory.resource: str(len(numbers))} if milli is None else {}
+    container = structs.Container(resources=structs.Resources(requests=requests))
     return structs.Pod(
         structs.PodMeta(bare, namespace, annotations=annotations),
         structs.PodSpec(containers=(container,), node_name=node, priority=HOLDER_PRIORITY),
@@ -388,6 +478,38 @@ def holder_of(claim: str) -> str:
 def withholder_of(node: str) -> str:
     """Name of the placeholder for the withheld devices of a node."""
     return f"resource.tonnage.dev/withheld:{node}"
+
+
+def seat_of(amounts: Mapping[int, int]) -> tuple[tuple[int, ...], int | None]:
+    """(numbers of devices, thousandths of the one) that a pod is counted with which holds these thousandths of devices:
+    the whole ones, or else the one of which it holds most."""
+    whole = tuple(sorted(cell for cell, milli in amounts.items() if milli >= WHOLE_MILLI))
+    if whole or not amounts:
+        return whole, None
+    most = max(amounts, key=lambda cell: (amounts[cell], -cell))
+    return (most,), amounts[most]
+
+
+def _refusal(inventory: DeviceInventory, chosen: Sequence[int], held: Sequence[ResourceClaim]) -> str:
+    """Reason why the chosen devices cannot be allocated."""
+    taken = {device for claim in held for device in claim.held}
+    for listed in inventory.devices:
+        if listed.cell in chosen and (why := inventory.withheld(listed)):
+            return f"{listed.id}: {why}"
+        if listed.cell in chosen and listed.id in taken:
+            return f"{listed.id}: a claim holds it already"
+    return f"devices {sorted(chosen)} were chosen; they are too few for its claims, or one does not satisfy a request"
+
+
+def _without(container: structs.Container, resources: Collection[str]) -> structs.Container:
+    """The container without requests for these resources, which its pod has from a claim."""
+    asked = container.resources.requests, container.resources.limits
+    kept = ({name: amount for name, amount in each.items() if name not in resources} for each in asked)
+    return replace(container, resources=structs.Resources(*kept)) if resources else container
+
+
+def _text(milli: int | None) -> str | None:
+    return None if milli is None else str(milli)
 
 
 def _with(wants: Mapping[str, str], label: str, value: str, claim: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from controller.api.structs import Node, Pod, PodClaim, PodStatus
-from controller.dra.objects import DeviceClass, DeviceId, ResourceClaim, ResourceSlice
+from controller.dra.objects import DeviceClass, ResourceClaim, ResourceSlice
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,10 @@ class Use:
 
 
 def uses_of(pod: Pod) -> tuple[Use, ...]:
-    """Claims of a pod, in order of its spec, without those that the template's controller found unnecessary."""
+    """Claims of a pod, in order of its spec, without those that the template's controller found unnecessary.
+
+    The last is the one that kube-scheduler made for extended resources of its containers that a DeviceClass offers.
+    """
     return claim_uses(pod.metadata.namespace, pod.spec.resource_claims, pod.status)
 
 
@@ -39,6 +42,8 @@ def claim_uses(namespace: str, claims: Iterable[PodClaim], status: PodStatus) ->
             found.append(Use("", is_generated=True))
         elif (name := made[each.name]) is not None:
             found.append(Use(f"{namespace}/{name}", is_generated=True))
+    if status.extended_resource_claim_status is not None:
+        found.append(Use(f"{namespace}/{status.extended_resource_claim_status.resource_claim_name}", is_generated=True))
     return tuple(found)
 
 
@@ -78,7 +83,7 @@ class WatchedObjects:
 
     def put_pod(self, name: str, pod: Pod | None) -> None:
         before = self.pods.pop(name, None)
-        if pod is not None and pod.spec.resource_claims:
+        if pod is not None and (pod.spec.resource_claims or pod.status.extended_resource_claim_status):
             self.pods[name] = pod
         if before is not None:
             _leave(self.pods_on, before.spec.node_name, name)
@@ -99,11 +104,22 @@ class WatchedObjects:
         before = self.slices.get(name)
         _put(self.slices, name, each)
         if before is not None:
-            _leave(self.slices_of, before.spec.node_name, name)
-            self.stale_nodes.add(before.spec.node_name)
+            _leave(self.slices_of, _place_of(before), name)
         if each is not None:
-            self.slices_of[each.spec.node_name].add(name)
-            self.stale_nodes.add(each.spec.node_name)
+            self.slices_of[_place_of(each)].add(name)
+        for changed in filter(None, (before, each)):
+            pool = changed.spec.driver, changed.spec.pool.name
+            self.stale_nodes |= {changed.spec.node_name} | {
+                other.spec.node_name
+                for other in (self.slices.values() if changed.spec.shared_counters else ())
+                if (other.spec.driver, other.spec.pool.name) == pool
+            }
+
+    def slices_for(self, node: str) -> list[ResourceSlice]:
+        """Slices of a node, and those with counter sets for any node of its pools."""
+        own = [self.slices[name] for name in sorted(self.slices_of.get(node, ()))]
+        pools = dict.fromkeys(f"{each.spec.driver}/{each.spec.pool.name}" for each in own)
+        return own + [self.slices[name] for pool in pools for name in sorted(self.slices_of.get(pool, ()))]
 
     def put_claim(self, name: str, claim: ResourceClaim | None) -> None:
         before = self.claims.get(name)
@@ -134,8 +150,8 @@ class WatchedObjects:
                     found[name] = claim
         return found
 
-    def held_on(self, node: str) -> set[DeviceId]:
-        return {device for claim in self.claims_on.get(node, ()) for device in self.claims[claim].held}
+    def allocated_on(self, node: str) -> tuple[ResourceClaim, ...]:
+        return tuple(self.claims[claim] for claim in sorted(self.claims_on.get(node, ())))
 
     def is_bound(self, pod: str) -> bool:
         known = self.pods.get(pod)
@@ -156,6 +172,12 @@ class WatchedObjects:
     def _users_changed(self, claim: str) -> None:
         self.stale_claims.add(claim)
         self._representatives.pop(claim, None)
+
+
+def _place_of(each: ResourceSlice) -> str:
+    """Node of a slice; of one with counter sets for several nodes its pool, `driver/pool`."""
+    pool = f"{each.spec.driver}/{each.spec.pool.name}" if each.spec.shared_counters else ""
+    return each.spec.node_name or pool
 
 
 def _leave(index: dict[str, set[str]], key: str, name: str) -> None:

@@ -1,12 +1,10 @@
 """View of the watched objects beyond the snapshot: uids and resourceVersions, for the preconditions of writes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-from cluster import plans, workloads
-from cluster.quotas import NamespaceQuota
-from cluster.snapshot import Snapshot
+from cluster import workloads
 from controller.api import structs
 
 
@@ -129,54 +127,3 @@ class SeenClaim:
     """What holds its devices among the pods of the snapshot."""
     placed_at_s: float | None = None
     """When it was given its devices; None where that does not stand on it."""
-
-
-class ClusterView(Protocol):
-    """Cached objects of the watches."""
-
-    def snapshot(self, *, anew: bool = True) -> Snapshot:
-        """The cluster as last observed. Raises ObservationError while any part is not synced.
-
-        anew: False: the objects of the last one, while none has changed since.
-        """
-        ...
-
-    def pod(self, name: str) -> SeenPod | None:
-        """Pod by `namespace/name`; None when it does not exist."""
-        ...
-
-    def node(self, name: str) -> SeenNode | None:
-        """Node by name; None when it does not exist."""
-        ...
-
-    def service(self, name: str) -> SeenService | None: ...
-
-    def generations(self) -> Mapping[str, int]:
-        """metadata.generation of every ModelService, by name."""
-        ...
-
-    def gpu_type(self, name: str) -> SeenGpuType | None: ...
-
-    def deployments(self) -> Iterable[SeenDeployment]:
-        """Deployments of all ModelServices."""
-        ...
-
-    def half_started_since_s(self, gang: str) -> float | None:
-        """Time since which a Gang is partly started according to its status, which may be out of date."""
-        ...
-
-    def quotas(self) -> Iterable[NamespaceQuota]:
-        """ResourceQuotas of all namespaces."""
-        ...
-
-    def refused_by_kubelets(self) -> Iterable[SeenRefusal]:
-        """Refusals of kubelets that were seen since the last call."""
-        ...
-
-    def half_made_claims(self) -> Iterable[SeenClaim]:
-        """Claims that Tonnage allocated and that only pods without a node use."""
-        ...
-
-    def unallocated(self) -> Mapping[str, plans.Reason]:
-        """Reasons why pods (`namespace/name`) are not in the snapshot: their ResourceClaims cannot be allocated yet."""
-        ...

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -11,6 +10,7 @@ import structlog
 
 from cluster.clock import Clock
 from cluster.errors import UNREADABLE, ActionError, ObservationError
+from controller.api.notation import microtime
 from controller.api.structs import LeaseObject
 from controller.kube.api_server import ApiServer
 from controller.kube.request import KubeReadError, KubeWriteError, Sleep
@@ -197,7 +197,7 @@ class Leadership:
             self._candidate = self._candidate.watched(record, self._clock())
         self._newest = version or self._newest
         sent_at_s = self._clock()
-        if wanted := self._candidate.wanted(sent_at_s, self._instant()):
+        if wanted := self._candidate.wanted(sent_at_s, microtime(self._wall_clock())):
             self._candidate = self._candidate.sending(wanted)
             self._candidate = self._candidate.written(written := await self._write(wanted), sent_at_s)
             self._newest = _number(written.version) or self._newest
@@ -209,7 +209,7 @@ class Leadership:
 
     async def release(self) -> None:
         """Release the Lease, so that the next leader starts at once. Afterwards this process must not write."""
-        record = self._candidate.released(self._instant())
+        record = self._candidate.released(microtime(self._wall_clock()))
         self._candidate = LeaseCandidate(self._candidate.identity)
         if record is None:
             return
@@ -236,9 +236,6 @@ class Leadership:
             return record_from(await asyncio.wait_for(self._writer.write(*target, body), ROUND_TIMEOUT_S))
         except TimeoutError as error:
             raise ActionError(f"writing the Lease: no answer within {ROUND_TIMEOUT_S:g} s") from error
-
-    def _instant(self) -> str:
-        return datetime.fromtimestamp(self._wall_clock(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _number(version: str) -> int:

@@ -159,3 +159,10 @@ def warning_text(header: str) -> str:
     _, quote, rest = header.partition('"')
     text, end, _ = rest.rpartition('"')
     return text.replace('\\"', '"') if quote and end else header
+
+
+def asked_of(verb: str, group: str, resource: str, namespace: str, name: str) -> dict[str, str]:
+    """Attributes of an access review. resource: plural, with the subresource if any."""
+    plural, _, subresource = resource.partition("/")
+    asked = {"verb": verb, "group": group, "resource": plural, "subresource": subresource}
+    return {**asked, "namespace": namespace, "name": name}

@@ -1,6 +1,6 @@
-"""ClusterView from the caches of a live cluster."""
+"""View of a cluster from the caches of its watches."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -15,7 +15,15 @@ from controller.api.core_v1 import POD
 from controller.api.foreign_kinds import FOREIGN_KINDS, ForeignKind
 from controller.api.gang import KIND as GANG
 from controller.api.gpu_type import KIND as GPU_TYPE, NodeLabel
-from controller.api.labels import SCHEDULER_NAME, SERVICE_LABEL, is_device_number
+from controller.api.labels import (
+    CAPACITY_LABEL,
+    CONTENT_ANNOTATION,
+    GPU_TYPE_LABEL,
+    GPUS_LABEL,
+    SCHEDULER_NAME,
+    SERVICE_LABEL,
+    is_device_number,
+)
 from controller.api.model_service import KIND as SERVICE
 from controller.api.notation import instant_or_none
 from controller.api.structs import Meta, OwnObject, Pod, Slim, plain
@@ -23,7 +31,6 @@ from controller.api.validation import without_nulls
 from controller.dra.translation import ClaimTranslation
 from controller.kube import cluster_view
 from controller.kube.cache import Cache, Resource
-from controller.kube_world.deployments import CAPACITY_LABEL, CONTENT_ANNOTATION, GPU_TYPE_LABEL, GPUS_LABEL
 from controller.kube_world.observer import Caches, Observer
 from controller.kube_world.refusals import FailedPod, refusal_of
 from controller.kube_world.reservations import Reservations
@@ -89,7 +96,7 @@ DEPLOYMENTS = Resource(
 
 
 class CachedView:
-    """ClusterView made from the caches."""
+    """Cached objects of the watches."""
 
     def __init__(
         self,
@@ -126,16 +133,23 @@ class CachedView:
         }
 
     def snapshot(self, *, anew: bool = True) -> Snapshot:
+        """The cluster as last observed. Raises ObservationError while any part is not synced.
+
+        anew: False: the objects of the last one, while none has changed since.
+        """
         seen = self._observer.observe(anew=anew)
         return self._completed(seen) if self._completed else seen
 
     def half_made_claims(self) -> Iterable[cluster_view.SeenClaim]:
+        """Claims that Tonnage allocated and that only pods without a node use."""
         return self._observer.claims.half_made() if self._observer.claims is not None else ()
 
     def unallocated(self) -> Mapping[str, plans.Reason]:
+        """Reasons why pods are not in the snapshot: their ResourceClaims cannot be allocated yet."""
         return self._observer.claims.reasons if self._observer.claims is not None else {}
 
     def refused_by_kubelets(self) -> Iterable[cluster_view.SeenRefusal]:
+        """Refusals that were seen since the last call."""
         for pod in (self._failed.drain() if self._failed is not None else {}).values():
             if pod is not None and self._reservations.is_placed_here(pod.metadata.uid):
                 refusal = refusal_of(pod, self._observer.shape_of)
@@ -154,6 +168,7 @@ class CachedView:
         return tuple(quota for _, quota in self._seen_quotas.values())
 
     def half_started_since_s(self, gang: str) -> float | None:
+        """Time since which a Gang is partly started by its status, which may be out of date."""
         found = self._gangs.get(gang)
         return instant_or_none(_plain(bytes(found.status)).get("halfStartedSince")) if found else None
 
@@ -195,7 +210,8 @@ class CachedView:
         found = self._by_kind[kind].get(name) if kind in self._by_kind else None
         return found.metadata.uid if found else None
 
-    def generations(self) -> dict[str, int]:
+    def generations(self) -> Mapping[str, int]:
+        """metadata.generation of every ModelService, by name."""
         there = self._services.all()
         self._seen_services = {name: known for name, known in self._seen_services.items() if name in there}
         return {name: each.metadata.generation for name, each in there.items()}
@@ -209,7 +225,7 @@ class CachedView:
         key = label.get("key", NodeLabel.model_fields["key"].default)
         return cluster_view.SeenGpuType(key, tuple(label.get("values", ())), spec.get("resourceName", "nvidia.com/gpu"))
 
-    def deployments(self) -> Iterator[cluster_view.SeenDeployment]:
+    def deployments(self) -> Iterable[cluster_view.SeenDeployment]:
         for each in self._deployments.all().values():
             meta = each.metadata
             if not meta.deletion_timestamp:

@@ -10,22 +10,27 @@ import structlog
 
 from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType, ModelService, on_capacity
-from controller.api.labels import API_VERSION, EPOCH_ANNOTATION, PLACEMENT_GATE, SCHEDULER_NAME, SERVICE_LABEL
-from controller.kube.cluster_view import ClusterView, SeenDeployment, SeenGpuType, SeenService
+from controller.api.labels import (
+    API_VERSION,
+    CAPACITY_LABEL,
+    CONTENT_ANNOTATION,
+    EPOCH_ANNOTATION,
+    GPU_TYPE_LABEL,
+    GPUS_LABEL,
+    PLACEMENT_GATE,
+    SCHEDULER_NAME,
+    SERVICE_LABEL,
+)
+from controller.kube.cluster_view import SeenDeployment, SeenGpuType, SeenService
 from controller.kube.request import APPLY_PATCH
 from controller.kube.sender import Write
+from controller.kube_world.cached_view import CachedView
+from controller.objects.documents import map_of
 from controller.placers import ModesOfServices, PlacementModes
 
 FIELD_MANAGER = "tonnage"
 CLAIM_NAME = "gpus"
 """Name of the claim of an instance's pods, and of its single request."""
-GPU_TYPE_LABEL = "tonnage.dev/gpu-type"
-GPUS_LABEL = "tonnage.dev/gpus-per-instance"
-"""Label with the number of devices of one instance, where it is not 1."""
-CAPACITY_LABEL = "tonnage.dev/capacity-type"
-"""Label with the capacity type of an instance's nodes, where it is `spot`."""
-CONTENT_ANNOTATION = "tonnage.dev/content"
-"""Annotation on a Deployment: hash by `content_of`, so that an unchanged one is not written again."""
 LONGEST_NAME = 52
 """Maximum length of a Deployment's name: ReplicaSets append up to 11 characters to it, so that their names fit into a
 label value (63), and pods up to 17."""
@@ -140,11 +145,11 @@ def _spec(instance: Instance) -> dict[str, Any]:
     """Spec of a Deployment without its replicas: the user's pod template, adapted to this GPU type and to placement
     by Tonnage."""
     written = instance.seen.template or {}
-    metadata, spec = _dict(written.get("metadata")), dict(_dict(written.get("spec")))
+    metadata, spec = map_of(written.get("metadata")), dict(map_of(written.get("spec")))
     first, *others = spec["containers"]
-    resources = _resources(instance, _dict(first.get("resources")))
+    resources = _resources(instance, map_of(first.get("resources")))
     spec["containers"] = [{**first, "resources": resources}, *others]
-    spec["affinity"] = _affinity(_dict(spec.get("affinity")), instance)
+    spec["affinity"] = _affinity(map_of(spec.get("affinity")), instance)
     if instance.placer == "dra":
         claim = {"name": CLAIM_NAME, "resourceClaimTemplateName": _claim_template_name(instance)}
         spec["resourceClaims"] = [*_without(CLAIM_NAME, spec.get("resourceClaims", [])), claim]
@@ -155,8 +160,8 @@ def _spec(instance: Instance) -> dict[str, Any]:
             *_without(PLACEMENT_GATE, spec.get("schedulingGates", [])),
             {"name": PLACEMENT_GATE},
         ]
-    made = {"labels": {**_dict(metadata.get("labels")), **_labels(instance)}}
-    if annotations := _dict(metadata.get("annotations")):
+    made = {"labels": {**map_of(metadata.get("labels")), **_labels(instance)}}
+    if annotations := map_of(metadata.get("annotations")):
         made["annotations"] = dict(annotations)
     return {
         "selector": {"matchLabels": _labels(instance)},
@@ -168,7 +173,7 @@ def _spec(instance: Instance) -> dict[str, Any]:
 
 def _resources(instance: Instance, written: Mapping[str, Any]) -> dict[str, Any]:
     """Resources of the first container with the devices, and with CPU and memory requests if it has none."""
-    limits, requests = dict(_dict(written.get("limits"))), dict(_dict(written.get("requests")))
+    limits, requests = dict(map_of(written.get("limits"))), dict(map_of(written.get("requests")))
     own: dict[str, Any] = {}
     if instance.placer == "dra":
         own["claims"] = [*_without(CLAIM_NAME, written.get("claims", [])), {"name": CLAIM_NAME}]
@@ -194,8 +199,8 @@ def _affinity(written: Mapping[str, Any], instance: Instance) -> dict[str, Any]:
         [{"key": each.key, "operator": each.operator, "values": list(each.values)} for each in requirements]
         for requirements in alternatives
     ]
-    node = dict(_dict(written.get("nodeAffinity")))
-    required = _dict(node.get("requiredDuringSchedulingIgnoredDuringExecution"))
+    node = dict(map_of(written.get("nodeAffinity")))
+    required = map_of(node.get("requiredDuringSchedulingIgnoredDuringExecution"))
     terms: Sequence[Any] = required.get("nodeSelectorTerms") or [{}]
     narrowed = [
         {**term, "matchExpressions": [*term.get("matchExpressions", []), wanted, *more]}
@@ -211,16 +216,12 @@ def _without(name: str, named: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[
     return (each for each in named if each.get("name") != name)
 
 
-def _dict(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
 class Instances:
     """Specification of one instance of a service per instance type, from the last observation of the cluster."""
 
     def __init__(
         self,
-        view: ClusterView,
+        view: CachedView,
         modes: PlacementModes,
         device_classes: Mapping[str, str],
         hashed: Callable[[Instance], str] = content_of,

@@ -4,7 +4,7 @@ import asyncio
 import gc
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 from msgspec.structs import replace as replace_struct
@@ -22,8 +22,8 @@ from controller.kube.api_server import ApiServer
 from controller.kube.cache import Cache, Resource, WatchSurroundings, WatchTimes, reflect
 from controller.kube_world.reservations import Reservations
 from controller.objects.own_objects import own_from, own_resource
-from controller.objects.read import Findings, Note, Read
-from controller.snapshot import from_manifests, group_kinds, scalers
+from controller.objects.read import Findings, GroupOwner, Note, Read
+from controller.snapshot import from_manifests, scalers
 from controller.snapshot.builder import FACTS, BuiltSnapshot, SnapshotBuilder
 
 log = structlog.get_logger("devices")
@@ -59,17 +59,12 @@ STALE_AFTER_S = 180.0
 missed, or the connection was down for that time."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceCaches:
+class DeviceCaches(NamedTuple):
     """Caches for dynamic resource allocation; watched only if a pool has mode dra."""
 
     slices: Cache[ResourceSlice]
     claims: Cache[ResourceClaim]
     classes: Cache[DeviceClass]
-
-    @property
-    def each(self) -> tuple[Cache[Any], ...]:
-        return (self.slices, self.claims, self.classes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +85,8 @@ class Caches:
 
     @property
     def each(self) -> tuple[Cache[Any], ...]:
-        devices = self.devices.each if self.devices else ()
-        return (self.nodes, self.pods, *self.beside.values(), *self.own.values(), *devices, *self.groups)
+        own = self.own.values()
+        return (self.nodes, self.pods, *self.beside.values(), *own, *(self.devices or ()), *self.groups)
 
 
 def empty_caches(
@@ -284,10 +279,10 @@ class Observer:
             builder.put_pod(name, None if pod is None else Read(pod, core_v1.POD))
 
 
-def owner_of(obj: structs.OwnObject) -> group_kinds.GroupOwner:
+def owner_of(obj: structs.OwnObject) -> GroupOwner:
     """Object of another project's kind: plain data, whatever stands in it."""
     spec, status = (validation.without_nulls(structs.plain(raw)) for raw in (obj.spec, obj.status))
-    return group_kinds.GroupOwner(spec if isinstance(spec, dict) else {}, status if isinstance(status, dict) else {})
+    return GroupOwner(spec if isinstance(spec, dict) else {}, status if isinstance(status, dict) else {})
 
 
 def as_first_seen(pod: structs.Pod, before: structs.Pod | None) -> structs.Pod:

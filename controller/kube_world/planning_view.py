@@ -15,8 +15,9 @@ from cluster.snapshot import Snapshot
 from cluster.workloads import IdleClaim, InstanceType, LeftOut
 from controller.api.model_service import ModelServiceStatus
 from controller.deciders.closing import half_started, not_bound, overdue, since
-from controller.kube.cluster_view import ClusterView, SeenDeployment, SeenPod, SeenRefusal
+from controller.kube.cluster_view import SeenDeployment, SeenPod, SeenRefusal
 from controller.kube.sender import REQUEST_TIMEOUT_S
+from controller.kube_world.cached_view import CachedView
 from controller.kube_world.deployments import Instances
 from controller.kube_world.refusals import Refusals, said, unplaced_shape
 from controller.kube_world.reservations import AssumedBinds, Reservations
@@ -86,7 +87,7 @@ class PlanningView:
 
     def __init__(
         self,
-        view: ClusterView,
+        view: CachedView,
         pools: Sequence[NodePool],
         *,
         clock: Clock,
@@ -121,7 +122,7 @@ class PlanningView:
         self._idle, self._released = StateStartTimes(), StateStartTimes()
 
     def snapshot(self, *, anew: bool = True) -> Snapshot:
-        """Present snapshot for planning; anew as in `ClusterView`. Raises ObservationError."""
+        """Present snapshot for planning; anew as in `CachedView`. Raises ObservationError."""
         seen = self._modes.with_strangers(self.view.snapshot(anew=anew))
         now_s = self.clock()
         issued = self.assumed.unconfirmed(self.view.pod, now_s)
@@ -139,8 +140,9 @@ class PlanningView:
             del held[each.pod]
         present = with_issued_binds(seen, found, issued, ours, held)
         if seen.held:
-            believed = (each for each in seen.held if self._is_believed(each.holder))
-            present = with_room_kept(replace(present, held=tuple(believed)))
+            by_holder = ((each, self.view.pod(each.holder)) for each in seen.held)
+            believed = tuple(each for each, pod in by_holder if pod is not None and self.reservations.holds(pod.uid))
+            present = with_room_kept(replace(present, held=believed))
         deployed, modes = present, dict[str, Mapping[str, str]]()
         if seen.services:
             deployments = tuple(self.view.deployments())
@@ -184,10 +186,6 @@ class PlanningView:
         allowed = within_quotas(planned, tuple(milli_quotas(planned, quotas))) if quotas else planned
         allowed = allowed if self.stops.is_empty else self.stops.applied(allowed)
         return allowed if self.refusals.is_empty else with_held_back(allowed, self.refusals.held_back(seen.at_s))
-
-    def _is_believed(self, holder: str) -> bool:
-        pod = self.view.pod(holder)
-        return pod is not None and self.reservations.holds(pod.uid)
 
     def _heed_refusals(
         self, seen: Snapshot, released: Iterable[SeenPod], released_at_s: Mapping[str, float]

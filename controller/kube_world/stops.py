@@ -6,7 +6,7 @@ Instants are of one monotonic clock.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, MutableMapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -97,19 +97,19 @@ class StopMemory:
         for group in filter(None, (pod.partition("/")[0], service)):
             self._moved.setdefault(group, deque()).append(self.clock())
 
-    def _moved_within_hour(self) -> dict[str, int]:
-        for group, instants in tuple(self._moved.items()):
-            while instants and instants[0] <= self.clock() - HOUR_S:
-                instants.popleft()
-            if not instants:
-                del self._moved[group]
-        return {group: len(instants) for group, instants in self._moved.items()}
-
     def applied(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot in which pods whose stop was refused lately stay, and units that stopped many stop no more."""
         refused = self._refused.present(self.clock())
         rows = {row: pod for pod in refused if (row := snapshot.pods.names.row(pod)) is not None}
-        exhausted, moved = tuple(self._exhausted(snapshot)), self._moved_within_hour()
+        forget(self._moved, self.clock() - HOUR_S)
+        forget(self._stopped, self.clock() - HOUR_S)
+        moved = {group: len(instants) for group, instants in self._moved.items()}
+        seats = {f"Gang/{gang.name}": gang.min_members for gang in snapshot.gangs} if self._stopped else {}
+        exhausted = tuple(
+            unit
+            for unit, instants in self._stopped.items()
+            if len(instants) >= self.most_per_seat * max(1, seats.get(unit, 1))
+        )
         if not rows and not exhausted:
             return replace(snapshot, moved=moved) if moved else snapshot
         pods = snapshot.pods
@@ -124,18 +124,14 @@ class StopMemory:
             moved=moved,
         )
 
-    def _exhausted(self, snapshot: Snapshot) -> Iterable[str]:
-        now_s = self.clock()
-        if not self._stopped:
-            return
-        seats = {f"Gang/{gang.name}": gang.min_members for gang in snapshot.gangs}
-        for unit, instants in tuple(self._stopped.items()):
-            while instants and instants[0] <= now_s - HOUR_S:
-                instants.popleft()
-            if not instants:
-                del self._stopped[unit]
-            elif len(instants) >= self.most_per_seat * max(1, seats.get(unit, 1)):
-                yield unit
+
+def forget(by_name: MutableMapping[str, deque[float]], before_s: float) -> None:
+    """Drops instants up to this one, the oldest of which are first, and names without any."""
+    for name, instants in tuple(by_name.items()):
+        while instants and instants[0] <= before_s:
+            instants.popleft()
+        if not instants:
+            del by_name[name]
 
 
 def words_of(error: KubeWriteError) -> str:

@@ -13,9 +13,9 @@ from cluster.occupancy import Occupancy
 from cluster.snapshot import HeldSeat, Snapshot
 from controller.api.labels import EPOCH_ANNOTATION, EPOCH_MANAGER, HELD_SEATS_ANNOTATION
 from controller.api.notation import rfc3339
-from controller.kube.cluster_view import ClusterView
 from controller.kube.request import JSON_PATCH, MERGE_PATCH, KubeWriteError
 from controller.kube.sender import Applier, Stamp, Write, WriteJob, may_have_happened
+from controller.kube_world.cached_view import CachedView
 from controller.kube_world.deployments import deployment_writes
 from controller.kube_world.planning_view import PlanningView
 from controller.kube_world.stops import Pauses, words_of
@@ -29,11 +29,18 @@ REFUSED = (400, 403, 404, 422)
 """HTTP statuses of a write that fails again as long as neither it nor what is in its way changes."""
 
 
-class Term(Protocol):
-    """Time for which this process holds the Lease."""
+class Reporter(Protocol):
+    """Leader that reports on its plans."""
 
     def epoch(self) -> int:
         """Epoch of the Lease, stamped on every write."""
+        ...
+
+    def report(self, snapshot: Snapshot, plan: plans.Plan, outcome: Outcome, generations: Mapping[str, int]) -> None:
+        """Reports what a plan did, in the loop's thread.
+
+        snapshot: after the plan. generations: of each service when the plan was made.
+        """
         ...
 
 
@@ -43,13 +50,13 @@ class WriteContext:
 
     planning: PlanningView
     claims: ClaimAllocator
-    term: Term
+    term: Reporter
     refused: Pauses = field(default_factory=lambda: Pauses(FIRST_PAUSE_S, LONGEST_PAUSE_S))
     """Services whose Deployments the API server refuses, as for a template that no pod can have. Every plan decides the
     same again, and whoever creates services decides how many there are. One that was changed is tried at once."""
 
     @property
-    def view(self) -> ClusterView:
+    def view(self) -> CachedView:
         return self.planning.view
 
     def note_refused(self, pods: Iterable[str], error: ActionError) -> None:
@@ -128,7 +135,8 @@ class _StopHandler(Handler):
     """Evicts a pod; of one that moves, the new one of its owner gets the seat that was held for it before."""
 
     def check(self, seats: Occupancy, action: cluster_actions.Evict | cluster_actions.Move) -> None:
-        _check_stop(seats, action.pod, action.seat_changes[0].node_before or "")
+        node = action.seat_changes[0].node_before or ""
+        _refuse(f"stopping {action.pod} on {node}", seats.objection_to_stop(action.pod, node))
 
     def writes(
         self,
@@ -316,8 +324,8 @@ def _refuse(doing: str, why: plans.Reason | None) -> None:
         raise ActionError(f"{doing}: {why.words}")
 
 
-def _check_stop(seats: Occupancy, pod: str, node: str) -> None:
-    _refuse(f"stopping {pod} on {node}", seats.objection_to_stop(pod, node))
+def _stops(action: cluster_actions.Action) -> bool:
+    return any(change.node_before is not None for change in action.seat_changes)
 
 
 def eviction(name: str, uid: str, epoch: int) -> Write:
@@ -363,17 +371,6 @@ class Runner(Protocol):
     def __call__(self, work: Coroutine[Any, Any, T]) -> T: ...
 
 
-class Reporter(Term, Protocol):
-    """Leader that reports on its plans."""
-
-    def report(self, snapshot: Snapshot, plan: plans.Plan, outcome: Outcome, generations: Mapping[str, int]) -> None:
-        """Reports what a plan did, in the loop's thread.
-
-        snapshot: after the plan. generations: of each service when the plan was made.
-        """
-        ...
-
-
 class KubernetesWorld:
     """Cluster behind an API server.
 
@@ -405,13 +402,20 @@ class KubernetesWorld:
         return self._planning.snapshot()
 
     def rehearse(self, actions: Sequence[cluster_actions.Action]) -> list[ActionError | None]:
-        """Whether the API server would accept these evictions, by a dry run of each; disruption budgets answer."""
+        """Whether the API server would accept these evictions, by a dry run of each: disruption budgets answer. Of pods
+        that are started, whether their seats are free at present.
+        """
         snapshot, context = self._planning.snapshot(anew=False), self._context
+        seats = Occupancy(snapshot)
         errors: list[ActionError | None] = [None] * len(actions)
         jobs: list[tuple[int, WriteJob]] = []
         for number, action in enumerate(actions):
+            handler = self._handlers[type(action)]
             try:
-                writes = self._handlers[type(action)].writes(context, action, snapshot)
+                if isinstance(action, cluster_actions.Start):
+                    handler.check(seats, action)
+                    seats.place(action.pod, action.node, action.devices)
+                writes = handler.writes(context, action, snapshot) if _stops(action) else ()
             except ActionError as error:
                 errors[number] = error
                 continue

@@ -17,7 +17,7 @@ from cluster.snapshot import Snapshot
 from controller.api.kind import Kind
 from controller.api.structs import OwnObject
 from controller.background.tasks import Background
-from controller.kube import cache, leader_election, loop_thread, sender
+from controller.kube import cache, connection, leader_election, sender
 from controller.kube.connection import Connection
 from controller.kube_world.observer import Caches
 from controller.metrics.registry import Meter
@@ -119,7 +119,7 @@ class CycleTrigger:
 class LoopContext:
     """What the operator process offers to a loop at its start."""
 
-    thread: loop_thread.LoopThread
+    thread: connection.LoopThread
     """Event loop of the connection to the API server."""
     connection: Connection
     """Connection to the API server; it belongs to `thread`."""

@@ -107,7 +107,9 @@ class Catalogue:
         amounts = {**(status.get("capacity") or {}), **(status.get("allocatable") or {})}
         wanted = entry.get("resource", "nvidia.com/gpu")
         offered = {
-            r: n for r in sorted(amounts) if (is_device(r) or fnmatchcase(r, wanted)) and (n := _count(amounts[r]))
+            r: n
+            for r in sorted(amounts)
+            if (is_device(r) or fnmatchcase(r, wanted)) and (n := notation.whole_or_zero(amounts[r]))
         }
         domain = wanted.partition("/")[0]
         keys = (str(at(node, "spec", "providerID") or ""), *labels)
@@ -158,13 +160,13 @@ def _part(whole: Recognised, labels: Mapping[str, str], offered: int, node: Mapp
         parts = PARTITIONS[partition[1]]
         name = f"{whole.name}-{partition[1]}"
         return replace(whole, name=name, parts=parts, share=1 / parts, memory_share=1 / parts)
-    replicas = {key: labels[key] for key in REPLICA_LABELS if _count(labels.get(key, "")) > 1}
-    of_each = max(map(_count, replicas.values()), default=1)
+    replicas = {key: labels[key] for key in REPLICA_LABELS if notation.whole_or_zero(labels.get(key, "")) > 1}
+    of_each = max(map(notation.whole_or_zero, replicas.values()), default=1)
     if of_each == 1 and (hami := SHARED_BY_HAMI.match(_by_hami(node))):
         of_each = int(hami[1])
     is_shared = bool(ending) or whole.resource.endswith(".shared")
     if of_each == 1 and is_shared:
-        devices = max((_count(labels.get(key, "")) for key in COUNT_LABELS), default=0)
+        devices = max((notation.whole_or_zero(labels.get(key, "")) for key in COUNT_LABELS), default=0)
         of_each = offered // devices if devices and offered % devices == 0 else 1
     if of_each > 1:
         return replace(
@@ -186,13 +188,6 @@ def _part(whole: Recognised, labels: Mapping[str, str], offered: int, node: Mapp
 
 def _by_hami(node: Mapping[str, Any]) -> str:
     return str(at(node, "metadata", "annotations", "hami.io/node-nvidia-register") or "")
-
-
-def _count(written: object) -> int:
-    try:
-        return notation.whole(notation.quantity(str(written)))
-    except ValueError:
-        return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +220,7 @@ def needed_types(nodes: Iterable[Mapping[str, Any]], catalogue: Catalogue) -> Ne
         amounts = {**(at(node, "status", "capacity") or {}), **(at(node, "status", "allocatable") or {})}
         for resource in sorted(amounts):
             is_unknown = resource in VIEWS if known else is_device(resource)
-            if is_unknown and not known & amounts.keys() and _count(amounts[resource]):
+            if is_unknown and not known & amounts.keys() and notation.whole_or_zero(amounts[resource]):
                 unpriced.setdefault(f"{resource}, of no type that the catalogue has", []).append(name)
     objects, prices = [], dict[str, str]()
     for (bare, *_), same in sorted(alike.items()):

@@ -62,6 +62,11 @@ def at(value: object, *path: str | int) -> Any:
     return value
 
 
+def map_of(value: object) -> Mapping[str, Any]:
+    """The value if it is a map; else an empty one."""
+    return value if isinstance(value, Mapping) else {}
+
+
 def dotted(path: Path) -> str:
     """Readable form of a path: `spec.grid.inputTokens[2]`. Keys that contain dots are put in brackets, as in
     jsonpath."""

@@ -9,29 +9,15 @@ from typing import Any
 from cluster.errors import UNREADABLE, ConfigError, Mistake, meant
 from cluster.plans import Reason
 from cluster.workloads import LeftOut
-from controller.api import (
-    core_v1,
-    foreign_kinds,
-    gang,
-    gpu_type,
-    labels,
-    model_profile,
-    model_service,
-    rule,
-    structs,
-    validation,
-)
-from controller.api.gang import Gang
+from controller.api import core_v1, foreign_kinds, gpu_type, labels, rule, structs, validation
 from controller.api.gpu_type import GPUType
 from controller.api.kind import Kind
 from controller.api.kinds import KINDS, kind_of, own_kinds
-from controller.api.model_profile import ModelProfile
-from controller.api.model_service import ModelService
-from controller.objects import claim_templates, pod_templates
+from controller.objects import pod_templates
 from controller.objects.accelerators import accelerators_in
 from controller.objects.documents import Document, Readable, at, read_documents
 from controller.objects.priorities import with_priorities
-from controller.objects.read import Findings, Note, PlainObject, Read, checked
+from controller.objects.read import Findings, GroupOwner, Note, PlainObject, Read, checked
 
 BESIDE_PODS: Mapping[tuple[str, str], bool] = {
     ("v1", "Namespace"): False,
@@ -54,26 +40,15 @@ _STRUCTS: Mapping[type, type[Any]] = {core_v1.NODE.model: structs.Node, core_v1.
 
 
 @dataclass(frozen=True, slots=True)
-class GroupObject:
-    """Object of another project's kind, as it is written."""
-
-    word: str
-    """Its kind, as in `ForeignKind.called`."""
-    name: str
-    """`namespace/name`."""
-    spec: Mapping[str, Any]
-    status: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
 class Manifests:
     """All objects of the files from which plans are made."""
 
     by_kind: Mapping[Kind, tuple[Read[Any], ...]] = field(default_factory=dict)
     """Objects by kind, sorted by name, without kinds that have no objects."""
     notes: tuple[Note, ...] = ()
-    owners: tuple[GroupObject, ...] = ()
-    """Objects of other projects' kinds that say how many pods start together."""
+    owners: tuple[tuple[str, str, GroupOwner], ...] = ()
+    """Objects of other projects' kinds that say how many pods start together: kind as `ForeignKind.called`, name, and
+    what is written."""
     plain: tuple[PlainObject, ...] = ()
     """Objects of the kinds in BESIDE_PODS."""
     unread: tuple[LeftOut, ...] = ()
@@ -82,18 +57,6 @@ class Manifests:
     @property
     def gpu_types(self) -> tuple[Read[GPUType], ...]:
         return self.by_kind.get(gpu_type.KIND, ())
-
-    @property
-    def profiles(self) -> tuple[Read[ModelProfile], ...]:
-        return self.by_kind.get(model_profile.KIND, ())
-
-    @property
-    def services(self) -> tuple[Read[ModelService], ...]:
-        return self.by_kind.get(model_service.KIND, ())
-
-    @property
-    def gangs(self) -> tuple[Read[Gang], ...]:
-        return self.by_kind.get(gang.KIND, ())
 
     @property
     def nodes(self) -> tuple[Read[structs.Node], ...]:
@@ -129,10 +92,10 @@ def read_manifests(paths: Iterable[str], stdin: Readable | None = None, kinds: S
     documents = list(_named(documents))
     read: list[Read[Any]] = []
     ignored: Counter[Ignored] = Counter()
-    owners: list[GroupObject] = []
+    owners: list[tuple[str, str, GroupOwner]] = []
     plain: list[PlainObject] = []
     unread: list[LeftOut] = []
-    odd: list[_Odd] = []
+    odd: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     contents = [document.content for document in documents if isinstance(document.content, Mapping)]
     makes_pods = any((each.get("apiVersion"), each.get("kind")) == ("v1", "Node") for each in contents)
     for document in documents:
@@ -141,7 +104,12 @@ def read_manifests(paths: Iterable[str], stdin: Readable | None = None, kinds: S
             if isinstance(each, Read):
                 read.append(each)
             elif isinstance(each, Mistake) and document.is_from_cluster:
-                odd.append(_Odd(document, each))
+                # Another release of its kind may write it so: it costs itself alone.
+                kind_name, metadata = str(at(document.content, "kind")), at(document.content, "metadata")
+                name = "/".join(str(metadata[part]) for part in ("namespace", "name") if metadata.get(part))
+                odd[kind_name, each.problem].append(name)
+                if kind_name == core_v1.POD.name and not at(document.content, "spec", "nodeName"):
+                    unread.append(LeftOut(name, "NotUnderstood", f"not placed, since it {each.problem}"))
             elif isinstance(each, Mistake):
                 mistakes.append(each)
             elif isinstance(each, PlainObject):
@@ -170,10 +138,11 @@ def read_manifests(paths: Iterable[str], stdin: Readable | None = None, kinds: S
     for what, count in sorted(ignored.items()):
         words = f"{count} object{'s' if count > 1 else ''} of this kind {_IGNORED_WORDS[what.code]}"
         notes.append(Note(what.kind, Reason(what.code, words, {"objects": count})))
-    notes += _noted(odd)
-    unread += [each.left_out for each in odd if each.waits]
+    findings = Findings(notes)
+    for (kind_name, problem), concerned in odd.items():
+        findings.note_many(kind_name, "LeftOut", concerned, f"left out: {problem}")
     planned_from = {kind: reads for kind, reads in by_kind.items() if reads and kind.is_planned_from}
-    return Manifests(planned_from, tuple(notes), tuple(owners), tuple(plain), tuple(unread))
+    return Manifests(planned_from, tuple(findings.notes), tuple(owners), tuple(plain), tuple(unread))
 
 
 LONGEST_BASE = 58
@@ -210,42 +179,7 @@ _IGNORED_WORDS = {
 """Words about ignored objects, after "3 objects of this kind", by code."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Odd:
-    """Object of a cluster that cannot be read, as another release of its kind may write it: it costs itself alone."""
-
-    document: Document
-    mistake: Mistake
-
-    @property
-    def kind(self) -> str:
-        return str(at(self.document.content, "kind"))
-
-    @property
-    def name(self) -> str:
-        metadata = at(self.document.content, "metadata")
-        return "/".join(str(at(metadata, part)) for part in ("namespace", "name") if at(metadata, part))
-
-    @property
-    def waits(self) -> bool:
-        return self.kind == core_v1.POD.name and not at(self.document.content, "spec", "nodeName")
-
-    @property
-    def left_out(self) -> LeftOut:
-        return LeftOut(self.name, "NotUnderstood", f"not placed, since it {self.mistake.problem}")
-
-
-def _noted(odd: Iterable[_Odd]) -> Iterator[Note]:
-    names: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-    for each in odd:
-        names[each.kind, each.mistake.problem].append(each.name)
-    findings = Findings()
-    for (kind, problem), concerned in names.items():
-        findings.note_many(kind, "LeftOut", concerned, f"left out: {problem}")
-    yield from findings.notes
-
-
-def _group_objects(content: object) -> Iterator[GroupObject]:
+def _group_objects(content: object) -> Iterator[tuple[str, str, GroupOwner]]:
     """The object if it is one, or that which a controller makes of it."""
     if not isinstance(content, Mapping) or content.get("apiVersion") == "v1":
         return
@@ -263,12 +197,13 @@ def _group_objects(content: object) -> Iterator[GroupObject]:
         of_it = foreign_kinds.foreign_kind_of(each.api_version, each.kind)
         spec = at(plain, *each.spec) if each.made is None else each.made
         if of_it is not None:
-            yield GroupObject(of_it.called, f"{namespace}/{each.name}", spec if isinstance(spec, Mapping) else {}, {})
+            owner = GroupOwner(spec if isinstance(spec, Mapping) else {}, {})
+            yield of_it.called, f"{namespace}/{each.name}", owner
     version, name = content.get("apiVersion"), content.get("kind")
     kind = foreign_kinds.foreign_kind_of(version, name) if isinstance(version, str) and isinstance(name, str) else None
     if kind is not None and not derived:
         maps = (part if isinstance(part := plain.get(of), Mapping) else {} for of in ("spec", "status"))
-        yield GroupObject(kind.called, f"{namespace}/{metadata.get('name')}", *maps)
+        yield kind.called, f"{namespace}/{metadata.get('name')}", GroupOwner(*maps)
 
 
 Found = Read[Any] | PlainObject | LeftOut | Ignored | Mistake
@@ -339,7 +274,7 @@ def _made_claims(document: Document, owner: Mapping[str, Any] | None = None) -> 
     """Claims that controllers would make for the pod of a document."""
     pod = validation.without_nulls(document.content)
     if at(pod, "metadata", "name"):
-        for claim in claim_templates.claims_of(pod, owner):
+        for claim in pod_templates.claims_of(pod, owner):
             name = f"{claim['metadata']['namespace']}/{claim['metadata']['name']}"
             yield PlainObject(claim["kind"], name, claim, document, is_made=True)
 
@@ -367,7 +302,7 @@ def _made_pods(document: Document, *, makes_pods: bool) -> Iterator[Found]:
                 )
             if member.template in wrong:
                 continue
-            pod = claim_templates.with_templates(pod_templates.pod_from(content, member), content)
+            pod = pod_templates.with_templates(pod_templates.pod_from(content, member), content)
             made = replace(document, content=pod, within=(*document.within, *member.template))
             yield from _made_claims(made, content)
             for each in _validated(made, core_v1.POD):

@@ -1,4 +1,4 @@
-"""Pods that the controllers of Kubernetes and of other projects would make of the objects in files.
+"""Pods, and claims of theirs, that the controllers of Kubernetes and other projects would make of the objects in files.
 
 Only what decides about placement is made: names, labels, owners, templates and counts, as the controllers write them.
 """
@@ -9,7 +9,7 @@ from typing import Any
 
 from controller.api.foreign_kinds import KUBEFLOW_JOBS
 from controller.api.rule import Path
-from controller.objects.documents import at
+from controller.objects.documents import at, map_of
 
 MOST_PODS = 10_000
 """Maximum number of pods made of one object: as many as a plan of files is meant for."""
@@ -123,8 +123,10 @@ def _replicas(content: Map) -> Iterator[TemplatedPod]:
         yield TemplatedPod(f"{_name(content)}-{n}", ("spec", "template"))
 
 
-def _job(content: Map) -> Iterator[TemplatedPod]:
-    yield from _pods_of_job(at(content, "spec"), _name(content), ("spec",))
+def _jobs(content: Map) -> Iterator[TemplatedPod]:
+    """Pods of a Job, or of one run of a CronJob."""
+    path = ("spec", "jobTemplate", "spec") if content.get("kind") == "CronJob" else ("spec",)
+    yield from _pods_of_job(at(content, *path), _name(content), path)
 
 
 def _pods_of_job(spec: object, name: str, path: Path, labels: Map | None = None) -> Iterator[TemplatedPod]:
@@ -151,51 +153,38 @@ def _roots(content: Map) -> list[tuple[str, Path]]:
 
 def _leader_worker_sets(content: Map) -> Iterator[TemplatedPod]:
     for name, root in _roots(content):
-        yield from _leader_worker_set(content, name, root)
-
-
-def _leader_worker_set(content: Map, name: str, root: Path) -> Iterator[TemplatedPod]:
-    spec = at(content, *root, "leaderWorkerTemplate")
-    size = count_of(at(spec, "size"))
-    leader = "leaderTemplate" if at(spec, "leaderTemplate") is not None else "workerTemplate"
-    for group in range(count_of(at(content, *root, "replicas"))):
-        for worker in range(size):
-            labels = {
-                "leaderworkerset.sigs.k8s.io/name": name,
-                "leaderworkerset.sigs.k8s.io/group-index": str(group),
-                "leaderworkerset.sigs.k8s.io/worker-index": str(worker),
-            }
-            template = (*root, "leaderWorkerTemplate", "workerTemplate" if worker else leader)
-            sizes = {"leaderworkerset.sigs.k8s.io/size": str(size)}
-            of = f"{name}-{group}-{worker}" if worker else f"{name}-{group}"
-            yield TemplatedPod(of, template, labels, sizes, owner="StatefulSet")
+        spec = at(content, *root, "leaderWorkerTemplate")
+        size = count_of(at(spec, "size"))
+        leader = "leaderTemplate" if at(spec, "leaderTemplate") is not None else "workerTemplate"
+        for group in range(count_of(at(content, *root, "replicas"))):
+            for worker in range(size):
+                labels = {
+                    "leaderworkerset.sigs.k8s.io/name": name,
+                    "leaderworkerset.sigs.k8s.io/group-index": str(group),
+                    "leaderworkerset.sigs.k8s.io/worker-index": str(worker),
+                }
+                template = (*root, "leaderWorkerTemplate", "workerTemplate" if worker else leader)
+                sizes = {"leaderworkerset.sigs.k8s.io/size": str(size)}
+                of = f"{name}-{group}-{worker}" if worker else f"{name}-{group}"
+                yield TemplatedPod(of, template, labels, sizes, owner="StatefulSet")
 
 
 def _ray_clusters(content: Map) -> Iterator[TemplatedPod]:
-    for name, root in _roots(content):
-        yield from _ray_cluster(content, name, root)
-
-
-def _ray_cluster(content: Map, cluster: str, root: Path) -> Iterator[TemplatedPod]:
-    spec, labels = at(content, *root), {"ray.io/cluster": cluster}
-    if spec is None:
-        return
-    head = {**labels, "ray.io/group": "headgroup"}
-    yield TemplatedPod(f"{cluster}-head", (*root, "headGroupSpec", "template"), head, owner="RayCluster")
-    for place, group in enumerate(at(spec, "workerGroupSpecs") or ()):
-        fewest = count_of(at(group, "minReplicas"), 0)
-        hosts = count_of(at(group, "numOfHosts"))
-        workers = 0 if at(group, "suspend") is True else max(fewest, count_of(at(group, "replicas"), fewest)) * hosts
-        for n in range(workers):
+    for cluster, root in _roots(content):
+        spec, labels = at(content, *root), {"ray.io/cluster": cluster}
+        if spec is None:
+            continue
+        head = {**labels, "ray.io/group": "headgroup"}
+        yield TemplatedPod(f"{cluster}-head", (*root, "headGroupSpec", "template"), head, owner="RayCluster")
+        for place, group in enumerate(at(spec, "workerGroupSpecs") or ()):
+            if at(group, "suspend") is True:
+                continue
+            fewest = count_of(at(group, "minReplicas"), 0)
+            workers = max(fewest, count_of(at(group, "replicas"), fewest)) * count_of(at(group, "numOfHosts"))
             template, name = (*root, "workerGroupSpecs", place, "template"), str(at(group, "groupName"))
             of = {**labels, "ray.io/group": name}
-            yield TemplatedPod(f"{cluster}-{name}-{n}", template, of, owner="RayCluster")
-
-
-def _cron_job(content: Map) -> Iterator[TemplatedPod]:
-    """Pods of one run."""
-    path = ("spec", "jobTemplate", "spec")
-    yield from _pods_of_job(at(content, *path), _name(content), path)
+            for n in range(workers):
+                yield TemplatedPod(f"{cluster}-{name}-{n}", template, of, owner="RayCluster")
 
 
 def _volcano_job(content: Map) -> Iterator[TemplatedPod]:
@@ -316,16 +305,13 @@ def _kubeflow_job(content: Map) -> Iterator[TemplatedPod]:
 
 
 _MEMBERS = {
-    ("apps", "Deployment"): _replicas,
-    ("apps", "ReplicaSet"): _replicas,
-    ("apps", "StatefulSet"): _replicas,
-    ("batch", "Job"): _job,
+    **{("apps", kind): _replicas for kind in ("Deployment", "ReplicaSet", "StatefulSet")},
+    **dict.fromkeys([("batch", "Job"), ("batch", "CronJob")], _jobs),
     ("jobset.x-k8s.io", "JobSet"): _job_set,
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): _leader_worker_sets,
     ("disaggregatedset.x-k8s.io", "DisaggregatedSet"): _leader_worker_sets,
     ("ray.io", "RayCluster"): _ray_clusters,
     **dict.fromkeys(_RAY, _ray_clusters),
-    ("batch", "CronJob"): _cron_job,
     ("batch.volcano.sh", "Job"): _volcano_job,
     ("grove.io", "PodCliqueSet"): _pod_clique_set,
     ("orchestration.aibrix.ai", "StormService"): _storm_service,
@@ -349,13 +335,56 @@ def pod_from(content: Map, member: TemplatedPod) -> dict[str, Any]:
         "metadata": {
             "name": member.name,
             **({"namespace": namespace} if namespace is not None else {}),
-            "labels": {**_plain_map(at(template, "metadata", "labels")), **member.labels},
-            "annotations": {**_plain_map(at(template, "metadata", "annotations")), **member.annotations},
+            "labels": {**map_of(at(template, "metadata", "labels")), **member.labels},
+            "annotations": {**map_of(at(template, "metadata", "annotations")), **member.annotations},
             "ownerReferences": [{"kind": member.owner or content["kind"], "name": _name(content), "controller": True}],
         },
         "spec": template.get("spec") if member.spec is None else member.spec,
     }
 
 
-def _plain_map(value: object) -> dict[str, Any]:
-    return dict(value) if isinstance(value, Mapping) else {}
+def with_templates(pod: Map, owner: Map) -> Map:
+    """The pod with the volumes that a StatefulSet gives it, in place of its own of the same name."""
+    names = [name for name, _ in _templates(owner)]
+    spec = pod.get("spec")
+    if not names or not isinstance(spec, Mapping):
+        return pod
+    own = [each for each in _volumes(pod) if each.get("name") not in names]
+    made = [{"name": n, "persistentVolumeClaim": {"claimName": f"{n}-{pod['metadata']['name']}"}} for n in names]
+    return {**pod, "spec": {**spec, "volumes": [*own, *made]}}
+
+
+def claims_of(pod: Map, owner: Map | None = None) -> Iterator[dict[str, Any]]:
+    """Claims that are made for a pod. owner: the object of which the pod is."""
+    name = pod["metadata"]["name"]
+    for of, content in _templates(owner or {}):
+        yield _claim(f"{of}-{name}", pod, content)
+    for volume in _volumes(pod):
+        template = at(volume, "ephemeral", "volumeClaimTemplate")
+        if isinstance(template, Mapping):
+            own = [{"kind": "Pod", "name": name, "controller": True}]
+            yield _claim(f"{name}-{volume.get('name')}", pod, template, ownerReferences=own)
+
+
+def _claim(name: str, pod: Map, template: Map, **metadata: object) -> dict[str, Any]:
+    annotations = at(template, "metadata", "annotations") or {}
+    namespace = pod["metadata"].get("namespace", "default")
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": namespace, "annotations": annotations, **metadata},
+        "spec": template.get("spec", {}),
+    }
+
+
+def _templates(owner: Map) -> Iterator[tuple[str, Map]]:
+    """Names and contents of a StatefulSet's templates."""
+    written = at(owner, "spec", "volumeClaimTemplates") if owner.get("kind") == "StatefulSet" else None
+    for each in written if isinstance(written, list) else ():
+        if name := at(each, "metadata", "name"):
+            yield str(name), each
+
+
+def _volumes(pod: Map) -> list[Map]:
+    written = at(pod, "spec", "volumes")
+    return [each for each in written if isinstance(each, Mapping)] if isinstance(written, list) else []

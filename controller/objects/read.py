@@ -96,6 +96,14 @@ class PlainObject:
     """Whether a controller would make it; one that is written counts instead."""
 
 
+@dataclass(frozen=True, slots=True)
+class GroupOwner:
+    """Object that states the size of a group, as plain data without nulls. Anything may stand in it."""
+
+    spec: Mapping[str, Any]
+    status: Mapping[str, Any]
+
+
 def unreadable(place: str, error: Exception) -> Mistake:
     """Mistake for an object that raises an error, without the error's text, which may hold what its author wrote."""
     problem = f"cannot be read: {type(error).__name__}"

@@ -2,31 +2,69 @@
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from random import Random
 from uuid import uuid4
 
 from cluster.errors import ActionError, Mistake, ObservationError
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
+from controller.api.kind import Kind
+from controller.api.kinds import KINDS
 from controller.background.tasks import Background
-from controller.kube import api_server, connection, credentials, leader_election, loop_thread, sender
+from controller.deciders.decider import Entry
+from controller.deciders.pipeline import ORDER
+from controller.kube import api_server, connection, credentials, leader_election, sender
 from controller.kube.cache import Cache, WatchSurroundings as Watching
 from controller.kube.request import ApiRequest
 from controller.kube_world import cached_view, observer, planning_view, refusals, reservations, world
+from controller.loops.autoscaler import loop as autoscaler
+from controller.loops.health import loop as health
+from controller.loops.isolation import loop as isolation
 from controller.loops.loop import ControlLoop, CycleTrigger, LoopClocks, LoopContext
+from controller.loops.power import control as power
 from controller.metrics.registry import Meter, count_request, foresee_requests
 from controller.placers import NO_CLAIMS
 from controller.ports import Outcome
-from controller.process.registries import Registries
 from controller.report.events import AT_A_TIME, Events, decisions_of, gangs_of, refusals_of
 from controller.report.own_statuses import MOST_WRITES, StatusReports
 from controller.report.scaling_status import PublishedLimits
 from controller.report.statuses import log_unwritten
 from controller.settings import OperatorSettings
+from controller.snapshot.builder import FACTS
+from controller.snapshot.scalers import Fact, Facts
+
+LoopOf = Callable[[OperatorSettings], ControlLoop | None]
+"""Makes a loop as the settings configure it; None where they do not enable it. Raises ConfigError."""
+LOOPS: tuple[LoopOf, ...] = (
+    power.enabled,
+    autoscaler.enabled,
+    health.enabled,  # behind power, whose caps are facts of health
+    isolation.enabled,
+)
+"""Loops beside the planning cycle. A decider whose facts are objects of its kinds needs none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registries:
+    """All registries of an operator; a test adds to them what a new folder brings."""
+
+    kinds: tuple[Kind, ...] = KINDS
+    facts: Facts = FACTS
+    order: tuple[Entry, ...] = ORDER
+    loops: tuple[LoopOf, ...] = LOOPS
+
+    def plus(self, *, kind: Kind, fact: Fact, decider: Entry) -> "Registries":
+        """These registries with one more line in each, as a new decider needs."""
+        order = (*self.order[:-1], decider, self.order[-1])
+        return replace(self, kinds=(*self.kinds, kind), facts=(*self.facts, (kind, fact)), order=order)
+
+
+PRODUCT = Registries()
+
 
 REST_S = 10.0
 """Seconds that it leaves the Lease to others; five times as long as a standby needs to notice (`LeaseTimes.retry_s`).
@@ -60,7 +98,7 @@ class WatchedCluster(api_server.RequestListener):
         """loops: their watches and facts join the others. stack: ends the watches, then releases the Lease."""
         self._loops, self._meter = loops, meter
         self.trigger = CycleTrigger()
-        self.thread = loop_thread.LoopThread("kubernetes")
+        self.thread = connection.LoopThread("kubernetes")
         stack.callback(self.thread.close)
         foresee_requests(meter)
         access = credentials.ApiAccess(kubeconfig=settings.kubeconfig, context=settings.context)

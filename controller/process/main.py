@@ -11,17 +11,14 @@ from threading import Event, Thread
 import structlog
 
 from cluster.errors import ConfigError, Mistake, ObservationError
-from cluster.plans import Plan
 from controller.background.host import BackgroundHost, background_from
-from controller.brain.from_settings import decisions_from, limits_from
-from controller.brain.inline import InlineBrain
+from controller.brain.inline import InlineBrain, decisions_from, limits_from
 from controller.cycle import Cycle, run_cycle
 from controller.guard import Limits
-from controller.loops.loop import ControlLoop, LoopContext
+from controller.loops.loop import ControlLoop
 from controller.metrics.registry import Meter, metrics_endpoint
-from controller.process.cluster import ClusterWriter, WatchedCluster
-from controller.process.registries import PRODUCT, Registries
-from controller.recording.bundle import Sink, about, files_of, shown, write_tar
+from controller.process.cluster import PRODUCT, ClusterWriter, Registries, WatchedCluster
+from controller.recording.bundle import about, files_of, shown, write_tar
 from controller.recording.ring import Ring
 from controller.report.cycle_reporter import CycleReporter
 from controller.settings import OperatorSettings
@@ -45,7 +42,7 @@ def probes_endpoint(host: str, port: int, probes: Mapping[str, Probe], recorder:
                 self.send_header("Content-Type", "application/x-tar")
                 self.end_headers()
                 with suppress(ConnectionError):  # the client has disconnected
-                    recorder.send(self.wfile)
+                    recorder.send(self.wfile.write)
                 return
             probe = probes.get(path)
             wrong = "there is no such path" if probe is None else probe()
@@ -96,13 +93,13 @@ class Recorder:
         except Exception:
             log.exception("a cycle was not recorded")
 
-    def send(self, to: Sink) -> None:
+    def send(self, write: Callable[[bytes], object]) -> None:
         """Writes the files of a bundle as a tar stream."""
         if self.ring is None:
             return
         recording, at_s = self.ring.copy(), time.time()
         says = about(recording, shown(self._settings), self._settings.identity, at_s)
-        write_tar(to, files_of(says, recording), at_s)
+        write_tar(write, files_of(says, recording), at_s)
 
 
 STUCK_AFTER_S = 120.0
@@ -147,28 +144,6 @@ class Heartbeat:
         return f"the last {self.failures} cycles failed: see the log" if is_failing else None
 
 
-class RunningLoops:
-    """The loops beside the cycle that the settings enable."""
-
-    def __init__(self, settings: OperatorSettings, registries: Registries) -> None:
-        """Raises ConfigError."""
-        self.each: tuple[ControlLoop, ...] = tuple(
-            loop for loop_of in registries.loops if (loop := loop_of(settings)) is not None
-        )
-
-    def start(self, context: LoopContext) -> dict[str, int]:
-        """Starts all; returns the ports that they listen on, by name."""
-        return {name: port for loop in self.each for name, port in loop.start(context).items()}
-
-    def learn(self, plan: Plan) -> None:
-        for loop in self.each:
-            loop.learn(plan)
-
-    def probe(self) -> str | None:
-        """Why one of them has to be restarted; None while all run."""
-        return next(filter(None, (loop.probe() for loop in self.each)), None)
-
-
 @dataclass(frozen=True, slots=True)
 class Operator:
     """Running operator: all that its loop uses."""
@@ -179,7 +154,8 @@ class Operator:
     brain: InlineBrain
     limits: Limits
     background: BackgroundHost
-    loops: RunningLoops
+    loops: tuple[ControlLoop, ...]
+    """Those beside the cycle that the settings enable."""
     reporter: CycleReporter
     recorder: Recorder
     heartbeat: Heartbeat
@@ -207,14 +183,15 @@ def started(settings: OperatorSettings, registries: Registries = PRODUCT) -> Ite
     """The operator with all parts running. On leaving the block it stops writing, then releases the Lease."""
     with ExitStack() as stack:
         meter, heartbeat, recorder = Meter(), Heartbeat(), Recorder(settings)
-        loops = RunningLoops(settings, registries)
-        cluster = WatchedCluster(settings, registries, loops.each, meter, stack)
+        loops = tuple(loop for loop_of in registries.loops if (loop := loop_of(settings)) is not None)
+        cluster = WatchedCluster(settings, registries, loops, meter, stack)
         writer = ClusterWriter(settings, cluster, meter, stack)
         background = background_from(settings, meter)
         stack.callback(background.close)
-        ports = loops.start(writer.loop_context(background))
+        context = writer.loop_context(background)
+        ports = {name: port for loop in loops for name, port in loop.start(context).items()}
         probes = {
-            "/healthz": lambda: heartbeat.probe() or loops.probe(),
+            "/healthz": lambda: heartbeat.probe() or next(filter(None, (loop.probe() for loop in loops)), None),
             "/readyz": lambda: heartbeat.readiness() if cluster.is_synced() else "the watches are not synced yet",
         }
         served = probes_endpoint(settings.host, settings.probe_port, probes, recorder)
@@ -290,4 +267,5 @@ def _one_cycle(operator: Operator) -> None:
         operator.heartbeat.failures = 0
         reporter.report_cycle(cycle)
         operator.recorder.put(cycle)
-        operator.loops.learn(cycle.plan)
+        for loop in operator.loops:
+            loop.learn(cycle.plan)

@@ -14,10 +14,11 @@ from cluster.workloads import InstanceType, is_spot
 from controller.api import notation
 from controller.api.gpu_type import GPUType
 from controller.api.labels import GPU_TYPES_ANNOTATION, is_device_number
-from controller.api.structs import Amount, Node
+from controller.api.structs import Node
 from controller.objects.accelerators import is_device
 from controller.objects.read import Read
-from controller.queries.counterfactual import Counterfactual, FleetChange, PackerOf
+from controller.queries.counterfactual import Counterfactual, FleetChange
+from controller.queries.explain import PackerOf
 from controller.queries.holders import DeviceHolder
 from controller.queries.plan_diff import cost_per_hour
 from controller.queries.usage import NO_TYPE, Usage, of_nodes, of_types, total
@@ -284,7 +285,7 @@ def unusable_devices(nodes: Iterable[Read[Node]], types: Iterable[Read[GPUType]]
         labels, status = node.object.metadata.labels, node.object.status
         counts = [int(labels[name]) for name in GPU_COUNTS if is_device_number(labels.get(name, ""))]
         capacity, offered = (
-            sum(_devices(amount) for name, amount in each.items() if is_device(name))
+            sum(notation.whole_or_zero(amount) for name, amount in each.items() if is_device(name))
             for each in (status.capacity, status.allocatable or status.capacity)
         )
         if (missing := max(capacity, *counts, 0) - offered) > 0:
@@ -294,13 +295,6 @@ def unusable_devices(nodes: Iterable[Read[Node]], types: Iterable[Read[GPUType]]
             usd = 0.0 if price is None else (price.spot or 0.0) if spot else price.usual
             item = Item(node.name, missing * usd, f"{missing} of {offered + missing} not offered")
             yield NotOffered(item, missing, found.name if found else NO_TYPE)
-
-
-def _devices(written: Amount) -> int:
-    try:
-        return notation.whole(notation.quantity(written))
-    except ValueError:  # which is said of its node
-        return 0
 
 
 def _unusable(unusable: Sequence[NotOffered]) -> Iterator[Advice]:

@@ -148,17 +148,11 @@ async def _allowed(connection: api_server.ApiServer, installation: Installation)
 
 
 async def _may(connection: api_server.ApiServer, permission: Permission, account: str) -> bool:
-    resource, _, subresource = permission.resource.partition("/")
-    attributes = {
-        "verb": permission.verb,
-        "group": permission.group,
-        "resource": resource,
-        "subresource": subresource,
-        "namespace": permission.namespace,
-        "name": permission.name,
-    }
+    asked = request.asked_of(
+        permission.verb, permission.group, permission.resource, permission.namespace, permission.name
+    )
     kind = "SubjectAccessReview" if account else "SelfSubjectAccessReview"
-    spec: Object = {"resourceAttributes": {key: value for key, value in attributes.items() if value}}
+    spec: Object = {"resourceAttributes": {key: value for key, value in asked.items() if value}}
     if account:
         namespace = account.split(":")[2]
         groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]

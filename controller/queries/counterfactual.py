@@ -1,6 +1,6 @@
 """A fleet under changes that the packing engine carries out one after another: what each would move, free and save."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,13 +10,12 @@ from cluster.arrays import BoolArray, FloatArray
 from cluster.disruption import BudgetsLeft
 from cluster.snapshot import PENDING, Snapshot, device_numbers
 from cluster.workloads import WHOLE_GPU_MILLI, PodShape, is_pinned
-from placement.engine.packer import Packer
+from controller.queries.explain import PackerOf
 from placement.packing.draft import NEVER, PackingDraft, Within
 from placement.packing.gangs import Seat, seat_gang
 from placement.packing.preemption import seat_by_preemption, spare_victims
 from placement.packing.units import Unit, pending_units
 
-PackerOf = Callable[[Snapshot], Packer]
 TOP = NEVER - 1
 """Priority of a unit for which others are moved: above all, and none is stopped without a new place."""
 MOST_STUCK = 30

@@ -98,20 +98,19 @@ def scaling_findings(facts: ScalingFacts) -> Iterator[CheckResult]:
         words = f"{few(list(active))}: the operator's settings disable the autoscaler"
         yield CheckResult(CHECK, "failure", words, "set settings.autoscaler.enabled to true in the chart's values")
         return
-    found = [*_rights(facts), *_states(facts, active)]
-    yield from found
-    if not found:
-        yield CheckResult(CHECK, "ok", f"{len(active)} ScalingPolicies are measured, and their targets may be scaled")
-
-
-def _rights(facts: ScalingFacts) -> Iterator[CheckResult]:
+    found = []
     for (policy, permission), may in facts.allowed.items():
         if not may:
             words = f"{facts.account} may not {permission}, which {policy} needs"
-            yield CheckResult(CHECK, "failure", words, "add its resource to autoscaler.targets of the chart's values")
+            remedy = "add its resource to autoscaler.targets of the chart's values"
+            found.append(CheckResult(CHECK, "failure", words, remedy))
     for policy, kind in facts.unknown_targets.items():
         words = f"{policy}: the API server has no {kind}"
-        yield CheckResult(CHECK, "warning", words, "correct spec.target, or install the kind")
+        found.append(CheckResult(CHECK, "warning", words, "correct spec.target, or install the kind"))
+    found += _states(facts, active)
+    yield from found
+    if not found:
+        yield CheckResult(CHECK, "ok", f"{len(active)} ScalingPolicies are measured, and their targets may be scaled")
 
 
 def _states(facts: ScalingFacts, active: Mapping[str, Object]) -> Iterator[CheckResult]:

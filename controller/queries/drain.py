@@ -68,24 +68,24 @@ class NextPlace:
 
 def pods_of_node(objects: Iterable[Object], consent: Consent) -> tuple[NodePod, ...]:
     """Pods of the node with their fates by kubectl's rules, sorted by name."""
-    made = (_node_pod(obj, *_fate(obj, consent)) for obj in objects)
-    return tuple(sorted(made, key=lambda pod: pod.full_name))
-
-
-def _node_pod(obj: Object, fate: Fate, why: str) -> NodePod:
-    metadata = obj["metadata"]
-    labels, namespace = metadata.get("labels") or {}, metadata.get("namespace", "default")
-    gang, service = labels.get(GANG_LABEL), labels.get(SERVICE_LABEL)
-    return NodePod(
-        namespace=namespace,
-        name=metadata["name"],
-        uid=metadata.get("uid", ""),
-        fate=fate,
-        why=why,
-        gang=f"{namespace}/{gang}" if gang else "",
-        service=f"{namespace}/{service}" if service else "",
-        is_pinned=CHOSEN_NODE_ANNOTATION in (metadata.get("annotations") or {}),
-    )
+    found = []
+    for obj in objects:
+        metadata, (fate, why) = obj["metadata"], _fate(obj, consent)
+        labels, namespace = metadata.get("labels") or {}, metadata.get("namespace", "default")
+        gang, service = (labels.get(label) for label in (GANG_LABEL, SERVICE_LABEL))
+        found.append(
+            NodePod(
+                namespace=namespace,
+                name=metadata["name"],
+                uid=metadata.get("uid", ""),
+                fate=fate,
+                why=why,
+                gang=f"{namespace}/{gang}" if gang else "",
+                service=f"{namespace}/{service}" if service else "",
+                is_pinned=CHOSEN_NODE_ANNOTATION in (metadata.get("annotations") or {}),
+            )
+        )
+    return tuple(sorted(found, key=lambda pod: pod.full_name))
 
 
 def _fate(pod: Object, consent: Consent) -> tuple[Fate, str]:

@@ -13,6 +13,9 @@ from controller.report.idle_devices import idle_devices
 NO_TYPE = "-"
 """GPU type of nodes without GPUs, or with GPUs that match no GPUType."""
 
+ADDED = ("used", "stranded", "unwanted", "closed", "cost_per_hour", "idle_cost_per_hour")
+"""Fractions of a usage that add up over nodes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -86,41 +89,31 @@ def total(usages: Iterable[Usage]) -> Usage:
     """Sum of several usages; the fractions of CPU and memory are averages over the nodes."""
     each = tuple(usages)
     nodes = sum(usage.nodes for usage in each)
-    return Usage(
-        name="total",
-        nodes=nodes,
-        gpus=sum(usage.gpus for usage in each),
-        used=sum(usage.used for usage in each),
-        stranded=sum(usage.stranded for usage in each),
-        unwanted=sum(usage.unwanted for usage in each),
-        closed=sum(usage.closed for usage in each),
-        pods=sum(usage.pods for usage in each),
-        cpu_share=sum(usage.cpu_share * usage.nodes for usage in each) / max(nodes, 1),
-        memory_share=sum(usage.memory_share * usage.nodes for usage in each) / max(nodes, 1),
-        cost_per_hour=sum(usage.cost_per_hour for usage in each),
-        idle_cost_per_hour=sum(usage.idle_cost_per_hour for usage in each),
-    )
+    added = {figure: sum(getattr(usage, figure) for usage in each) for figure in ("gpus", *ADDED, "pods")}
+    shares = {
+        figure: sum(getattr(usage, figure) * usage.nodes for usage in each) / max(nodes, 1)
+        for figure in ("cpu_share", "memory_share")
+    }
+    return Usage(name="total", nodes=nodes, **added, **shares)
 
 
 def _columns(now: Snapshot) -> dict[str, Array]:
     """Figures that add up over nodes, shape (nodes,) each."""
     nodes, free = now.nodes, now.free()
     idle, prices = idle_devices(now), now.device_prices()
-    bound = now.pods.node[now.pods.node != PENDING]
-    used = nodes.gpus - idle.all
     return {
         "gpus": nodes.gpus,
-        "used": used,
+        "used": nodes.gpus - idle.all,
         "stranded": idle.stranded,
         "unwanted": idle.unwanted,
         "closed": idle.closed,
-        "pods": np.bincount(bound, minlength=len(nodes)),
+        "pods": np.bincount(now.pods.node[now.pods.node != PENDING], minlength=len(nodes)),
+        "cost_per_hour": nodes.gpus * prices,
+        "idle_cost_per_hour": idle.all * prices,
         "cpu": nodes.cpu_milli,
         "cpu_asked": nodes.cpu_milli - free.cpu_milli,
         "memory": nodes.memory_bytes,
         "memory_asked": nodes.memory_bytes - free.memory_bytes,
-        "cost": nodes.gpus * prices,
-        "idle_cost": idle.all * prices,
     }
 
 
@@ -132,15 +125,10 @@ def _sum(now: Snapshot, columns: dict[str, Array], name: str, rows: Sequence[int
         name=name,
         nodes=len(rows),
         gpus=int(sums["gpus"]),
-        used=sums["used"],
-        stranded=sums["stranded"],
-        unwanted=sums["unwanted"],
-        closed=sums["closed"],
         pods=int(sums["pods"]),
+        **{figure: sums[figure] for figure in ADDED},
         cpu_share=sums["cpu_asked"] / sums["cpu"] if sums["cpu"] else 0.0,
         memory_share=sums["memory_asked"] / sums["memory"] if sums["memory"] else 0.0,
-        cost_per_hour=sums["cost"],
-        idle_cost_per_hour=sums["idle_cost"],
         gpu_type=now.gpu_type_names[kinds.pop()] if len(kinds) == 1 else NO_TYPE,
         schedulable=bool(nodes.schedulable[at].all()),
     )

@@ -9,11 +9,11 @@ frames/DIGEST.gz    snapshots and plans (controller/brain/frames.py), each once
 import gzip
 import tarfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from io import BytesIO
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 import msgspec
 from pydantic import ValidationError
@@ -32,12 +32,6 @@ from controller.settings import OperatorSettings
 FORM = 1
 """Format version of bundles, raised whenever an older reader could misread a newer bundle."""
 ABOUT, CYCLES, FRAMES = "bundle.json", "cycles.json", "frames/"
-
-
-class Sink(Protocol):
-    """Writable byte stream."""
-
-    def write(self, content: bytes, /) -> object: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,18 +121,18 @@ def files_of(about: About, recording: Recording) -> Iterator[tuple[str, bytes]]:
 def write_tar_gz(to: BinaryIO, files: Iterable[tuple[str, bytes]], made_at_s: float) -> None:
     """Write a compressed tar file; the same files give the same bytes."""
     with gzip.GzipFile(filename="", fileobj=to, mode="wb", mtime=int(made_at_s)) as packed:
-        write_tar(packed, files, made_at_s)
+        write_tar(packed.write, files, made_at_s)
 
 
-def write_tar(to: Sink, files: Iterable[tuple[str, bytes]], made_at_s: float) -> None:
+def write_tar(write: Callable[[bytes], object], files: Iterable[tuple[str, bytes]], made_at_s: float) -> None:
     """Stream a tar file, uncompressed, because most of its content is compressed frames."""
     for name, content in files:
         info = tarfile.TarInfo(name)
         info.size, info.mtime, info.mode = len(content), int(made_at_s), 0o644
-        to.write(info.tobuf(tarfile.PAX_FORMAT))
-        to.write(content)
-        to.write(bytes(-len(content) % tarfile.BLOCKSIZE))
-    to.write(bytes(2 * tarfile.BLOCKSIZE))
+        write(info.tobuf(tarfile.PAX_FORMAT))
+        write(content)
+        write(bytes(-len(content) % tarfile.BLOCKSIZE))
+    write(bytes(2 * tarfile.BLOCKSIZE))
 
 
 def read_bundle(content: bytes, name: str = "bundle") -> Bundle:

@@ -5,7 +5,6 @@ import hashlib
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from itertools import chain, zip_longest
 from typing import Any, TypeVar
 
@@ -17,6 +16,7 @@ from cluster.errors import ActionError, Mistake
 from cluster.plans import Plan, Reason, Step
 from cluster.snapshot import Snapshot
 from controller.api import conditions, foreign_kinds, kinds, labels, validation
+from controller.api.notation import microtime
 from controller.deciders.closing import PODS_REFUSED
 from controller.kube.request import MERGE_PATCH
 from controller.kube.sender import Applier, Write
@@ -300,11 +300,15 @@ class Events:
             return True
         key = (decision.kind, decision.name, decision.action)
         before = self._last.get(key)
+
+        def may_write() -> bool:
+            return kept is None or self._waiting.take(kept)
+
         is_known = before is not None and before.uid == uid
         if before is not None and is_known and before.is_again(decision, at_s):
             series = before.again(at_s)
-            self._last[key] = self._queued(series) if series.is_due() and self._may_write(kept) else series
-        elif self._may_write(kept):
+            self._last[key] = self._queued(series) if series.is_due() and may_write() else series
+        elif may_write():
             self._last[key] = self._queued(EventSeries(decision, uid, at_s, at_s))
         else:
             return is_known
@@ -312,9 +316,6 @@ class Events:
         if len(self._last) > REMEMBERED:
             self._last.popitem(last=False)
         return True
-
-    def _may_write(self, kept: float | None) -> bool:
-        return kept is None or self._waiting.take(kept)
 
     def _queued(self, series: EventSeries) -> EventSeries:
         try:
@@ -378,7 +379,7 @@ def event_write(series: EventSeries, epoch: int, instance: str) -> Write:
             "namespace": namespace,
             "annotations": {labels.EPOCH_ANNOTATION: str(epoch)},
         },
-        "eventTime": _instant(series.began_at_s),
+        "eventTime": microtime(series.began_at_s),
         "type": "Warning" if decision.is_warning else "Normal",
         "reason": decision.happened[:128],
         "action": decision.action,
@@ -401,11 +402,7 @@ def series_write(series: EventSeries, epoch: int) -> Write:
     namespace = event_namespace(series.decision)
     body = {
         "metadata": {"annotations": {labels.EPOCH_ANNOTATION: str(epoch)}},
-        "series": {"count": series.count, "lastObservedTime": _instant(series.last_at_s)},
+        "series": {"count": series.count, "lastObservedTime": microtime(series.last_at_s)},
     }
     path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events/{event_name(series)}"
     return Write("PATCH", path, body, MERGE_PATCH)
-
-
-def _instant(at_s: float) -> str:
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -53,7 +53,13 @@ def samples_of_scaling(
                         yield Sample("tonnage_scaling_coverage_ratio", (policy, interval), coverage)
                 if skill.skill is not None:
                     yield Sample("tonnage_scaling_skill_ratio", name, skill.skill)
-            yield from _concurrency(scaler, decided.get(policy))
+            if (tuning := scaler.concurrency) is not None:
+                wanted = decided.get(policy, tuning.wanted)
+                for which, in_flight in {"wanted": wanted, "in_force": tuning.in_force_after(wanted)}.items():
+                    yield Sample("tonnage_scaling_concurrency_limit", (policy, which), in_flight)
+                if tuning.seen is not None and tuning.seen.complete:
+                    yield Sample("tonnage_scaling_concurrency_in_flight", name, tuning.seen.in_flight)
+                    yield Sample("tonnage_scaling_concurrency_latency_seconds", name, tuning.seen.p95_s)
             reason = found.get(f"ScalingPolicy/{policy}")
             if reason is not None:
                 for figure, replicas in COSTS.items():
@@ -62,20 +68,6 @@ def samples_of_scaling(
                         yield Sample("tonnage_scaling_cost_dollars_per_hour", (policy, replicas), cost)
                 if (limit := limit_of(reason)) not in NO_LIMITS:
                     yield Sample("tonnage_scaling_limited", (policy, limit), 1)
-
-
-def _concurrency(scaler: autoscaling.Scaler, decided: int | None) -> Iterator[Sample]:
-    tuning = scaler.concurrency
-    if tuning is None:
-        return
-    wanted = tuning.wanted if decided is None else decided
-    limits = {"wanted": wanted, "in_force": tuning.in_force_after(wanted)}
-    for which, limit in limits.items():
-        yield Sample("tonnage_scaling_concurrency_limit", (scaler.name, which), limit)
-    seen = tuning.seen
-    if seen is not None and seen.complete:
-        yield Sample("tonnage_scaling_concurrency_in_flight", (scaler.name,), seen.in_flight)
-        yield Sample("tonnage_scaling_concurrency_latency_seconds", (scaler.name,), seen.p95_s)
 
 
 IsRunning = Callable[[str], bool]
@@ -103,18 +95,12 @@ MOST_SHOWN = 256
 and each has several series, which Prometheus keeps for hours. Chosen: as many as ScalingPolicies."""
 
 
-def samples_of(
-    cycle: Cycle, since_s: Mapping[str, float], batch: plans.Certificate | None = None
-) -> tuple[Sample, ...]:
+def samples_of(cycle: Cycle, since_s: Mapping[str, float], proof: plans.Certificate | None = None) -> Iterator[Sample]:
     """Gauges after a cycle: the cluster after its completed actions.
 
     since_s: time since which each workload is pending; keys `Pod/...` and `Gang/...` (see `pending_since`).
-    batch: certificate of the last batch, possibly from an earlier cycle; None: there was no batch.
+    proof: certificate of the last batch, possibly from an earlier cycle; None: there was no batch.
     """
-    return tuple(_samples(cycle, since_s, batch))
-
-
-def _samples(cycle: Cycle, since_s: Mapping[str, float], proof: plans.Certificate | None) -> Iterator[Sample]:
     now = left_behind(cycle)
     yield from _devices(now)
     open_nodes, pending = int(now.nodes.schedulable.sum()), len(now.pods.pending)

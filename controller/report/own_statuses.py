@@ -126,17 +126,6 @@ def _gang_claims(facts: GangFacts) -> Iterator[api_conditions.Claim]:
 
 
 @dataclass(frozen=True, slots=True)
-class Scaling:
-    """What a policy's status is made from, besides the finding about it."""
-
-    scaler: Scaler
-    limit: ConcurrencyLimit | None
-    """Concurrency limit of this plan, where one was decided."""
-    publishes: bool
-    """Whether limits are written to the ConfigMaps that policies name."""
-
-
-@dataclass(frozen=True, slots=True)
 class ObjectFacts:
     """What a cycle knows of one object."""
 
@@ -144,13 +133,17 @@ class ObjectFacts:
     finding: Reason | None = None
     """What a decider states about it."""
     gang: GangFacts | None = None
-    scaling: Scaling | None = None
+    scaler: Scaler | None = None
+    limit: ConcurrencyLimit | None = None
+    """Concurrency limit of this plan for a policy, where one was decided."""
+    publishes: bool = False
+    """Whether limits are written to the ConfigMaps that policies name."""
     service: tuple[ServicePlan, ServiceFacts] | None = None
 
     @property
     def is_constant(self) -> bool:
         """Whether the same facts make the same status; figures of a plan and a load change in every cycle."""
-        return self.service is None and (self.scaling is None or is_past_bound(self.scaling.scaler))
+        return self.service is None and (self.scaler is None or is_past_bound(self.scaler))
 
 
 MOST_WRITES = 240
@@ -188,8 +181,8 @@ class StatusReports:
         found = {finding.about: finding.reason for finding in plan.findings}
         gangs = facts_of_gangs(snapshot, plan, self._is_running)
         services = facts_of_services(snapshot, plan, outcome, generations, self._is_running)
-        limits, publishes = {limit.scaler: limit for limit in plan.limits}, self._published is not None
-        scalers = {each.name: Scaling(each, limits.get(each.name), publishes) for each in snapshot.scalers}
+        limits = {limit.scaler: limit for limit in plan.limits}
+        scalers = {each.name: each for each in snapshot.scalers}
 
         def facts(kind: Kind, name: str) -> ObjectFacts:
             about = f"{kind.name}/{name}"
@@ -198,6 +191,8 @@ class StatusReports:
                 found.get(about),
                 gangs.get(name) if kind is GANG else None,
                 scalers.get(name) if kind is SCALING_POLICY else None,
+                limits.get(name) if kind is SCALING_POLICY else None,
+                self._published is not None,
                 services.get(name) if kind is SERVICE else None,
             )
 
@@ -256,13 +251,13 @@ def _status_job(kind: Kind, name: str, obj: OwnObject, facts: ObjectFacts, at_s:
         status: Status = service_status_after(before, plan, service, at_s)
     else:
         status = _claimed(before, accepted(facts.mistaken), generation, at_s)
-    gang, scaling, finding = facts.gang, facts.scaling, facts.finding
+    gang, scaler, finding = facts.gang, facts.scaler, facts.finding
     if gang is not None and msgspec.json.decode(obj.spec).get("minMembers") == gang.needed:  # of the current spec
         status = gang_status_after(status, obj.metadata.name, gang, generation=generation, at_s=at_s)
-    if scaling is not None:
-        limit, publishes = scaling.limit, scaling.publishes
+    if scaler is not None:
+        limit, publishes = facts.limit, facts.publishes
         status = scaling_status_after(
-            status, scaling.scaler, finding, generation=generation, at_s=at_s, limit=limit, publishes=publishes
+            status, scaler, finding, generation=generation, at_s=at_s, limit=limit, publishes=publishes
         )
     elif finding is not None:
         status = _claimed(status, (api_conditions.FOUND, "True", finding), generation, at_s)

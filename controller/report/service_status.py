@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from cluster.plans import Plan, Reason, Routing, ServicePlan
+from cluster.plans import Plan, Reason, ServicePlan
 from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType
 from controller.api import conditions
@@ -47,6 +47,21 @@ def service_status_after(before: Status, plan: ServicePlan, facts: ServiceFacts,
     bound = _bound(old, plan, facts)
     mix = old.mix if plan.refusal else _by_name(plan.instances)
     is_unchanged = (old.replicas or {}) == asked if facts.makes_pods else old.mix == mix
+    routing = None
+    if plan.routing is not None:
+        weights = (
+            RoutingWeights(
+                gpu_type=each.gpu_type,
+                gpus_per_instance=each.gpus,
+                capacity_type="spot" if each.spot else "on-demand",
+                share=tuple(tuple(round(float(x), DIGITS) for x in row) for row in plan.routing.weight[:, :, number]),
+            )
+            for number, each in enumerate(plan.routing.instance_types)
+        )
+        grid = plan.routing.grid
+        routing = RoutingStatus(
+            input_tokens=tuple(grid.input_tokens), output_tokens=tuple(grid.output_tokens), weights=tuple(weights)
+        )
     return ModelServiceStatus(
         observed_generation=facts.generation,
         conditions=conditions.conditions_after(old.conditions, claims, generation=facts.generation, at_s=at_s),
@@ -61,7 +76,7 @@ def service_status_after(before: Status, plan: ServicePlan, facts: ServiceFacts,
         gap=None
         if bound is None
         else round(max(0.0, 1 - bound / plan.cost_per_hour) if plan.cost_per_hour else 0.0, DIGITS),
-        routing=_routing(plan.routing) if plan.routing else None,
+        routing=routing,
     ).plain()
 
 
@@ -108,39 +123,21 @@ def _ready(plan: ServicePlan, asked: Mapping[str, int], running: Mapping[str, in
         return "False", facts.undone
     wanted = _by_name(plan.instances)
     if dict(asked) != wanted:
-        return "False", Reason("Scaling", f"{_sum(asked)} instances are requested, {_sum(wanted)} planned")
+        return "False", Reason(
+            "Scaling", f"{sum(asked.values())} instances are requested, {sum(wanted.values())} planned"
+        )
     if any(running.get(name, 0) < count for name, count in wanted.items()):
-        return "False", Reason("InstancesMissing", f"{_sum(running)} of {_sum(wanted)} instances run")
-    return "True", Reason("AllInstancesRun", f"all {_sum(wanted)} instances of the mix run")
+        return "False", Reason("InstancesMissing", f"{sum(running.values())} of {sum(wanted.values())} instances run")
+    return "True", Reason("AllInstancesRun", f"all {sum(wanted.values())} instances of the mix run")
 
 
 def _degraded(plan: ServicePlan, asked: Mapping[str, int], running: Mapping[str, int]) -> State:
     missing = sum(max(0, count - running.get(name, 0)) for name, count in asked.items())
     if running and missing:
-        return "True", Reason("InstancesMissing", f"{missing} of {_sum(asked)} instances do not run")
+        return "True", Reason("InstancesMissing", f"{missing} of {sum(asked.values())} instances do not run")
     if plan.refusal and running:
         return "True", Reason("NotPlanned", f"its instances stay unchanged: {plan.refusal.words}")
     return "False", Reason("AsAsked", "no degradation is known")
-
-
-def _sum(counts: Mapping[str, int]) -> int:
-    return sum(counts.values())
-
-
-def _routing(routing: Routing) -> RoutingStatus:
-    return RoutingStatus(
-        input_tokens=tuple(routing.grid.input_tokens),
-        output_tokens=tuple(routing.grid.output_tokens),
-        weights=tuple(
-            RoutingWeights(
-                gpu_type=each.gpu_type,
-                gpus_per_instance=each.gpus,
-                capacity_type="spot" if each.spot else "on-demand",
-                share=tuple(tuple(round(float(x), DIGITS) for x in row) for row in routing.weight[:, :, number]),
-            )
-            for number, each in enumerate(routing.instance_types)
-        ),
-    )
 
 
 def facts_of_services(

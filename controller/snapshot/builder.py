@@ -37,12 +37,12 @@ from controller.api import (
 )
 from controller.api.gang import Gang as GangObject
 from controller.api.kind import Kind
-from controller.objects.read import Findings, Read, put
-from controller.snapshot.disruption import Budgets, budgets_of, covered_by
-from controller.snapshot.group_kinds import GANG, GroupOwner, group_of
+from controller.objects.read import Findings, GroupOwner, Read, put
+from controller.snapshot.group_kinds import GANG, group_of
 from controller.snapshot.held import with_held_seats
 from controller.snapshot.nodes import NodeRow, TypeIndex, matches_node_names, node_row, node_table, types_from
 from controller.snapshot.pod_groups import Groups, life_of
+from controller.snapshot.pod_rules import Budgets, budgets_of, covered_by
 from controller.snapshot.pod_table import NO_NAMESPACES, Dangling, PodColumns, PodView
 from controller.snapshot.pods import PodRow, pod_row, with_needs
 from controller.snapshot.scalers import Facts, with_scalers
@@ -71,7 +71,6 @@ class _OwnKinds:
     """Services without errors."""
     service_names: frozenset[str]
     """Names of all services: a pod of an invalid service is still its pod."""
-    gangs: tuple[Read[GangObject], ...]
     findings: Findings = field(default_factory=Findings)
 
 
@@ -224,17 +223,25 @@ class SnapshotBuilder:
         )
         if self._node_table is None or self._node_table[0] != name_is_matched:
             self._node_table = (name_is_matched, node_table(self._node_rows, name_is_matched=name_is_matched))
-        nodes = self._with_limits(self._node_table[1])
+        nodes = self._node_table[1]
+        if self.volumes.version:  # with their limits; the same object while neither changed
+            state = (nodes, self.volumes.limits_state)
+            if self._limited is None or self._limited[0] != state:
+                limits = self.volumes.limits(nodes.names, nodes.labels)
+                self._limited = state, replace(nodes, volume_limits=limits) if limits else nodes
+            nodes = self._limited[1]
         gangs = tuple(gang.name for gang in groups.gangs)
         view = self._pods.view(nodes, gangs, own.service_names, groups.gang_of, self._namespaces)
         if self._budgets and self._known_budgets[0] is not view:
-            self._known_budgets = view, budgets_of(self._budgets, self._pods)
+            self._known_budgets = view, budgets_of(self._budgets, self._pods.members_of)
         snapshot = Snapshot(
             at_s=at_s,
             gpu_types=own.types.types,
             nodes=nodes,
             pods=view.table,
-            gangs=gangs_from(groups.gangs, view.table, {read.name: read.object for read in own.gangs}),
+            gangs=gangs_from(
+                groups.gangs, view.table, {name: read.object for name, read in self._own[gang.KIND].items()}
+            ),
             services=with_instances_counted(own.services, view.table) if own.services else (),
             profiles=own.profiles,
             observed_at_s=observed_at_s or {},
@@ -257,16 +264,6 @@ class SnapshotBuilder:
         of_nodes = (mistake for name in sorted(self._node_rows) for mistake in self._node_rows[name].mistakes)
         return BuiltSnapshot(snapshot, (*of_nodes, *own.findings.mistakes, *view.mistakes), view.dangling)
 
-    def _with_limits(self, nodes: NodeTable) -> NodeTable:
-        """The nodes with the limits of volumes; the same object while neither changed."""
-        if not self.volumes.version:
-            return nodes
-        state = (nodes, self.volumes.limits_state)
-        if self._limited is None or self._limited[0] != state:
-            limits = self.volumes.limits(nodes.names, nodes.labels)
-            self._limited = state, replace(nodes, volume_limits=limits) if limits else nodes
-        return self._limited[1]
-
     def _current_own_kinds(self) -> _OwnKinds:
         if self._own_kinds is None:
             findings = Findings()
@@ -280,14 +277,8 @@ class SnapshotBuilder:
                     self._read_pod(name, pod)
             profiles = profiles_from(self.own(model_profile.KIND), types, findings)
             services = valid_services(self.own(model_service.KIND), profiles, types, findings)
-            self._own_kinds = _OwnKinds(
-                types,
-                profiles,
-                services,
-                frozenset(self._own[model_service.KIND]),
-                self.own(gang.KIND),
-                findings,
-            )
+            names = frozenset(self._own[model_service.KIND])
+            self._own_kinds = _OwnKinds(types, profiles, services, names, findings)
         return self._own_kinds
 
     def own(self, kind: Kind) -> tuple[Read[Any], ...]:

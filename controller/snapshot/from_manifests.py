@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -21,7 +21,7 @@ from controller.api.rule import Path
 from controller.api.structs import object_from
 from controller.objects.manifests import Manifests
 from controller.objects.read import Findings, Note, Read
-from controller.snapshot import group_kinds, pod_table, scalers
+from controller.snapshot import pod_table, scalers
 from controller.snapshot.builder import FACTS, BuiltSnapshot, SnapshotBuilder
 from controller.snapshot.pods import NOT_UNDERSTOOD
 from controller.snapshot.quotas import CountedDevices, ResourceQuota, admitted, quota_from, with_shares
@@ -85,7 +85,7 @@ def builder_from(manifests: Manifests, facts: scalers.Facts, findings: Findings)
     for own in manifests.own:
         builder.put_own(own.kind, own.name, own)
     for owner in manifests.owners:
-        builder.groups.put_owner(owner.word, owner.name, group_kinds.GroupOwner(owner.spec, owner.status))
+        builder.groups.put_owner(*owner)
     for node in manifests.nodes:
         builder.put_node(node.name, node)
     for pod in manifests.pods:
@@ -105,11 +105,13 @@ def _left_out(manifests: Manifests, built: BuiltSnapshot, findings: Findings, *,
 
     Where a cluster has them so, they are noted, and otherwise mistakes of their author.
     """
-    seen = _Seen(manifests)
+    # Objects that a cluster has as they are; looked up only where something is wrong.
+    is_wrong = bool(built.mistakes or built.dangling)
+    seen = {read.subject: read for read in manifests.all if is_seen(read)} if is_wrong else {}
     same: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for mistake in built.mistakes:
         parts = mistake.place.split(", ")
-        read = next((seen.read[part] for part in parts if part in seen.read), None)
+        read = next((seen[part] for part in parts if part in seen), None)
         if read is None:
             findings.mistake(mistake)
             continue
@@ -123,7 +125,7 @@ def _left_out(manifests: Manifests, built: BuiltSnapshot, findings: Findings, *,
     gone: defaultdict[str, list[str]] = defaultdict(list)
     said = {each.pod for each in built.snapshot.left_out}
     for each, mistake in _dangling(manifests, built):
-        if not is_dump and each.read.subject not in seen.read:
+        if not is_dump and each.read.subject not in seen:
             findings.mistake(mistake)
             continue
         gone[each.kind].append(each.read.name)
@@ -134,17 +136,6 @@ def _left_out(manifests: Manifests, built: BuiltSnapshot, findings: Findings, *,
         if kind == "Node":
             words = "are on a node that the dump leaves out: they hold nothing"
         findings.note_many("Pod", "LeftOut", names, words)
-
-
-@dataclass
-class _Seen:
-    """Objects that a cluster has as they are, by subject; looked up only where something is wrong."""
-
-    manifests: Manifests
-
-    @cached_property
-    def read(self) -> dict[str, Read[Any]]:
-        return {read.subject: read for read in self.manifests.all if is_seen(read)}
 
 
 def _quotas(manifests: Manifests, findings: Findings) -> Iterator[NamespaceQuota]:
@@ -173,11 +164,7 @@ def waits(read: Read[Any]) -> bool:
 
 def _dangling(manifests: Manifests, built: BuiltSnapshot) -> Iterator[tuple[pod_table.Dangling, Mistake]]:
     """References of pods to a node, gang or service that does not exist, each with its error."""
-    known: dict[str, tuple[str, ...]] = {
-        "Node": tuple(read.name for read in manifests.nodes),
-        "Gang": tuple(read.name for read in manifests.gangs),
-        "ModelService": tuple(read.name for read in manifests.services),
-    }
+    known = {kind.name: [read.name for read in reads] for kind, reads in manifests.by_kind.items()}
     paths: dict[str, Path] = {
         "Node": ("spec", "nodeName"),
         "Gang": ("metadata", "labels", GANG_LABEL),
@@ -187,7 +174,7 @@ def _dangling(manifests: Manifests, built: BuiltSnapshot) -> Iterator[tuple[pod_
     @cache
     def remedy(kind: str, namespace: str, name: str) -> str:
         prefix = f"{namespace}/" if namespace else ""
-        return meant(name, (each.removeprefix(prefix) for each in known[kind] if each.startswith(prefix)))
+        return meant(name, (each.removeprefix(prefix) for each in known.get(kind, ()) if each.startswith(prefix)))
 
     for each in built.dangling:
         full = gang_object(each.name)[1] if each.kind == "Gang" else each.name

@@ -8,6 +8,8 @@ from typing import Any
 from cluster.workloads import MemberGroup
 from controller.api import foreign_kinds, labels as api_labels
 from controller.api.structs import Pod
+from controller.objects.documents import at, map_of
+from controller.objects.read import GroupOwner
 
 MOST_MEMBERS = 1_000_000
 """Largest size that is believed, as of a Gang's minMembers; also of products of several such numbers."""
@@ -59,14 +61,6 @@ class GroupRef:
             return self.name
         namespace, _, name = self.name.rpartition("/")
         return f"{namespace}/{SIGN.join(filter(None, (self.word, name, self.part)))}"
-
-
-@dataclass(frozen=True, slots=True)
-class GroupOwner:
-    """Object that states the size of a group, as plain data without nulls. Anything may stand in it."""
-
-    spec: Mapping[str, Any]
-    status: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,17 +172,6 @@ def _count(value: object, otherwise: int = 0) -> int:
     return min(max(value, 0), MOST_MEMBERS)
 
 
-def _map(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _at(value: object, *keys: str) -> Any:
-    """Field of nested maps; None where any of them is missing."""
-    for key in keys:
-        value = _map(value).get(key)
-    return value
-
-
 def _maps(value: object) -> Iterator[Mapping[str, Any]]:
     return (each for each in value if isinstance(each, dict)) if isinstance(value, list) else iter(())
 
@@ -233,7 +216,7 @@ _GROVE_LEVELS: Fields = (("topologyConstraint", "packConstraint"), "required", "
 def _levels(of: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
     """Node labels that the members of a group must and should share."""
     path, required, preferred = fields
-    found = {"within": _at(of, *path, required), "prefer_within": _at(of, *path, preferred)}
+    found = {"within": at(of, *path, required), "prefer_within": at(of, *path, preferred)}
     return {key: level for key, level in found.items() if isinstance(level, str) and level}
 
 
@@ -281,7 +264,7 @@ def _of_pod_group(owner: GroupOwner, _: GroupRef, done: Done) -> Share:
             **_levels(each, _KAI_LEVELS),
         )
 
-    tasks = (MemberGroup(str(task), _count(count)) for task, count in _map(spec.get("minTaskMember")).items())
+    tasks = (MemberGroup(str(task), _count(count)) for task, count in map_of(spec.get("minTaskMember")).items())
     groups = (*_tree(spec.get("subGroups"), subgroup), *tasks)
     more = _count(owner.status.get("succeeded")) - sum(done.values())
     ended = {**done, "": done.get("", 0) + max(0, more)}
@@ -309,13 +292,13 @@ def _of_pod_gang(owner: GroupOwner, _: GroupRef, done: Done) -> Share:
 
 
 def _min_count(owner: GroupOwner, _: GroupRef, done: Done) -> Share | None:
-    size = _count(_at(owner.spec, "schedulingPolicy", "gang", "minCount"))
+    size = _count(at(owner.spec, "schedulingPolicy", "gang", "minCount"))
     return Share(size, done=done, within=_key_of(owner)) if size else None
 
 
 def _key_of(owner: GroupOwner) -> str | None:
     """Node label that the pods of one of Kubernetes' groups must share; it allows one."""
-    topology = next(_maps(_at(owner.spec, "schedulingConstraints", "topology")), {})
+    topology = next(_maps(at(owner.spec, "schedulingConstraints", "topology")), {})
     return topology["key"] if isinstance(topology.get("key"), str) else None
 
 
@@ -325,12 +308,12 @@ Owners = Mapping[tuple[str, str], GroupOwner]
 
 def parent_of(word: str, name: str, owners: Owners) -> str:
     """Composite group that one of Kubernetes' groups starts together with; empty: none. It may not be there yet."""
-    parent = _at(owners[word, name].spec, "parentCompositePodGroupName") if (word, name) in owners else None
+    parent = at(owners[word, name].spec, "parentCompositePodGroupName") if (word, name) in owners else None
     if not isinstance(parent, str) or not parent:
         return ""
     full = f"{name.rpartition('/')[0]}/{parent}"
     found = owners.get((COMPOSITE, full))
-    return "" if found and _at(found.spec, "schedulingPolicy", "gang") is None else full
+    return "" if found and at(found.spec, "schedulingPolicy", "gang") is None else full
 
 
 DEEPEST = 4
@@ -360,10 +343,10 @@ def composites(owners: Owners) -> Mapping[str, Share]:
     def group(word: str, name: str) -> MemberGroup:
         owner = owners[word, name]
         if word == POD_GROUP:
-            least = _count(_at(owner.spec, "schedulingPolicy", "gang", "minCount"), 1)
+            least = _count(at(owner.spec, "schedulingPolicy", "gang", "minCount"), 1)
             return MemberGroup(name, least, within=_key_of(owner))
         inner = tuple(group(*each) for each in sorted(inside[name]))
-        least_groups = _count(_at(owner.spec, "schedulingPolicy", "gang", "minGroupCount"), 1)
+        least_groups = _count(at(owner.spec, "schedulingPolicy", "gang", "minGroupCount"), 1)
         # Of groups that do not exist yet, so many members are missing at least.
         least = max(0, least_groups - len(inner)) + fewest(0, inner, least_groups)
         return MemberGroup(name, least, groups=inner, least_groups=least_groups, within=_key_of(owner))
@@ -379,7 +362,7 @@ def composites(owners: Owners) -> Mapping[str, Share]:
 def _of_workload(owner: GroupOwner, ref: GroupRef, done: Done) -> Share | None:
     group = ref.part.partition(SIGN)[0]
     found = (each for each in _maps(owner.spec.get("podGroups")) if each.get("name") == group)
-    size = _count(_at(next(found, {}), "policy", "gang", "minCount"))
+    size = _count(at(next(found, {}), "policy", "gang", "minCount"))
     return Share(size, ref.part, {ref.part: done.get(ref.part, 0)}) if size else None
 
 
@@ -407,13 +390,13 @@ class JobSetSizes:
 def job_set_sizes(owner: GroupOwner) -> JobSetSizes:
     """Pods of each replicated job of a JobSet that run at once, without those of jobs that succeeded."""
     jobs = list(_maps(owner.spec.get("replicatedJobs")))
-    is_ordered = _at(owner.spec, "startupPolicy", "startupPolicyOrder") == "InOrder"
+    is_ordered = at(owner.spec, "startupPolicy", "startupPolicyOrder") == "InOrder"
     first, made_at_once = dict[str, str](), dict[str, str]()
     statuses = _maps(owner.status.get("replicatedJobsStatus"))
     done = {str(each.get("name")): _count(each.get("succeeded")) for each in statuses}
     sizes, total, each_job = dict[str, int](), dict[str, int](), dict[str, int]()
     for job in jobs:
-        name, spec = str(job.get("name")), _map(_at(job, "template", "spec"))
+        name, spec = str(job.get("name")), map_of(at(job, "template", "spec"))
         first[name] = made_at_once.setdefault(name if is_ordered else str(job.get("dependsOn")), name)
         parallelism = _count(spec.get("parallelism"), 1)
         completions = _count(spec.get("completions"), parallelism)
@@ -497,24 +480,24 @@ def _of_kubeflow_job(owner: GroupOwner, ref: GroupRef, done: Done) -> Share | No
     launched = owner.spec.get("launcherCreationPolicy")
     if ref.part == LAUNCHER and launched == "WaitForWorkersReady":
         return None
-    statuses = _map(owner.status.get("replicaStatuses"))
+    statuses = map_of(owner.status.get("replicaStatuses"))
     roles, also = dict[str, int](), dict[str, int]()
     for key, written in owner.spec.items():
-        for role, each in _map(written).items() if key.endswith("ReplicaSpecs") else ():
+        for role, each in map_of(written).items() if key.endswith("ReplicaSpecs") else ():
             name = str(role).lower()
-            ended = _count(_at(statuses.get(role), "succeeded"))
+            ended = _count(at(statuses.get(role), "succeeded"))
             if name != LAUNCHER or launched == "AtStartup":
-                roles[name] = max(0, _count(_at(each, "replicas"), 1) - ended)
+                roles[name] = max(0, _count(at(each, "replicas"), 1) - ended)
                 also[name] = max(0, done.get(name, 0) - ended)
-    size, elastic = sum(roles.values()), _count(_at(owner.spec, "elasticPolicy", "minReplicas"))
-    if least := _count(_at(owner.spec, "runPolicy", "schedulingPolicy", "minAvailable")):
+    size, elastic = sum(roles.values()), _count(at(owner.spec, "elasticPolicy", "minReplicas"))
+    if least := _count(at(owner.spec, "runPolicy", "schedulingPolicy", "minAvailable")):
         spared = {"": max(0, min(size, least) - size + sum(also.values()))}
         return Share(min(size, least), done=spared, groups=_flat({role: min(1, roles[role]) for role in roles}))
     if elastic and WORKER in roles:
         least = min(roles[WORKER], max(0, elastic - size + roles[WORKER]))
         also[WORKER] = max(0, also[WORKER] - roles[WORKER] + least)
         roles[WORKER] = least
-    most = {WORKER: _count(_at(owner.spec, "elasticPolicy", "maxReplicas"))}
+    most = {WORKER: _count(at(owner.spec, "elasticPolicy", "maxReplicas"))}
     return Share(sum(roles.values()), done=also, groups=_flat(roles, most))
 
 

@@ -35,8 +35,11 @@ def with_held_seats(snapshot: Snapshot, holders: Mapping[str, str], pods: Mappin
         come, seats = set[str](), list[HeldSeat]()
         for seat in filter(_is_sound, held.seats):
             if seat.is_moved:
-                took = _came(snapshot, seat, held.since_s, pods, come)
-                if took is not None:
+                node = snapshot.nodes.names.row(seat.node)
+                there = [] if node is None else np.flatnonzero(snapshot.pods.node == node).tolist()
+                names = (snapshot.pods.names[row] for row in there)
+                took = next((n for n in names if n not in come and _replaces(pods.get(n), seat, held.since_s)), None)
+                if took is not None:  # it runs there, as the replacement of no other seat
                     come.add(took)
                     continue
                 taker = _comes(snapshot, seat, held.since_s, pods, taken)
@@ -56,16 +59,6 @@ def _is_sound(seat: HeldSeat) -> bool:
     amounts = (seat.gpu_milli, seat.cpu_milli, seat.memory_bytes)
     has_devices = all(0 <= each < MAX_GPUS_PER_NODE for each in seat.devices) and bool(seat.owner) == seat.is_moved
     return has_devices and all(0 <= each <= MOST_OF_OTHERS for each in amounts)
-
-
-def _came(
-    snapshot: Snapshot, seat: HeldSeat, since_s: float, pods: Mapping[str, Read[Pod]], others: set[str]
-) -> str | None:
-    """Replacement that runs on the node of the seat, and has no other; None: none has come."""
-    node = snapshot.nodes.names.row(seat.node)
-    rows = [] if node is None else np.flatnonzero(snapshot.pods.node == node).tolist()
-    names = (snapshot.pods.names[row] for row in rows)
-    return next((name for name in names if name not in others and _replaces(pods.get(name), seat, since_s)), None)
 
 
 def _comes(snapshot: Snapshot, seat: HeldSeat, since_s: float, pods: Mapping[str, Read[Pod]], others: set[str]) -> str:

@@ -1,7 +1,8 @@
 """GPU types and nodes as columns, and what the spec of a pod demands of nodes: labels, fields and tolerations."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Literal, get_args
@@ -14,10 +15,68 @@ from cluster.nodes import HOSTNAME_LABEL, NODE_NAME_FIELD, NodeTable, NodeTaint
 from cluster.workloads import MAX_DEVICES_PER_NODE, OWN_NODE, PODS, GpuType, Operator, Requirement, Terms, Toleration
 from controller.api import notation
 from controller.api.gpu_type import GPUType, GPUTypeSpec
-from controller.api.structs import Node, NodeConstraints
+from controller.api.structs import Node, NodeConstraints, SelectorRequirement
 from controller.objects.accelerators import is_device
 from controller.objects.read import Findings, Read
-from controller.snapshot.node_terms import NOWHERE, requirement
+
+NOWHERE: Terms = ((Requirement(HOSTNAME_LABEL, "In"),),)
+"""Alternatives that no node meets: no value is one of none."""
+_OPERATORS: Mapping[str, Operator] = {name: name for name in get_args(Operator)}
+MOST_ALTERNATIVES = 16_384
+"""Maximum number of requirements and values that two sets are joined to. Chosen: a pod with eight alternatives and a
+volume on each of 2,000 nodes."""
+
+
+def requirement(written: SelectorRequirement) -> Requirement | None:
+    """A requirement as it is written in an object; None: its operator is unknown."""
+    operator = _OPERATORS.get(written.operator)
+    return None if operator is None else Requirement(written.key, operator, tuple(written.values))
+
+
+def joined(first: Terms, second: Terms) -> Terms | None:
+    """Alternatives that meet one of each; None where they are more than are looked up (`MOST_ALTERNATIVES`)."""
+    if not first or not second:
+        return first or second
+    # Counted before any is made, as those of a pod are.
+    sizes = [sum(1 + len(each.values) for term in terms for each in term) for terms in (first, second)]
+    if len(second) * sizes[0] + len(first) * sizes[1] > MOST_ALTERNATIVES:
+        return None
+    both = (_both((*one, *other)) for one in first for other in second)
+    return tuple(dict.fromkeys(term for term in both if term is not None)) or NOWHERE
+
+
+def _both(term: tuple[Requirement, ...]) -> tuple[Requirement, ...] | None:
+    """The requirements with one list of values for each label, None where no node meets them."""
+    found: dict[tuple[str, str, tuple[str, ...]], Requirement] = {}
+    for each in term:
+        is_list = each.operator == "In" and OWN_NODE not in each.values
+        place = (each.key, each.operator, () if is_list else each.values)
+        if is_list and place in found:
+            each = Requirement(each.key, "In", tuple(v for v in found[place].values if v in frozenset(each.values)))
+            if not each.values:
+                return None
+        found[place] = each
+    if any(key == other and (operator, against) == ("In", "DoesNotExist")
+           for key, operator, _ in found for other, against, _ in found):  # fmt: skip
+        return None
+    return tuple(found.values())
+
+
+def either(alternatives: Iterable[Terms]) -> Terms:
+    """Alternatives of any of these, with one list of the values of each label that is required alone."""
+    listed: defaultdict[str, set[str]] = defaultdict(set)
+    others: dict[tuple[Requirement, ...], None] = {}
+    for terms in alternatives:
+        if not terms or not all(terms):
+            return ()
+        for term in terms:
+            if len(term) == 1 and term[0].operator == "In":
+                listed[term[0].key].update(term[0].values)
+            else:
+                others[term] = None
+    lists = ((Requirement(key, "In", tuple(sorted(values))),) for key, values in sorted(listed.items()) if values)
+    return (*lists, *others) or NOWHERE
+
 
 GPU_RESOURCES = ("amd.com/gpu", "nvidia.com/gpu")
 """Devices of a fleet without GPUTypes, too."""
@@ -65,11 +124,12 @@ class TypeIndex:
         return tuple(gpu_type.name for gpu_type in self.types)
 
     def is_device(self, resource: str) -> bool:
-        return resource in GPU_RESOURCES or resource in self.resource or is_device(resource)
+        """Whether this resource counts devices: of a type, or, in a fleet without types, of any known kind."""
+        return resource in self.resource or (not self.types and (resource in GPU_RESOURCES or is_device(resource)))
 
     def is_counted(self, resource: str) -> bool:
         """Whether the number of each node's devices of this resource decides, because their type does not."""
-        return resource in self.counted or (resource not in GPU_RESOURCES and resource not in self.resource)
+        return resource in self.counted or resource not in self.resource
 
     def offered_as(self, resource: str) -> set[int]:
         """Types that pods which request this resource may get, with the groups of which it is a part."""
@@ -184,10 +244,13 @@ class NodeRow:
         return self.gpus > 0 and self.gpu_type < 0
 
 
+NO_DEVICES = (0, -1, math.nan, 0)
+
+
 def node_row(read: Read[Node], types: TypeIndex) -> NodeRow:
     """Columns of a node. A cordoned, not-ready or inconsistent node is kept as unschedulable."""
     node, findings = read.object, Findings()
-    cpu_milli, memory_bytes, devices = 0, 0, _Devices()
+    cpu_milli, memory_bytes, devices = 0, 0, NO_DEVICES
     others: dict[str, int] = {}
     try:
         if not node.status.allocatable and not node.status.capacity:
@@ -205,13 +268,14 @@ def node_row(read: Read[Node], types: TypeIndex) -> NodeRow:
         findings.mistake(read.mistake(("status", "allocatable"), str(error)))
     except Exception as error:  # noqa: BLE001 - one node must not stop the others
         findings.mistake(read.unreadable(error))
+    gpus, gpu_type, device_price, left_over = devices
     return NodeRow(
         cpu_milli=cpu_milli,
         memory_bytes=memory_bytes,
-        gpus=devices.count,
-        gpu_type=devices.gpu_type,
-        device_price=devices.price,
-        left_over=devices.left_over,
+        gpus=gpus,
+        gpu_type=gpu_type,
+        device_price=device_price,
+        left_over=left_over,
         schedulable=node.is_ready and not node.spec.unschedulable and not findings.mistakes,
         cordoned=node.is_ready and node.spec.unschedulable and not findings.mistakes,
         others=others,
@@ -221,22 +285,12 @@ def node_row(read: Read[Node], types: TypeIndex) -> NodeRow:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Devices:
-    """Devices of a node as one column."""
-
-    count: int = 0
-    gpu_type: int = -1
-    """-1 where it has none, or their type is unknown."""
-    price: float = math.nan
-    left_over: int = 0
-    """Devices beyond those that can be told apart."""
-
-
-def _devices(read: Read[Node], offered: Mapping[str, int], types: TypeIndex, findings: Findings) -> _Devices:
-    """Devices of a node that offers these numbers of them, by resource."""
+def _devices(
+    read: Read[Node], offered: Mapping[str, int], types: TypeIndex, findings: Findings
+) -> tuple[int, int, float, int]:
+    """`gpus`, `gpu_type`, `device_price` and `left_over` of a node with these numbers of devices, by resource."""
     if not offered:
-        return _Devices()
+        return NO_DEVICES
     here, labels = ("status", "allocatable"), read.object.metadata.labels
     known: dict[str, int] = {}
     for resource in offered:
@@ -247,7 +301,7 @@ def _devices(read: Read[Node], offered: Mapping[str, int], types: TypeIndex, fin
             findings.mistake(read.mistake(("metadata", "labels"), f"mean two GPU types, {both}", "a node has one type"))
     groups = {types.group.get(n, n) if len(known) > 1 else n for n in known.values()}
     # Devices of several resources are one column where each is counted beside it.
-    strange = [r for r in offered if r in GPU_RESOURCES and r not in known]
+    strange = [r for r in offered if r not in known and not types.is_counted(r)]
     if len(groups) > 1 or (len(offered) > 1 and strange):
         both = " and ".join(offered)
         findings.mistake(read.mistake(here, f"offers {both}", "a node has GPUs of one kind"))
@@ -270,7 +324,7 @@ def _devices(read: Read[Node], offered: Mapping[str, int], types: TypeIndex, fin
             findings.mistake(read.mistake((*here, resource), f"is {count}", remedy))
         per_device = types.types[next(iter(groups))].price_per_hour if math.isnan(price) and known else price
         price, count = per_device * count / MAX_DEVICES_PER_NODE, MAX_DEVICES_PER_NODE
-    return _Devices(count, next(iter(groups)) if known else -1, price, all_of_them - count)
+    return count, next(iter(groups)) if known else -1, price, all_of_them - count
 
 
 def node_table(rows: Mapping[str, NodeRow], *, name_is_matched: bool) -> NodeTable:

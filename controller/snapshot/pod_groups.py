@@ -8,9 +8,9 @@ from typing import Any, Literal
 from cluster.workloads import Gang, MemberGroup
 from controller.api import foreign_kinds
 from controller.api.structs import Pod
-from controller.objects.read import put
+from controller.objects.read import GroupOwner, put
 from controller.snapshot import group_kinds
-from controller.snapshot.group_kinds import GroupOwner, GroupRef, Share
+from controller.snapshot.group_kinds import GroupRef, Share
 
 REPLACE_WHAT_SUCCEEDED = frozenset(
     {"DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet", foreign_kinds.RAY_CLUSTER.name}

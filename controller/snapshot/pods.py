@@ -11,12 +11,11 @@ from cluster import workloads
 from cluster.errors import Mistake, meant
 from cluster.plans import Reason
 from controller.api import labels as api_labels, notation
-from controller.api.structs import Amount, Container, Pod, PodSpec, Volume
+from controller.api.structs import Amount, Container, Pod, Volume
 from controller.objects.read import Findings, Read
 from controller.snapshot import nodes
 from controller.snapshot.group_kinds import GroupRef, group_of
-from controller.snapshot.node_terms import joined
-from controller.snapshot.nodes import matches_node_names
+from controller.snapshot.nodes import joined, matches_node_names
 from controller.snapshot.pod_rules import Marks, NotUnderstoodError, beside_of
 from controller.snapshot.volumes import VolumeNeeds
 
@@ -111,7 +110,9 @@ def _row(read: Read[Pod], types: nodes.TypeIndex) -> PodRow:
         findings.mistake(read.mistake(("spec", "containers"), str(error)))
     else:
         shape = shape_from(read, ask, types, findings)
-    withheld, beside = _gated(spec), workloads.ALONE
+    withheld, beside = None, workloads.ALONE
+    if foreign := sorted(gate.name for gate in spec.scheduling_gates if gate.name != api_labels.PLACEMENT_GATE):
+        withheld = Reason(GATED, f"its scheduling gate {foreign[0]} is another controller's to remove")
     try:
         terms = nodes.terms_of(spec)[0]
         if place := spec.node_name or _released_to(read):
@@ -193,12 +194,6 @@ def with_needs(row: PodRow, needs: VolumeNeeds) -> PodRow:
     beside = replace(shape.beside, claims=needs.claims, volumes=needs.volumes)
     shape = replace(shape, node_terms=terms, beside=beside)
     return replace(row, shape=shape, withheld=withheld, matches_node_names=matches_node_names(terms))
-
-
-def _gated(spec: PodSpec) -> Reason | None:
-    """Why a pod that other controllers hold back by a scheduling gate is not placed."""
-    foreign = sorted(gate.name for gate in spec.scheduling_gates if gate.name != api_labels.PLACEMENT_GATE)
-    return Reason(GATED, f"its scheduling gate {foreign[0]} is another controller's to remove") if foreign else None
 
 
 def _asks_kai(pod: Pod) -> bool:
@@ -327,6 +322,8 @@ def shape_from(read: Read[Pod], ask: Amounts, types: nodes.TypeIndex, findings: 
     allowed = _allowed_types(read, resources, types, findings)
     if gpus:
         allowed = _served(read, allowed, (gpus, gpu_milli), types, findings)
+    if read.object.metadata.annotations.gpu_memory is not None:
+        allowed = _with_memory(read, allowed, gpu_milli, types, findings)
     if gpus and len(terms) == 1:
         terms, allowed = _lift_types(terms[0], allowed, types)
     tolerations, problems = nodes.tolerations_of(spec)
@@ -447,6 +444,29 @@ def _served(
         remedy = "see spec.devicesPerPod and spec.share of the GPUTypes that they may run on"
         findings.mistake(read.mistake(("spec", "containers"), problem, remedy))
     return found
+
+
+def _with_memory(
+    read: Read[Pod], allowed: set[int] | None, milli: int, types: nodes.TypeIndex, findings: Findings
+) -> set[int] | None:
+    """Those of the types of which so many thousandths of a device have the memory that the pod's annotation states."""
+    written = read.object.metadata.annotations.gpu_memory or ""
+    here = ("metadata", "annotations", api_labels.GPU_MEMORY_ANNOTATION)
+    try:
+        least = notation.quantity(written[:LONGEST_SHOWN])
+    except ValueError as error:
+        findings.mistake(read.mistake(here, str(error)))
+        return allowed
+    each = set(range(len(types.types))) if allowed is None else allowed
+    found = {n for n in each if types.types[n].memory_bytes * milli >= least * workloads.WHOLE_GPU_MILLI}
+    # A group of slices has the memory of those that the pod requests.
+    found -= {group for n, group in types.group.items() if n in each - found}
+    if not found and not read.object.spec.node_name:
+        of = "a device" if milli == workloads.WHOLE_GPU_MILLI else f"{milli} thousandths of a device"
+        problem = f"no GPUType that it may run on has so much memory in {of}" if milli else "it requests no device"
+        remedy = "see spec.memory of the GPUTypes"
+        findings.mistake(read.mistake(here, f"is {written[:LONGEST_SHOWN]}, but {problem}", remedy))
+    return found or allowed
 
 
 def _lift_types(

@@ -24,7 +24,7 @@ from controller.api import scaling_policy
 from controller.api.kind import Kind
 from controller.api.model_service import KIND as SERVICE
 from controller.objects.read import Read
-from controller.snapshot.namespace_bounds import first_by_name
+from controller.snapshot.namespace_bounds import EXCEEDED, first_by_name
 from controller.snapshot.services import on_profiles, replica_unit
 
 DIGITS = 6
@@ -133,7 +133,6 @@ NEVER_S = -math.inf
 MOST_POLICIES = 256
 """Policies of one namespace that are evaluated, the first by name. Each takes a millisecond of every cycle and a dozen
 series in the metrics, and whoever has `edit` in a namespace decides how many there are."""
-EXCEEDED = "NamespaceBoundExceeded"
 FOLLOWED = 1.1
 """Requests in flight, as a fraction of the limit in force, above which something else than that limit is in force: they
 are counted at scrapes, and those that began under a higher limit end later (chosen)."""

@@ -18,7 +18,7 @@ from controller.api import storage
 from controller.api.structs import Volume
 from controller.objects.documents import dotted
 from controller.objects.read import put
-from controller.snapshot.node_terms import MOST_ALTERNATIVES, NOWHERE, either, joined
+from controller.snapshot.nodes import MOST_ALTERNATIVES, NOWHERE, either, joined
 from controller.snapshot.waiting_claims import ClassOfVolumes, Want, nodes_of, want_of
 
 _STABLE = {

@@ -13,8 +13,7 @@ from cluster.nodes import LabelMatches, Labels, meets
 from cluster.workloads import Requirement, Terms
 from controller.api import notation, storage
 from controller.api.structs import Amount
-from controller.snapshot.node_terms import NOWHERE, either, requirement
-from controller.snapshot.nodes import MOST_TERMS
+from controller.snapshot.nodes import MOST_TERMS, NOWHERE, either, requirement
 from controller.snapshot.pod_rules import NotUnderstoodError, selected_by
 
 MOST_OFFERS = 2_048

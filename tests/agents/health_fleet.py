@@ -122,7 +122,7 @@ class Alone:
 
 async def _link(queue: ReportQueue, nodes: Sequence[str], ports: list[int]) -> None:
     alone = Alone(PowerView({}, {node: PoweredNode() for node in nodes}))
-    loop = PowerLoop(alone, alone, lambda: FLEET, clock, PowerRules(), [queue])
+    loop = PowerLoop(alone.see, alone, lambda: FLEET, clock, PowerRules(), [queue])
     ports.append(await loop.listen("127.0.0.1", 0, None))
     await loop.run()
 

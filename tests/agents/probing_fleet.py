@@ -165,7 +165,7 @@ class Controller(threading.Thread):
     async def _serve(self) -> None:
         keys = Keys("k", {"k": KEY})
         source = FixedSource(PowerView({}, {node: PoweredNode() for node in NODES}))
-        loop = PowerLoop(source, Leading(), lambda: keys, clock, PowerRules(), [self.queue])
+        loop = PowerLoop(source.see, Leading(), lambda: keys, clock, PowerRules(), [self.queue])
         self.port = await loop.listen("127.0.0.1" if self._spaces is None else "0.0.0.0", 0, None)  # noqa: S104
         running = asyncio.create_task(loop.run())
         while not self._end.is_set():

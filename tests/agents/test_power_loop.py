@@ -77,7 +77,7 @@ class Cluster:
         watcher = PowerWatcher(self.domains, self.nodes, frozenset({GPU}))
         self.meter = Meter()
         self.metrics = PowerLoopMetrics(self.meter, 0.0)
-        self.loop = PowerLoop(watcher, self.leader, lambda: FLEET, self.clock, FAST)
+        self.loop = PowerLoop(watcher.see, self.leader, lambda: FLEET, self.clock, FAST)
         self.devices: dict[str, FakeDevice] = {}
         self.metered_w: dict[str, float] = {}
         """What nodes' own meters show; those that are not in it have none."""

@@ -28,7 +28,7 @@ def test_a_node_without_devices_gets_its_orders_and_its_reports_arrive() -> None
 
     async def story() -> None:
         source = FixedSource(PowerView({}, {}))
-        loop = PowerLoop(source, Leading(), lambda: KEYS, clock, PowerRules(), [channel])
+        loop = PowerLoop(source.see, Leading(), lambda: KEYS, clock, PowerRules(), [channel])
         port = await loop.listen("127.0.0.1", 0, None)
         running = asyncio.create_task(loop.run())
         with isolating_agent("n1", port, KEYS) as agent:

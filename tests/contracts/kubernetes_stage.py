@@ -18,9 +18,8 @@ from controller.api import model_service
 from controller.api.crds import crd
 from controller.api.kinds import OWN_KINDS
 from controller.kube.cache import Cache, WatchSurroundings
-from controller.kube.connection import Connection, connect
+from controller.kube.connection import Connection, LoopThread, connect
 from controller.kube.credentials import ApiAccess
-from controller.kube.loop_thread import LoopThread
 from controller.kube.request import KubeWriteError
 from controller.kube.sender import Applier
 from controller.kube_world.cached_view import DEPLOYMENTS, CachedView, is_ours

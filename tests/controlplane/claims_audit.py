@@ -16,7 +16,7 @@ Device = tuple[str, str, str]
 def double_devices(kubectl: Kubectl) -> Iterator[str]:
     """Devices that two claims hold, or that no slice lists."""
     listed = _listed(kubectl)
-    given = Counter(device for claim in _claims(kubectl).values() for device in _held(claim))
+    given = Counter(device for claim in _claims(kubectl).values() for device in _held(claim, alone=True))
     for device, count in sorted(given.items()):
         if count > 1:
             yield f"{'/'.join(device)}: {count} claims"
@@ -76,9 +76,11 @@ def _listed(kubectl: Kubectl) -> dict[Device, str]:
     }
 
 
-def _held(claim: Mapping[str, Any]) -> list[Device]:
+def _held(claim: Mapping[str, Any], *, alone: bool = False) -> list[Device]:
+    """alone: only those that it holds beside nobody."""
     results = claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", [])
-    return [(each["driver"], each["pool"], each["device"]) for each in results if not each.get("adminAccess")]
+    held = [each for each in results if not each.get("adminAccess") and not (alone and "shareID" in each)]
+    return [(each["driver"], each["pool"], each["device"]) for each in held]
 
 
 def _asked(claim: Mapping[str, Any]) -> int:

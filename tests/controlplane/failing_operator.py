@@ -11,8 +11,8 @@ import structlog
 from cluster.snapshot import Snapshot
 from controller.api.model_service import KIND as SERVICE, ModelService
 from controller.objects.read import Read
+from controller.process.cluster import PRODUCT
 from controller.process.main import Operator, operate
-from controller.process.registries import PRODUCT
 from controller.report.logs import configure_logs
 from controller.settings import read_settings
 

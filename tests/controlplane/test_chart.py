@@ -122,9 +122,12 @@ def test_the_account_can_do_its_work_and_nothing_else(installed: Kubectl) -> Non
 def test_it_leads_in_its_own_namespace_alone(installed: Kubectl) -> None:
     assert not can(installed, "create leases.coordination.k8s.io")
     installed.as_user(ACCOUNT)("auth", "can-i", "create", "leases.coordination.k8s.io")
-    for verb in ("get", "create", "patch"):
+    account = installed.as_user(ACCOUNT)
+    account("auth", "can-i", "create", "configmaps")
+    for verb in ("get", "patch"):
         assert not can(installed, f"{verb} configmaps")
-        installed.as_user(ACCOUNT)("auth", "can-i", verb, "configmaps")
+        account("auth", "can-i", verb, "configmaps/tonnage-load-fits-0")
+        account.refusal("auth", "can-i", verb, "configmaps")
 
 
 PEOPLE = ("view", "edit", "admin")

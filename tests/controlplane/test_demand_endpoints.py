@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 from controller.api.scaling_policy import ScalingPolicy
-from controller.kube.connection import connect
+from controller.kube.connection import LoopThread, connect
 from controller.kube.credentials import ApiAccess
-from controller.kube.loop_thread import LoopThread
 from controller.loops.autoscaler.endpoints import open_endpoints
 from controller.loops.autoscaler.measured import Measured
 from controller.loops.autoscaler.policies import PolicyReader

@@ -15,7 +15,7 @@ from controller.dra.objects import ResourceClaim
 from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import ControlPlaneSettings
 from tests.controlplane.auditor import audit
-from tests.controlplane.claims_audit import claim_names
+from tests.controlplane.claims_audit import claim_names, double_devices
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.manifests import GPU, pod
 from tests.controlplane.operators import ROOT, OperatorProcess, operator, until
@@ -30,7 +30,7 @@ VALUES = {"settings": {"pools": [{"placer": "dra"}]}}
 
 @pytest.fixture(scope="module")
 def admin(start_server: StartServer, programs: Programs, tmp_path_factory: pytest.TempPathFactory) -> Kubectl:
-    """Of a server with 3 nodes of 8 GPUs in slices, and the chart for a pool of `dra`."""
+    """Of a server with 3 nodes of 8 GPUs in slices, one without slices, and the chart for a pool of `dra`."""
     labels = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
     metadata = {"labels": labels, "annotations": {"simulated.tonnage.dev/dra-driver": DRIVER}}
     status = {"allocatable": {"cpu": "96", "memory": "1Ti", GPU: "8"}}
@@ -38,6 +38,8 @@ def admin(start_server: StartServer, programs: Programs, tmp_path_factory: pytes
         {"apiVersion": "v1", "kind": "Node", "metadata": {**metadata, "name": f"n{n}"}, "status": status}
         for n in range(3)
     ]
+    bare = {"allocatable": {"cpu": "96", "memory": "1Ti"}}
+    nodes.append({"apiVersion": "v1", "kind": "Node", "metadata": {"labels": labels, "name": "parts"}, "status": bare})
     manifests = tmp_path_factory.mktemp("fleet") / "nodes.yaml"
     manifests.write_text(yaml.safe_dump_all(nodes), encoding="utf-8")
     server = start_server(ControlPlaneSettings(manifests=str(manifests)))
@@ -215,6 +217,96 @@ def test_what_a_pod_held_is_free_when_it_is_gone(admin: Kubectl, here: Kubectl, 
             assert all(claim_names(each) for each in here.get("pods")["items"])
             here("delete", "pods", "--all", "--wait=false")
             until(lambda: not here.get("pods")["items"], "the pods are gone", within_s=60)
+
+
+def slices_with_parts() -> list[dict[str, Any]]:
+    """Of node `parts`: a GPU that is broken, one with several allocations, and one with four parts."""
+
+    def uses(quarters: int, *parts: int) -> dict[str, Any]:
+        return {"memory": {"value": f"{20 * quarters}Gi"}, **{f"part-{n}": {"value": "1"} for n in parts}}
+
+    def device(name: str, kind: str, **more: Any) -> dict[str, Any]:
+        attributes = {"type": {"string": kind}}
+        return {"name": name, "attributes": attributes, "capacity": {"memory": {"value": "80Gi"}}, **more}
+
+    of_part = [{"consumesCounters": [{"counterSet": "gpu-2", "counters": uses(1, n)}]} for n in range(4)]
+    listed = [
+        device("gpu-0", "gpu", taints=[{"key": "broken", "effect": "NoExecute"}]),
+        device("gpu-1", "shared", allowMultipleAllocations=True),
+        device("gpu-2", "gpu", consumesCounters=[{"counterSet": "gpu-2", "counters": uses(4, *range(4))}]),
+        *(device(f"gpu-2-part-{n}", "mig", **each) for n, each in enumerate(of_part)),
+    ]
+    spec = {
+        "driver": DRIVER,
+        "nodeName": "parts",
+        "pool": {"name": "parts", "generation": 1, "resourceSliceCount": 2},
+    }
+    lists = {
+        "devices": {"devices": listed},
+        "counters": {"sharedCounters": [{"name": "gpu-2", "counters": uses(4, *range(4))}]},
+    }
+    return [
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceSlice",
+            "metadata": {"name": f"parts-{name}"},
+            "spec": {**spec, **each},
+        }
+        for name, each in lists.items()
+    ]
+
+
+def test_parts_shares_and_tolerated_devices_go_to_tonnage_and_to_kube_scheduler_once(
+    admin: Kubectl, here: Kubectl, tmp_path: Path
+) -> None:
+    """Both allocate on one node, one after the other; the API server takes what Tonnage writes."""
+
+    def ask(name: str, kind: str, scheduler: str = "tonnage", **exactly: Any) -> None:
+        selector = {"cel": {"expression": f"device.attributes['{DRIVER}'].type == '{kind}'"}}
+        spec = {"schedulerName": scheduler, "nodeSelector": {"kubernetes.io/hostname": "parts"}}
+        here("create", "-f", "-", stdin=claim(name, 1, selectors=[selector], deviceClassName="parts", **exactly))
+        here("create", "-f", "-", stdin=user(name, name, **spec))
+
+    def running() -> set[str]:
+        return {name for name, phase in phases(here).items() if phase == "Running"}
+
+    def of_share(memory: str) -> dict[str, Any]:
+        return {"capacity": {"requests": {"memory": memory}}}
+
+    selectors = [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]
+    device_class = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "parts"}}
+    for each in (*slices_with_parts(), {**device_class, "spec": {"selectors": selectors}}):
+        admin("create", "-f", "-", stdin=each)
+    try:
+        ask("theirs", "mig", "default-scheduler")
+        ask("their-share", "shared", "default-scheduler", **of_share("30Gi"))
+        until(lambda: running() == {"theirs", "their-share"}, "kube-scheduler's pods run", within_s=60)
+        with allocating(admin, tmp_path):
+            for n in range(4):  # three parts are left of four
+                ask(f"part-{n}", "mig")
+            ask("whole", "gpu")
+            ask("share", "shared", **of_share("40Gi"))
+            # The controller that evicts for taints wants the effect named.
+            tolerations = [{"key": "broken", "operator": "Exists", "effect": "NoExecute"}]
+            ask("tolerates", "gpu", tolerations=tolerations)
+            until(lambda: len(running()) == 2 + 3 + 1 + 1, "all run that have room", within_s=120)
+        ask("last-share", "shared", "default-scheduler", **of_share("10Gi"))
+        ask("no-share", "shared", "default-scheduler", **of_share("10Gi"))
+        until(lambda: len(running()) == 8, "kube-scheduler counts what Tonnage gave", within_s=120)
+        found = audit(here)
+
+        # Several pods are on one GPU here; the claims say of which part.
+        assert (found.lost, found.failed, found.over_capacity, found.misplaced) == ((), (), (), ())
+        assert list(double_devices(here)) == []
+        assert "whole" not in running()
+        assert sorted(devices_of(here, name)[0][1] for name in running() if devices_of(here, name)) == [
+            "gpu-0",
+            *["gpu-1"] * 3,
+            *(f"gpu-2-part-{n}" for n in range(4)),
+        ]
+    finally:
+        for each in slices_with_parts():
+            admin("delete", "resourceslice", each["metadata"]["name"])
 
 
 def test_what_an_earlier_leader_still_writes_of_a_claim_is_refused_by_the_server(

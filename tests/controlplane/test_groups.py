@@ -101,7 +101,8 @@ def member(kind: str, number: int, owner: Object | None) -> Object:
     group = {"schedulingGroup": {"podGroupName": kind}} if kind == "kubernetes" else {}
     made = pod(f"{kind}-{number}", gpus=8, annotations=annotations, schedulerName="tonnage",
                nodeSelector={"group": kind}, terminationGracePeriodSeconds=0, **group)  # fmt: skip
-    made["metadata"]["labels"] = labels
+    roles = {"jobset.sigs.k8s.io/replicatedjob-name": "driver"} if (kind, number) == ("jobset", 0) else {}
+    made["metadata"]["labels"] = labels | roles
     if owner is not None:
         named = {key: owner["metadata"][key] for key in ("name", "uid")}
         whose = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "controller": True, **named}

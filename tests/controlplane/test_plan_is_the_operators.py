@@ -127,7 +127,11 @@ def test_what_has_stood_for_too_long_is_stopped_as_planned_by_a_leader_that_has_
     wide = [in_gang(f"half-{n}", "half", gpus=64, **GATED) for n in (2, 3)]
     placed = {"tonnage.dev/node": "l4-3", "tonnage.dev/movable": "true"}
     nowhere = {"nodeSelector": {"kubernetes.io/hostname": "l4-3", "example.com/no": "such"}}
-    for each in (gang("half", 4), *halves, *wide, pod("stuck", gpus=1, annotations=placed, **nowhere)):
+    stuck = pod("stuck", gpus=1, annotations=placed, **nowhere)
+    kubectl("create", "configmap", "owner")
+    whose = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "controller": True}
+    stuck["metadata"]["ownerReferences"] = [whose | {"uid": kubectl.get("configmap", "owner")["metadata"]["uid"]}]
+    for each in (gang("half", 4), *halves, *wide, stuck):
         kubectl("create", "-f", "-", stdin=each)
     # Instants from before the pod do not count, so this one is its creation, and the deadline passes since then.
     released = kubectl.get("pod", "stuck")["metadata"]["creationTimestamp"]

@@ -19,7 +19,7 @@ from controller.brain.inline import InlineBrain
 from controller.cycle import run_cycle
 from controller.deciders.decisions import Decisions
 from controller.guard import Limits
-from controller.loops.isolation.policy_status import PolicyFacts, samples_of as sandbox_samples
+from controller.loops.isolation.loop import PolicyFacts, samples_of as sandbox_samples
 from controller.loops.power.control import samples_of
 from controller.loops.power.domain_facts import DomainFacts
 from controller.metrics.registry import Meter, Sample, count_request
@@ -106,6 +106,7 @@ class Load:
                 Sample("tonnage_health_waiting", ("DrainBlocked",), 1.0),
                 Sample("tonnage_health_nodes_out", ("quarantine",), 1.0),
                 Sample("tonnage_health_heard_share", (), 0.95),
+                Sample("tonnage_health_checkpoint_lost_share", ("as it is",), 0.02),
                 Sample("tonnage_health_verdicts", ("dead-process",), float(number)),
                 Sample("tonnage_health_probes", ("nic",), float(number)),
                 Sample("tonnage_health_refused", ("replayed",), 0.0),

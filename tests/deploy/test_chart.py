@@ -14,7 +14,7 @@ from cluster.version import VERSION
 from controller.api.foreign_kinds import FOREIGN_KINDS
 from controller.api.kinds import OWN_KINDS
 from controller.api.rbac import DEMAND, features, needed
-from controller.loops.autoscaler.saved_fits import MOST_SAVED
+from controller.loops.autoscaler.forecasting import MOST_SAVED
 from controller.placers import MODES
 from controller.settings import read_settings
 from deploy.chart_files import DEPLOY

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from controller.api.structs import Node, Pod
 from controller.dra.requests import FITS_LABEL
 from controller.dra.translation import ClaimTranslation
-from tests.builders.dra import DRIVER, DRIVERS, claim, device_class, devices, node, pod, request, slice_on
+from tests.builders.dra import DRIVER, DRIVERS, claim, device, device_class, devices, node, pod, request, slice_on
 
 NODES = {name: [node(name), node(name, {"pool": "dra"}), node(name, {"pool": "dra"}, cpu="1")] for name in ("a", "b")}
 SLICES = {
@@ -18,6 +18,7 @@ SLICES = {
         slice_on(name, devices(4, product="L4")),
         slice_on(name, [*devices(2), {"name": "gpu-9", "taints": [{"key": "k", "effect": "NoExecute"}]}]),
         slice_on(name, devices(2), of=2),
+        slice_on(name, [device("gpu-0", allowMultipleAllocations=True), device("gpu-1", attributes={"x": {"int": 1}})]),
     ]
     for name in ("a", "b")
 }
@@ -27,6 +28,9 @@ CLAIMS = {
         claim(name, request(2, "gpus", f"device.attributes['{DRIVER}'].productName == 'L4'")),
         claim(name, request(1, "gpus", allocationMode="All")),
         claim(name, request(1, "gpus", "cel.bind(x, 1, true)")),
+        claim(name, request(1, tolerations=[{"operator": "Exists"}])),
+        claim(name, request(1, capacity={"requests": {"memory": "20Gi"}})),
+        claim(name, request(1), constraints=[{"matchAttribute": f"{DRIVER}/x"}]),
         *(claim(name, on=(on, ("gpu-0", "gpu-1")), reserved_for=["p"], epoch="1") for on in ("a", "b")),
     ]
     for name in ("c", "d")

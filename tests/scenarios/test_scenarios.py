@@ -15,7 +15,7 @@ from cli.verbs.bundle import brain_with
 from cluster.actions import Bind, Evict, Move, Scale
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
-from controller.brain.from_settings import limits_from
+from controller.brain.inline import limits_from
 from controller.cycle import stopped
 from controller.guard import guard
 from controller.objects.manifests import read_manifests

@@ -1,7 +1,7 @@
 """A toy decider, complete: a folder, and the three lines of `REGISTRIES`. docs/adding-a-decider.md walks through it."""
 
 from controller.deciders.decider import Decider
-from controller.process.registries import PRODUCT
+from controller.process.cluster import PRODUCT
 from tests.toy_decider import decider, facts, kind
 
 REGISTRIES = PRODUCT.plus(

@@ -21,7 +21,7 @@ from cluster.demand import LengthGrid
 from cluster.errors import UNREADABLE, ObservationError
 from controller.api.labels import GROUP
 from controller.kube.api_server import ApiServer
-from controller.kube.loop_thread import LoopThread
+from controller.kube.connection import LoopThread
 from controller.kube.request import Body
 from controller.loops.autoscaler import http_server
 from controller.loops.autoscaler.external_metrics import METRIC, ExternalMetrics, FrontError, front_in
@@ -217,14 +217,8 @@ NO_BODY = 1024
 """Largest body of a request that should have none."""
 
 
-@dataclass(frozen=True, slots=True)
-class EndpointAddress:
-    """Where an endpoint listens."""
-
-    host: str
-    port: int
-    setting: str
-    """Name of the port's setting, for errors."""
+EndpointAddress = tuple[str, int, str]
+"""Host, port, and the name of the port's setting for errors."""
 
 
 class Endpoints:
@@ -279,9 +273,10 @@ class Endpoints:
         tls.look()
 
     def _serve(self, handle: http_server.Handler, at: EndpointAddress, most_bytes: int, tls: ServerTls | None) -> int:
+        host, port, setting = at
         context = tls.context if tls is not None else None
         work = http_server.serve(
-            handle, at.host, at.port, tls=context, most_bytes=most_bytes, setting=at.setting, stack=self._open
+            handle, host, port, tls=context, most_bytes=most_bytes, setting=setting, stack=self._open
         )
         return self._thread.run(work)
 
@@ -303,12 +298,12 @@ def open_endpoints(
             tls = ServerTls(push.tls.certificate, push.tls.key, clocks.monotonic, f"{setting}.tls")
         reviews = endpoints.reviews(clocks.monotonic, push.audience)
         endpoint = PushEndpoint(measured, reviews, policies, context.leadership, clocks, context.meter)
-        ports["push"] = endpoints.serve_push(endpoint, EndpointAddress(host, push.port, f"{setting}.port"), tls)
+        ports["push"] = endpoints.serve_push(endpoint, (host, push.port, f"{setting}.port"), tls)
     if external.enabled:
         setting = "autoscaler.external_metrics"
         serving = ServerTls(external.tls.certificate, external.tls.key, clocks.monotonic, f"{setting}.tls")
         api = ExternalMetrics(policies, endpoints.reviews(clocks.monotonic), clocks.wall)
-        at = EndpointAddress(host, external.port, f"{setting}.port")
+        at = host, external.port, f"{setting}.port"
         ports["external_metrics"] = endpoints.serve_external_metrics(api, at, serving)
     return ports
 

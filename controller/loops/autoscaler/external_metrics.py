@@ -8,13 +8,13 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from cluster.clock import Clock
 from cluster.errors import UNREADABLE
+from controller.api.notation import rfc3339
 from controller.loops.autoscaler.http_server import Access, AccessReviews, Request, Response, TooBusyError, User
 from controller.loops.autoscaler.policies import PolicyReader
 
@@ -36,29 +36,25 @@ def selector_from(text: str) -> Selector:
 
     Raises BadSelectorError. Source: Kubernetes documentation, "Labels and Selectors".
     """
-    requirements: list[Selector] = []
+    requirements: list[tuple[str, frozenset[str] | None, bool]] = []
     for part in re.split(r",(?![^(]*\))", text) if text.strip() else ():
         if found := _EQUALITY.fullmatch(part):
-            key, operator, value = found[1], found[3], found[4]
-            requirements.append(_within(key, frozenset({value}), is_in=operator != "!="))
+            requirements.append((found[1], frozenset({found[4]}), found[3] != "!="))
         elif found := _SET.fullmatch(part):
             values = frozenset(value.strip() for value in found[4].split(","))
-            requirements.append(_within(found[1], values, is_in=found[3] == "in"))
+            requirements.append((found[1], values, found[3] == "in"))
         elif found := _EXISTS.fullmatch(part):
-            requirements.append(_has(found[2], is_wanted=not found[1]))
+            requirements.append((found[2], None, not found[1]))
         else:
             raise BadSelectorError(f"{part.strip()[:100]!r} is no requirement of a label selector")
-    return lambda labels: all(requirement(labels) for requirement in requirements)
 
+    def selects(labels: Labels) -> bool:
+        return all(
+            (key in labels and (values is None or labels[key] in values)) is is_wanted
+            for key, values, is_wanted in requirements
+        )
 
-def _has(key: str, *, is_wanted: bool) -> Selector:
-    return lambda labels: (key in labels) is is_wanted
-
-
-def _within(key: str, values: frozenset[str], *, is_in: bool) -> Selector:
-    if is_in:
-        return lambda labels: key in labels and labels[key] in values
-    return lambda labels: labels.get(key) not in values
+    return selects
 
 
 GROUP = "external.metrics.k8s.io"
@@ -146,7 +142,7 @@ class ExternalMetrics:
         namespace, metric = parts
         try:
             if not await self._reviews.allows_user(user, Access("get", GROUP, metric, namespace, "")):
-                words = f'user "{user.name}" cannot get {metric} in the namespace "{namespace}"'
+                words = f'user "{name}" cannot get {metric} in the namespace "{namespace}"'
                 return _status(403, "Forbidden", words)
             if metric != METRIC:
                 return _status(404, "NotFound", f"there is no metric {metric[:200]}; the only one is {METRIC}")
@@ -160,7 +156,7 @@ class ExternalMetrics:
             {
                 "metricName": METRIC,
                 "metricLabels": dict(each.labels),
-                "timestamp": datetime.fromtimestamp(int(each.at_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+                "timestamp": rfc3339(each.at_s),
                 "value": str(each.replicas),
             }
             for each in sorted(desired, key=lambda each: each.policy)

@@ -12,7 +12,8 @@ from aiohttp import web
 
 from cluster.clock import Clock
 from cluster.errors import ActionError, ConfigError, Mistake
-from controller.kube.request import Body
+from controller.kube.request import Body, asked_of
+from controller.objects.documents import at
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,39 +125,26 @@ class Access:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class User:
-    name: str
-    groups: tuple[str, ...] = ()
-    uid: str = ""
-
-
 Post = Callable[[str, Body], Awaitable[bytes]]
 """Creates an object at a path, which the API server answers at once. Raises ActionError."""
 
 
-class _TokenUser(msgspec.Struct):
+class User(msgspec.Struct, frozen=True):
+    """User as a TokenReview has it."""
+
     username: str = ""
-    uid: str = ""
     groups: tuple[str, ...] = ()
+    uid: str = ""
 
 
 class _TokenStatus(msgspec.Struct):
     authenticated: bool = False
-    user: _TokenUser = msgspec.field(default_factory=_TokenUser)
+    user: User = User()
     audiences: tuple[str, ...] = ()
-
-
-class _AccessStatus(msgspec.Struct):
-    allowed: bool = False
 
 
 class _TokenReview(msgspec.Struct):
     status: _TokenStatus = msgspec.field(default_factory=_TokenStatus)
-
-
-class _AccessReview(msgspec.Struct):
-    status: _AccessStatus = msgspec.field(default_factory=_AccessStatus)
 
 
 class AccessReviews:
@@ -181,7 +169,7 @@ class AccessReviews:
 
     async def allows_user(self, user: User, access: Access) -> bool:
         """Whether an authenticated user may do this. Raises TooBusyError."""
-        key = hashlib.sha256(msgspec.json.encode((user.name, user.groups, user.uid))).digest()
+        key = hashlib.sha256(msgspec.json.encode((user.username, user.groups, user.uid))).digest()
         return await self._decided(key, access, lambda: self._allows(user, access))
 
     async def _decided(self, key: bytes, access: Access, decide: Callable[[], Awaitable[bool]]) -> bool:
@@ -207,30 +195,18 @@ class AccessReviews:
         # An authenticator that knows no audiences leaves the field empty: its tokens are for the API server.
         if not status.authenticated or (self._audience and self._audience not in status.audiences):
             return None
-        return User(status.user.username, status.user.groups, status.user.uid)
+        return status.user
 
     async def _allows(self, user: User, access: Access) -> bool:
-        resource, _, subresource = access.resource.partition("/")
-        attributes = {
-            "verb": access.verb,
-            "group": access.group,
-            "resource": resource,
-            "subresource": subresource,
-            "namespace": access.namespace,
-            "name": access.name,
-        }
+        asked = asked_of(access.verb, access.group, access.resource, access.namespace, access.name)
+        who = {"user": user.username, "groups": list(user.groups), "uid": user.uid}
         body = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SubjectAccessReview",
-            "spec": {
-                "user": user.name,
-                "groups": list(user.groups),
-                "uid": user.uid,
-                "resourceAttributes": attributes,
-            },
+            "spec": {**who, "resourceAttributes": asked},
         }
         answer = await self._review("/apis/authorization.k8s.io/v1/subjectaccessreviews", body)
-        return msgspec.json.decode(answer, type=_AccessReview).status.allowed
+        return at(msgspec.json.decode(answer), "status", "allowed") is True
 
     async def _review(self, path: str, body: Body) -> bytes:
         now_s = self._clock()

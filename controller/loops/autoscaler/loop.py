@@ -19,17 +19,16 @@ from cluster.clock import Clock
 from cluster.errors import UNREADABLE, ObservationError
 from cluster.snapshot import Snapshot
 from controller.api.notation import quantity
-from controller.api.scaling_policy import KIND, ScalingPolicy, Target
+from controller.api.scaling_policy import KIND, ScalingPolicy
 from controller.kube import api_server, cache, request
 from controller.kube.discovery import discover
 from controller.loops.autoscaler import readings
 from controller.loops.autoscaler.endpoints import open_endpoints
-from controller.loops.autoscaler.forecasting import Forecasts, LoadSeries
+from controller.loops.autoscaler.forecasting import Forecasts, LoadSeries, SavedFits
 from controller.loops.autoscaler.measured import LengthShares, Measured, Sample
 from controller.loops.autoscaler.policies import HPAS, PolicyReader, conflicts_of, with_measured
 from controller.loops.autoscaler.prometheus import MOST_POINTS, PrometheusServers, Series, SourceError
 from controller.loops.autoscaler.readings import Allowed
-from controller.loops.autoscaler.saved_fits import SavedFits
 from controller.loops.autoscaler.targets import KnownKinds, Targets
 from controller.loops.loop import ControlLoop, Leader, LoopContext, repeat
 from controller.metrics.registry import Meter
@@ -57,7 +56,16 @@ class CustomMetrics:
 
     async def read(self, namespace: str, reading: readings.CustomReading) -> Sample:
         """Newest value. Raises SourceError."""
-        path = f"{PATH}/namespaces/{namespace}/{await self._object(reading.target)}/{quote(reading.metric, safe='')}"
+        target = reading.target
+        try:
+            found = await self._kinds.of_kind(target)
+        except ObservationError as error:
+            raise SourceError("CustomMetricsUnreachable", str(error)[:200]) from error
+        if found is None:
+            raise SourceError("TargetUnknown", f"the server has no {target.kind} in {target.api_version}")
+        # Plural, group and name, as the API writes an object: `deployments.apps/chat`.
+        about = f"{found.full_name}/{target.name}"
+        path = f"{PATH}/namespaces/{namespace}/{about}/{quote(reading.metric, safe='')}"
         selector = ",".join(f"{name}={value}" for name, value in reading.selector)
         try:
             body = await self._connection.read(path, {"metricLabelSelector": selector} if selector else {})
@@ -65,16 +73,6 @@ class CustomMetrics:
             code = "MetricNotFound" if error.refusal.status == 404 else "CustomMetricsUnreachable"
             raise SourceError(code, error.refusal.words[:200]) from error
         return sample_in(body, reading.role, self._clock())
-
-    async def _object(self, target: Target) -> str:
-        """Plural, group and name, as the API writes an object: `deployments.apps/chat`."""
-        try:
-            found = await self._kinds.of_kind(target)
-        except ObservationError as error:
-            raise SourceError("CustomMetricsUnreachable", str(error)[:200]) from error
-        if found is None:
-            raise SourceError("TargetUnknown", f"the server has no {target.kind} in {target.api_version}")
-        return f"{found.full_name}/{target.name}"
 
 
 def sample_in(body: bytes, role: Role, now_s: float) -> Sample:

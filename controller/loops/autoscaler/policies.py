@@ -64,7 +64,10 @@ class PolicyReader:
 
     def pushed_roles(self, name: str) -> tuple[Role, ...] | None:
         """Roles that a policy lets be pushed; None: there is no such policy."""
-        return pushed_roles(self.all(), name)
+        policy = self.all().get(name)
+        if policy is None or policy.spec.mode == "Off":
+            return None
+        return tuple(source.role for source in policy.spec.demand.sources if source.push is not None)
 
 
 def desired_replicas(policies: Iterable[ScalingPolicy], now_s: float) -> Iterator[DesiredReplicas]:
@@ -76,31 +79,20 @@ def desired_replicas(policies: Iterable[ScalingPolicy], now_s: float) -> Iterato
             yield DesiredReplicas(metadata.namespace, metadata.name, spec.target.name, replicas, at_s)
 
 
-def pushed_roles(policies: Mapping[str, ScalingPolicy], name: str) -> tuple[Role, ...] | None:
-    """Roles that the policy of this name lets be pushed; None: there is none."""
-    policy = policies.get(name)
-    if policy is None or policy.spec.mode == "Off":
-        return None
-    return tuple(source.role for source in policy.spec.demand.sources if source.push is not None)
+class Reference(Slim, frozen=True):
+    """Target or owner of an autoscaler."""
 
-
-class ScaleTargetRef(Slim, frozen=True):
     kind: str
     name: str
     api_version: str = ""
 
 
 class HpaSpec(Slim, frozen=True):
-    scale_target_ref: ScaleTargetRef
-
-
-class HpaOwner(Slim, frozen=True):
-    kind: str
-    name: str
+    scale_target_ref: Reference
 
 
 class HpaMeta(Meta, frozen=True):
-    owner_references: tuple[HpaOwner, ...] = ()
+    owner_references: tuple[Reference, ...] = ()
 
 
 class Hpa(Slim, frozen=True):

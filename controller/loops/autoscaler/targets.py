@@ -218,7 +218,17 @@ class Targets:
             async with self._turns.turn(policy.metadata.namespace):
                 return await self._read(policy, known)
         except (ObservationError, *UNREADABLE) as error:
-            return self._unread(name, policy, error)
+            status = error.refusal.status if isinstance(error, request.KubeReadError) else 0
+            target = f"{policy.spec.target.kind}/{policy.metadata.namespace}/{policy.spec.target.name}"
+            if status == 404:
+                return TargetState(problem=f"TargetNotFound: there is no {target} with a scale subresource")
+            if status == 403:
+                words = f"{target} may not be read: add its resource to autoscaler.targets of the chart"
+                return TargetState(problem=f"TargetForbidden: {words}")
+            last = self._states.get(name)
+            if last and last.replicas and self._clock() - last.replicas.observed_at_s < UNREAD_AFTER_S:
+                return last
+            return TargetState(problem=f"TargetUnread: {target}: {error}")
 
     async def _read(self, policy: scaling_policy.ScalingPolicy, known: _Known) -> TargetState:
         namespace, target, at_s = policy.metadata.namespace, policy.spec.target, self._clock()
@@ -254,16 +264,3 @@ class Targets:
         query = {"labelSelector": selector, "resourceVersion": "0"}
         body = await self._connection.read(f"/api/v1/namespaces/{namespace}/pods", query)
         return tuple(msgspec.json.decode(body, type=structs.ListPage[TargetPod]).items or ())
-
-    def _unread(self, name: str, policy: scaling_policy.ScalingPolicy, error: Exception) -> TargetState:
-        status = error.refusal.status if isinstance(error, request.KubeReadError) else 0
-        target = f"{policy.spec.target.kind}/{policy.metadata.namespace}/{policy.spec.target.name}"
-        if status == 404:
-            return TargetState(problem=f"TargetNotFound: there is no {target} with a scale subresource")
-        if status == 403:
-            words = f"{target} may not be read: add its resource to autoscaler.targets of the chart"
-            return TargetState(problem=f"TargetForbidden: {words}")
-        last = self._states.get(name)
-        if last and last.replicas and self._clock() - last.replicas.observed_at_s < UNREAD_AFTER_S:
-            return last
-        return TargetState(problem=f"TargetUnread: {target}: {error}")

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import structlog
@@ -248,13 +247,14 @@ class HealthLoop(ControlLoop):
         self._running = context, analysis
         caches = (self._objects, self._policies, context.caches.nodes)
         reporter = HealthReporter(*caches, context.reports_applier, context.clocks.wall)
-        context.keep(repeat(partial(self._report, context, reporter), REPORT_S, "reporting health failed"))
-        return {}
 
-    async def _report(self, context: LoopContext, reporter: HealthReporter) -> None:
-        reported = self._records.reported
-        if reported is not None and context.leadership.may_write():
-            await reporter.report(reported)
+        async def report() -> None:
+            reported = self._records.reported
+            if reported is not None and context.leadership.may_write():
+                await reporter.report(reported)
+
+        context.keep(repeat(report, REPORT_S, "reporting health failed"))
+        return {}
 
     def probe(self) -> str | None:
         return self._running[1].probe() if self._running is not None else None

@@ -3,8 +3,9 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -169,7 +170,8 @@ class HealthReporter:
                 }
                 yield WriteJob(f"{INCIDENT.name}/{incident.id}", Write("POST", INCIDENT.path, manifest))
             elif not obj.metadata.deletion_timestamp:
-                jobs = self._incident_status(incident, obj, reported, at_s)
+                after = partial(status_after, incident=incident, intents=reported.outcome.jobs)
+                jobs = self._status(INCIDENT, incident.id, obj, after, at_s)
                 yield from each_alone(INCIDENT.name, incident.id, jobs)
         kept = {incident.id for incident in incidents}
         for name, obj in present.items():
@@ -177,32 +179,20 @@ class HealthReporter:
                 body = {"preconditions": {"uid": obj.metadata.uid}}
                 yield WriteJob(f"{INCIDENT.name}/{name}", Write("DELETE", INCIDENT.path_of(name), body))
 
-    def _incident_status(
-        self, incident: Incident, obj: structs.OwnObject, reported: Reported, at_s: float
-    ) -> Iterator[WriteJob]:
-        before = self._written.before(f"{INCIDENT.name}/{incident.id}", obj)
-        after = status_after(
-            before,
-            incident,
-            reported.outcome.jobs,
-            generation=obj.metadata.generation,
-            at_s=at_s,
-        )
-        yield from self._status(INCIDENT, incident.id, obj, before, after)
-
     def _of_policies(self, reported: Reported, at_s: float) -> Iterator[WriteJob]:
         rules = {each.name: each for each in reported.rules}
         for name, obj in self._policies.all().items():
-            before = self._written.before(f"{POLICY.name}/{name}", obj)
-            after = _policy_status(before, rules.get(name), reported, obj.metadata.generation, at_s)
-            yield from self._status(POLICY, name, obj, before, after)
+            after = partial(_policy_status, rules=rules.get(name), reported=reported)
+            yield from self._status(POLICY, name, obj, after, at_s)
 
     def _status(
-        self, kind: Kind, name: str, obj: structs.OwnObject, before: dict[str, Any], after: dict[str, Any]
+        self, kind: Kind, name: str, obj: structs.OwnObject, after: Callable[..., dict[str, Any]], at_s: float
     ) -> Iterator[WriteJob]:
-        if after != before:
-            self._written.put(f"{kind.name}/{name}", obj, after)
-            yield status_job(kind, name, obj, after)
+        before = self._written.before(f"{kind.name}/{name}", obj)
+        status = after(before, generation=obj.metadata.generation, at_s=at_s)
+        if status != before:
+            self._written.put(f"{kind.name}/{name}", obj, status)
+            yield status_job(kind, name, obj, status)
 
     def _of_nodes(self, reported: Reported, at_s: float) -> Iterator[WriteJob]:
         """The condition of nodes that policies in mode Act govern: False while an incident suspects one."""

@@ -14,7 +14,7 @@ from cluster.snapshot import PENDING, Snapshot
 from controller.api import notation
 from controller.api.power_domain import KIND, PowerDomainSpec
 from controller.api.structs import Node, OwnObject
-from controller.kube import cache, loop_thread
+from controller.kube import cache, connection
 from controller.loops.loop import ControlLoop, LoopContext, repeat
 from controller.loops.power import domain_status
 from controller.loops.power.domain_facts import DomainFacts, HeldBackDevice, facts_of, held_of
@@ -243,7 +243,12 @@ class PowerWatcher:
                 labels = {key: value for key, value in node.metadata.labels.items() if key in self._keys}
                 status = node.status
                 counts = (
-                    max(_count(status.capacity.get(each)), _count(status.allocatable.get(each)))
+                    max(
+                        *(
+                            notation.whole_or_zero(amounts.get(each))
+                            for amounts in (status.capacity, status.allocatable)
+                        )
+                    )
                     for each in self._resources
                 )
                 known = (node, PoweredNode(labels, sum(counts)))
@@ -253,32 +258,6 @@ class PowerWatcher:
             made[name] = bare if is_same else PoweredNode(bare.labels, gpus, priority)
         self._powered = kept
         return made
-
-
-def _count(written: object) -> int:
-    """Number of whole devices of a device plugin; 0 if unreadable, which planning reports for such a node."""
-    try:
-        return 0 if written is None else notation.whole(notation.quantity(written))
-    except ValueError:
-        return 0
-
-
-class LoopUpkeep:
-    """What is done beside the fast loop in its thread: metrics, errors of its keys in the log, renewed certificates."""
-
-    def __init__(self, loop: PowerLoop, metrics: PowerLoopMetrics, keys: MountedKeys, tls: ServerTls | None) -> None:
-        self._loop, self._metrics, self._keys, self._tls = loop, metrics, keys, tls
-        self._logged = ""
-
-    async def look(self) -> None:
-        """Publishes metrics, logs a new error of the keys once, and loads renewed certificates."""
-        self._metrics.publish(self._loop)
-        if self._keys.mistake != self._logged:
-            self._logged = self._keys.mistake
-            if self._logged:
-                log.warning("the mounted keys cannot be used; the previous ones stay in use", why=self._logged)
-        if self._tls is not None:
-            self._tls.look()
 
 
 class PowerControl(ControlLoop):
@@ -302,9 +281,7 @@ class PowerControl(ControlLoop):
         watcher.work = work_of(snapshot)
         loop_state = loop.loop_state
         power = loop_state.power_table() if loop_state is not None else None
-        if power is None:
-            return snapshot
-        return replace(snapshot, power=power)
+        return snapshot if power is None else replace(snapshot, power=power)
 
     def probe(self) -> str | None:
         return self._running[1].probe() if self._running is not None else None
@@ -326,13 +303,24 @@ class PowerControl(ControlLoop):
             lease_s=power.lease_s,
             burst_share=power.burst_share,
         )
-        loop = PowerLoop(watcher, context.leadership, keys, clock, rules, context.channels)
-        upkeep = LoopUpkeep(loop, PowerLoopMetrics(context.meter, wall_clock() - clock()), keys, tls)
-        thread = loop_thread.LoopThread("power")
+        loop = PowerLoop(watcher.see, context.leadership, keys, clock, rules, context.channels)
+        metrics, logged = PowerLoopMetrics(context.meter, wall_clock() - clock()), ""
+
+        async def look() -> None:
+            """Publishes metrics, logs a new error of the keys once, and loads renewed certificates."""
+            nonlocal logged
+            metrics.publish(loop)
+            before, logged = logged, keys.mistake
+            if logged and logged != before:
+                log.warning("the mounted keys cannot be used; the previous ones stay in use", why=logged)
+            if tls is not None:
+                tls.look()
+
+        thread = connection.LoopThread("power")
         context.stack.callback(thread.close)
         port = thread.run(loop.listen(self._settings.host, power.port, tls.context if tls else None))
         thread.begin(loop.run())
-        thread.begin(repeat(upkeep.look, LOOK_S, "the upkeep of the power loop failed"))
+        thread.begin(repeat(look, LOOK_S, "the upkeep of the power loop failed"))
         self._running = watcher, loop
         events = context.events_about(KIND.name, self._domains)
         reporter = PowerReporter(self._domains, loop, context, events, power.stale_s)

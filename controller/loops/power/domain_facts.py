@@ -96,7 +96,7 @@ def facts_of(loop_state: PowerLoopState) -> Mapping[str, DomainFacts]:
     rows = np.array([table.domains.names.row(name) for name in names], dtype=np.int64)
     sums = _Sums(table, reach[:, rows])
     allocator, state, meters = loop_state.allocator, loop_state.state, loop_state.meters
-    columns = _columns(sums, allocator, state) if allocator is not None and state is not None else _nothing(sums)
+    columns, short_w = _columns(sums, allocator, state)
     headroom_w = loop_state.headroom_w()
     # Nodes with GPUs that count entirely at their worst case, because nothing is known of their devices.
     unheard = [
@@ -122,23 +122,20 @@ def facts_of(loop_state: PowerLoopState) -> Mapping[str, DomainFacts]:
         silent = [node for node in unheard if sums.is_above(node, number)]
         silent_gpus = sum(loop_state.nodes[node].gpus for node in silent)
         budget_w = float(table.domains.budget_w[rows[number]])
+        mine = {figure: column[number].item() for figure, column in columns.items()}
+        mine["devices"] += silent_gpus
+        mine["stale"] += silent_gpus
         facts[name] = DomainFacts(
-            draw_w=float(columns.draw_w[number]),
-            worst_w=float(columns.worst_w[number]),
+            **mine,
             budget_w=budget_w if budget_w < UNLIMITED_W else None,
             headroom_w=headroom_w.get(name),
-            devices=int(columns.devices[number]) + silent_gpus,
-            managed=int(columns.managed[number]),
-            stale=int(columns.stale[number]) + silent_gpus,
-            suspects=int(columns.suspects[number]),
-            held=int(columns.held[number]),
             unheard_nodes=tuple(silent),
             culprits=culprits[number],
             meters=disagreeing[number],
             unaccounted_w=unaccounted_w.get(name, 0.0),
             floors=floors[name].words if name in floors else "",
             is_braked=name in braked,
-            short_w={each: float(watts[number]) for each, watts in columns.short_w.items()},
+            short_w={each: float(watts[number]) for each, watts in short_w.items()},
         )
     return facts
 
@@ -221,44 +218,32 @@ class _Sums:
         return np.asarray(made, dtype=np.float64)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Columns:
-    """Sums per domain, shape (reported domains,) each."""
-
-    draw_w: FloatArray
-    worst_w: FloatArray
-    devices: IntArray
-    managed: IntArray
-    stale: IntArray
-    suspects: IntArray
-    held: IntArray
-    short_w: Mapping[str, FloatArray]
-
-
-def _columns(sums: _Sums, allocator: Allocator, state: AllocatorState) -> _Columns:
-    tree, devices, seen = allocator.tree, sums.table.devices, state.estimate
+def _columns(
+    sums: _Sums, allocator: Allocator | None, state: AllocatorState | None
+) -> tuple[dict[str, Array], Mapping[str, FloatArray]]:
+    """Figures of `DomainFacts`, and `short_w` by class, shape (reported domains,) each."""
+    other_w, devices = sums.other_w(), sums.table.devices
+    if allocator is None or state is None:  # no agent reported a device
+        counts = dict.fromkeys(("devices", "managed", "stale", "suspects", "held"), np.zeros(len(other_w), np.int64))
+        return {"draw_w": other_w, "worst_w": other_w, **counts}, {}
+    tree, seen = allocator.tree, state.estimate
     opted_out_w = np.maximum(devices.max_w, devices.default_w)
     held = held_back(allocator, state)
     short_w = np.where(held, state.need_w - state.ledger.cap_w, 0.0) * tree.overhead
-    return _Columns(
-        draw_w=sums.other_w() + sums.watts(tree.overhead * seen.draw_w),
-        worst_w=sums.other_w() + sums.watts(tree.burden * np.where(devices.managed, seen.held_w, opted_out_w)),
-        devices=sums.count(np.ones(len(devices), dtype=np.bool_)),
-        managed=sums.count(devices.managed),
-        stale=sums.count(seen.fault == STALE),
-        suspects=sums.count((seen.fault != FINE) & (seen.fault != STALE)),
-        held=sums.count(held),
-        short_w={
-            each.name: sums.watts(np.where(devices.power_class == number, short_w, 0.0))
-            for number, each in enumerate(sums.table.classes)
-        },
-    )
-
-
-def _nothing(sums: _Sums) -> _Columns:
-    """Sums while no agent reported a device."""
-    other_w, none = sums.other_w(), np.zeros(sums.share.shape[1], dtype=np.int64)
-    return _Columns(other_w, other_w, none, none, none, none, none, {})
+    columns = {
+        "draw_w": other_w + sums.watts(tree.overhead * seen.draw_w),
+        "worst_w": other_w + sums.watts(tree.burden * np.where(devices.managed, seen.held_w, opted_out_w)),
+        "devices": sums.count(np.ones(len(devices), dtype=np.bool_)),
+        "managed": sums.count(devices.managed),
+        "stale": sums.count(seen.fault == STALE),
+        "suspects": sums.count((seen.fault != FINE) & (seen.fault != STALE)),
+        "held": sums.count(held),
+    }
+    by_class = {
+        each.name: sums.watts(np.where(devices.power_class == number, short_w, 0.0))
+        for number, each in enumerate(sums.table.classes)
+    }
+    return columns, by_class
 
 
 def _culprits(table: PowerTable, state: AllocatorState) -> Iterator[tuple[int, Suspect]]:

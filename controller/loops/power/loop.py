@@ -9,7 +9,6 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol
 
 import structlog
 
@@ -46,14 +45,6 @@ class PowerView:
     """metadata.generation of every PowerDomain, readable or not."""
     unreadable: tuple[errors.Mistake, ...] = ()
     """Errors of PowerDomains that are omitted."""
-
-
-class PowerSource(Protocol):
-    """What the loop reads of the cluster, in its own thread."""
-
-    def see(self) -> PowerView | None:
-        """The cluster now; None while it was not seen."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,14 +105,17 @@ class PowerLoop:
 
     def __init__(
         self,
-        source: PowerSource,
+        source: Callable[[], PowerView | None],
         leader: Leader,
         keys: Callable[[], Keys],
         clock: Clock,
         rules: PowerRules,
         channels: Sequence[AgentChannel] = (),
     ) -> None:
-        """leader: asked before each turn. channels: other loops' messages on the agents' connections."""
+        """source: the cluster now; None while it was not seen. leader: asked before each turn.
+
+        channels: other loops' messages on the agents' connections.
+        """
         self._source, self._leader, self._clock, self._rules = source, leader, clock, rules
         self._server = AgentServer(self._present, keys, clock, channels)
         self._term: PowerTerm | None = None
@@ -182,7 +176,7 @@ class PowerLoop:
 
     def _update(self) -> None:
         """Reads the cluster again, tells the term what has changed, and replaces the state for other threads."""
-        view = self._source.see()
+        view = self._source()
         if view is not None and view != self._view:
             self._view, self._tree = view, power_tree(view.domains, view.nodes)
             # Pods come and go all the time; most leave the class of every node, and so the table, unchanged.

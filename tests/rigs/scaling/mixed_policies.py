@@ -15,8 +15,7 @@ from cluster.demand import Forecast
 from cluster.errors import ConfigError, Mistake
 from cluster.plans import Plan, Reason
 from controller.api.scaling_policy import ScalingPolicy, ScalingPolicyStatus
-from controller.brain.from_settings import decisions_from
-from controller.brain.inline import InlineBrain
+from controller.brain.inline import InlineBrain, decisions_from
 from controller.cycle import stopped
 from controller.deciders.decisions import Decisions
 from controller.report.scaling_status import scaling_status_after

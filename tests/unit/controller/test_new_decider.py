@@ -6,10 +6,9 @@ from cluster.plans import Finding, Plan, Reason, ServicePlan
 from controller.api.model_service import KIND
 from controller.api.structs import Meta, OwnObject
 from controller.brain.frames import snapshot_frame, snapshot_from_frame
-from controller.brain.from_settings import decisions_from
-from controller.brain.inline import InlineBrain
+from controller.brain.inline import InlineBrain, decisions_from
 from controller.ports import Outcome
-from controller.process.registries import PRODUCT
+from controller.process.cluster import PRODUCT
 from controller.report.own_statuses import ObjectFacts, StatusReports, status_jobs
 from controller.report.service_status import facts_of_services
 from controller.settings import OperatorSettings

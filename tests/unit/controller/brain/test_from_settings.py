@@ -3,8 +3,7 @@
 from dataclasses import fields
 from pathlib import Path
 
-from controller.brain.from_settings import decisions_from, limits_from
-from controller.brain.inline import InlineBrain
+from controller.brain.inline import InlineBrain, decisions_from, limits_from
 from controller.cycle import run_cycle
 from controller.deciders.decisions import Decisions
 from controller.guard import Limits

@@ -5,7 +5,7 @@ from cluster.clock import Clock
 from cluster.plans import Phase, Plan, Reason, Step
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang, InstanceType
-from controller.brain.from_settings import decisions_from
+from controller.brain.inline import decisions_from
 from controller.deciders.decisions import Decisions
 from controller.deciders.edits import MOST_STARTS, with_first_starts
 from controller.deciders.pipeline import decide

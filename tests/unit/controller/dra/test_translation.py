@@ -70,8 +70,6 @@ def test_devices_of_a_plugin_and_of_slices_on_one_node_are_a_mistake() -> None:
 @pytest.mark.parametrize(
     ("odd", "word"),
     [
-        ({"consumesCounters": [{"counterSet": "c"}]}, "partitionable"),
-        ({"allowMultipleAllocations": True}, "consumable"),
         ({"taints": [{"key": "driver/broken", "effect": "NoExecute"}]}, "tainted"),
         ({"bindingConditions": ["ready"]}, "binding conditions"),
         ({"attributes": {"type": {"string": "mig"}}}, "mig"),
@@ -157,14 +155,16 @@ def test_devices_must_agree_in_a_shared_attribute() -> None:
     [
         (claim("c", request(1, "gpus", "nobody.knows == 1")), "ClaimUnsupported"),
         (claim("c", request(1, "gpus", adminAccess=True)), "ClaimUnsupported"),
-        (claim("c", request(1, "gpus", capacity={"requests": {"memory": "10Gi"}})), "ClaimUnsupported"),
+        (claim("c", request(1, "gpus", capacity={"requests": {"memory": "90Gi"}})), "NoDeviceMatches"),
+        (claim("c", request(1, "gpus", capacity={"requests": {"rays": "1"}})), "NoDeviceMatches"),
+        (claim("c", request(33)), "ClaimUnsupported"),
         (
             claim("c", {"name": "either", "firstAvailable": [{"name": "x", "deviceClassName": DRIVER}]}),
             "ClaimUnsupported",
         ),
         (claim("c", request(1, "gpus", deviceClassName="nobody")), "ClaimUnsupported"),
         (claim("c", request(1, "x", allocationMode="All"), request(1, "y")), "ClaimUnsupported"),
-        (claim("c", request(2), constraints=[{"distinctAttribute": "a/b"}]), "ClaimUnsupported"),
+        (claim("c", request(2), constraints=[{"distinctAttribute": "a/b"}]), "NoDeviceMatches"),
         (claim("c", request(1, "gpus", f"device.attributes['{DRIVER}'].productName == 'B200'")), "NoDeviceMatches"),
         (claim("c", request(1, "gpus", f"device.attributes['{DRIVER}'].nothing == 1")), "NoDeviceMatches"),
     ],
@@ -367,20 +367,19 @@ def test_a_claim_that_is_allocated_on_another_node_is_not_allocated_again() -> N
         known.allocate(seen("p"), Bind("ns/p", "a", ()), STAMP)
 
 
+def given_by(known: ClaimTranslation, chosen: tuple[int, ...]) -> list[str]:
+    """Devices that pod p gets when a plan chose these numbers."""
+    writes = known.allocate(seen("p"), Bind("ns/p", "a", chosen), STAMP)
+    status = [write.body["status"] for write in writes if write.body and "status" in write.body]
+    return [each["device"] for of_claim in status for each in of_claim["allocation"]["devices"]["results"]]
+
+
 def test_devices_of_a_pods_first_claim_are_not_given_to_its_second() -> None:
     known = book(node("a"), slice_on("a", devices(8)), claim("c"), claim("d"), pod("p", "c", "d"))
     known.settle()
 
-    writes = known.allocate(seen("p"), Bind("ns/p", "a", (2, 5)), STAMP)
-    given = [
-        each["device"]
-        for write in writes
-        if write.body and "status" in write.body
-        for each in write.body["status"]["allocation"]["devices"]["results"]
-    ]
-
-    assert given == ["gpu-2", "gpu-5"]
-    with pytest.raises(ActionError, match="holds it already"):
+    assert given_by(known, (2, 5)) == ["gpu-2", "gpu-5"]
+    with pytest.raises(ActionError, match="too few for its claims"):
         known.allocate(seen("p"), Bind("ns/p", "a", (3, 3)), STAMP)
 
 
@@ -398,6 +397,14 @@ def test_a_withheld_device_is_not_allocated_even_when_a_plan_chose_it() -> None:
     known = book(node("a"), slice_on("a", [device("gpu-0"), odd]), claim("c"), pod("p", "c"))
     known.settle()
 
+    assert given_by(known, (1,)) == ["gpu-0"]
+
+    see(known, slice_on("a", [device("gpu-0"), device("gpu-1", bindingConditions=["ready"])]))
+    known.settle()
+    assert given_by(known, (1,)) == ["gpu-0"]
+
+    see(known, slice_on("a", [device("gpu-0"), odd]), claim("d", on=("a", ("gpu-0",))))
+    known.settle()
     with pytest.raises(ActionError, match="tainted"):
         known.allocate(seen("p"), Bind("ns/p", "a", (1,)), STAMP)
 

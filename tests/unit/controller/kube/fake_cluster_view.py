@@ -1,4 +1,4 @@
-"""Fake ClusterView: a snapshot, and pods as the watch last saw them."""
+"""Fake view of the cluster: a snapshot, and pods as the watch last saw them."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +9,6 @@ from cluster.plans import Reason
 from cluster.quotas import NamespaceQuota
 from cluster.snapshot import PENDING, Snapshot, device_numbers
 from controller.kube.cluster_view import (
-    ClusterView,
     SeenClaim,
     SeenDeployment,
     SeenGpuType,
@@ -19,6 +18,7 @@ from controller.kube.cluster_view import (
     SeenService,
 )
 from controller.kube.sender import Applier
+from controller.kube_world.cached_view import CachedView
 from controller.kube_world.planning_view import PlanningView
 from controller.kube_world.world import HANDLERS, Handler, KubernetesWorld
 from controller.placers import NO_CLAIMS, ClaimAllocator, NodePool
@@ -30,7 +30,7 @@ A100 = SeenGpuType("nvidia.com/gpu.product", ("NVIDIA-A100-SXM4-80GB",), "nvidia
 
 
 @dataclass
-class FakeClusterView:
+class FakeClusterView(CachedView):
     now: Snapshot
     pods: dict[str, SeenPod] = field(default_factory=dict)
     services: dict[str, SeenService] = field(default_factory=dict)
@@ -94,7 +94,7 @@ def fake_view(snapshot: Snapshot) -> FakeClusterView:
 
 
 def kubernetes(
-    view: ClusterView,
+    view: CachedView,
     writer: FakeWriter,
     clock: HandClock | None = None,
     placer: str = "bind",

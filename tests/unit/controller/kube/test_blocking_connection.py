@@ -14,9 +14,8 @@ import yaml
 from aiohttp import web
 
 from controller.kube.blocking_connection import BlockingConnection, connect_blocking, run_to_end
-from controller.kube.connection import connect
+from controller.kube.connection import LoopThread, connect
 from controller.kube.credentials import ApiAccess
-from controller.kube.loop_thread import LoopThread
 from controller.kube.request import APPLY_PATCH, KubeReadError, KubeWriteError
 from tests.builders.certificates import Authority
 from tests.unit.controller.kube.fake_api_server import kubeconfig

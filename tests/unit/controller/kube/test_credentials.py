@@ -13,9 +13,8 @@ import pytest
 from aiohttp import web
 
 from cluster.errors import ConfigError
-from controller.kube.connection import Connection, connect
+from controller.kube.connection import Connection, LoopThread, connect
 from controller.kube.credentials import ApiAccess
-from controller.kube.loop_thread import LoopThread
 from controller.kube.request import KubeReadError
 from simulator.controlplane.commands import AUTHORITY, SERVER
 from simulator.controlplane.pki import write_pki

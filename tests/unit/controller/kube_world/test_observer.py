@@ -228,7 +228,7 @@ def test_nothing_new_starts_on_a_node_that_contradicts_itself() -> None:
     both = node()
     both["status"]["allocatable"]["amd.com/gpu"] = "8"
 
-    seen = LiveCluster([gpu_type(), both]).observer.see()
+    seen = LiveCluster([gpu_type(), gpu_type("mi300x", resourceName="amd.com/gpu"), both]).observer.see()
 
     assert seen.snapshot.nodes.schedulable.tolist() == [False]
     assert list(by_object(seen.mistakes)) == ["Node/n1"]

@@ -104,6 +104,21 @@ def test_a_plan_without_victims_asks_for_nothing() -> None:
     assert [write for write in writer.sent if write.query.get("dryRun")] == []
 
 
+def test_no_member_of_a_gang_is_bound_while_a_victim_holds_the_seat_of_another() -> None:
+    writer = FakeWriter()
+    left = [pod("ns/low-1", 1, on="a", devices=(1,))]  # low-0 is gone already
+    members = [pod(f"ns/member-{n}", 1, priority=9) for n in range(2)]
+    seen = fake_view(world([node("a", gpus=2)], [*left, *members]))
+    stop = Step(Evict("ns/low-1", "a", "Gang/ns/g"), WHY)
+    starts = tuple(Step(Bind(f"ns/member-{n}", "a", (n,)), WHY) for n in range(2))
+
+    outcome = carry_out(kubernetes(seen, writer), Plan(phases=(Phase("start ns/g", (stop, *starts), whole=True),)))
+
+    assert [each.action for each in outcome.done] == [stop.action]
+    assert [each.reason.code for each in outcome.undone] == ["NotWhole", "ActionFailed"]
+    assert [write for write in writer.sent if "binding" in write.path] == []
+
+
 def test_a_release_leaves_the_pods_in_its_way_to_kube_scheduler() -> None:
     writer = FakeWriter()
     seen = fake_view(world([node("a", gpus=1, labels={"kubernetes.io/hostname": "a"})],

@@ -7,6 +7,10 @@ import pytest
 import yaml
 
 from cluster.errors import ConfigError
+from controller.api.core_v1 import POD
+from controller.api.gang import KIND as GANG
+from controller.api.model_profile import KIND as PROFILE
+from controller.api.model_service import KIND as SERVICE
 from controller.objects.manifests import read_manifests
 from tests.builders.manifests import OURS, gang, gpu_type, having, node, pod, profile, service, written
 
@@ -34,7 +38,7 @@ def test_every_kind_is_read_in_order_of_names_wherever_it_stands(tmp_path: Path)
 
     assert [each.name for each in read.gpu_types] == ["a100", "h100"]
     assert [each.name for each in read.nodes] == ["n1", "n2"]
-    assert [each.subject for kind in (read.pods, read.gangs, read.services, read.profiles) for each in kind] == [
+    assert [each.subject for kind in (POD, GANG, SERVICE, PROFILE) for each in read.by_kind[kind]] == [
         "Pod/default/p1",
         "Gang/default/train",
         "ModelService/default/chat",

@@ -33,7 +33,7 @@ def test_what_is_served_is_a_bundle_of_the_cycles_so_far() -> None:
     made, to = recorder(), BytesIO()
     made.put(QUIET)
 
-    made.send(to)
+    made.send(to.write)
 
     bundle = read_bundle(to.getvalue())
     assert (bundle.about.identity, bundle.about.seen, len(bundle.entries)) == ("one", 1, 1)

@@ -102,7 +102,7 @@ class Process:
         reporter = CycleReporter(Meter(), structlog.get_logger(), time.time)
         me: Any = self
         self.leadership = self.world = self.brain = me
-        operator = Operator(known, me, me, me, self.limits, me, me, reporter, me, self.heartbeat)
+        operator = Operator(known, me, me, me, self.limits, me, (me,), reporter, me, self.heartbeat)
         run_loop(operator, self.stop)
         return self.events
 

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from cluster.snapshot import Snapshot
-from controller.brain.from_settings import decisions_from
-from controller.brain.inline import InlineBrain
+from controller.brain.inline import InlineBrain, decisions_from
 from controller.deciders.packing import packer_for
 from controller.queries.advice import Advice, AdviceReport, advise
 from controller.settings import settings_from

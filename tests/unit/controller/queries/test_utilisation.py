@@ -5,7 +5,7 @@ import json
 import pytest
 
 from controller.loops.autoscaler.prometheus import series_in
-from controller.queries.utilisation import used_share_by_pod
+from controller.queries.holders import used_share_by_pod
 
 
 def series(name: str, value: float, **labels: str) -> tuple[dict[str, str], float]:

@@ -50,7 +50,10 @@ def cycle(at_s: float = 1.0, plan: Plan | None = None) -> Cycle:
 def content(*cycles: Cycle, identity: str = "one", compressed: bool = True) -> bytes:
     recording, to = recording_of(cycles), BytesIO()
     files = files_of(about(recording, shown(OperatorSettings(identity=identity)), identity, 100.0), recording)
-    (write_tar_gz if compressed else write_tar)(to, files, 100.0)
+    if compressed:
+        write_tar_gz(to, files, 100.0)
+    else:
+        write_tar(to.write, files, 100.0)
     return to.getvalue()
 
 
@@ -74,7 +77,7 @@ def altered(original: bytes, name: str, new: bytes | None) -> bytes:
     files[name] = new or b""
     kept = ((key, value) for key, value in files.items() if new is not None or key != name)
     to = BytesIO()
-    write_tar(to, kept, 100.0)
+    write_tar(to.write, kept, 100.0)
     return to.getvalue()
 
 

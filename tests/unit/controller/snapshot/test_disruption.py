@@ -9,7 +9,7 @@ from cluster.disruption import BudgetsLeft, DisruptionBudget
 from controller.api import core_v1, structs
 from controller.objects.read import Read
 from controller.snapshot.builder import SnapshotBuilder
-from controller.snapshot.disruption import allowed_by
+from controller.snapshot.pod_rules import allowed_by
 
 
 def budget(name: str = "web", selector: Any = None, generation: int = 1, **rest: Any) -> structs.BudgetObject:

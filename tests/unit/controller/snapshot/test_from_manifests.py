@@ -11,6 +11,8 @@ from cluster.nodes import eligible_nodes
 from cluster.snapshot import PENDING, device_numbers
 from cluster.workloads import InstanceType, PodShape, Requirement, Toleration, is_pinned, without_pin
 from controller.snapshot.from_manifests import Observed
+from placement.engine.packer import Packer
+from placement.policies.published import BestFit
 from tests.builders.fleet import GIB
 from tests.builders.live_cluster import LiveCluster
 from tests.builders.manifests import Object, gang, gpu_type, having, node, observed, pod, profile, service
@@ -367,6 +369,28 @@ def test_devices_of_another_maker_are_out(tmp_path: Path) -> None:
     amd = gpu_type("mi300x", resourceName="amd.com/gpu")
 
     assert shape_of(tmp_path, gpu_type(), amd, node(), pod(gpus=1)).gpu_types == ("a100",)
+
+
+@pytest.mark.parametrize("other", ["habana.ai/gaudi", "amd.com/gpu", "nvidia.com/mig-1g.10gb"])
+@pytest.mark.parametrize("types", [(), (gpu_type(),)])
+def test_a_pod_fits_only_nodes_that_offer_the_resource_it_requests(
+    tmp_path: Path, types: tuple[Object, ...], other: str
+) -> None:
+    """Also where no GPUType says of which kind the devices are, and where a node offers both."""
+    its_own = having(node("b", gpus=0), "status.allocatable", {"cpu": "8", "memory": "64Gi", other: "8"})
+    both = having(node("c"), "status.allocatable", {"cpu": "8", "memory": "64Gi", other: "8", "nvidia.com/gpu": "8"})
+    asks = having(pod("o"), "spec.containers", [{"name": "c", "resources": {"limits": {other: "2"}}}])
+    seen = observed(tmp_path, *types, node("a"), its_own, both, pod("n", 2), asks).snapshot
+
+    packer = Packer(seen, BestFit())
+    allowed = {
+        name: packer.feasible(seen.pods.shapes[shape])
+        for name, shape in zip(seen.pods.names, seen.pods.shape, strict=True)
+    }
+    assert {name: fits.tolist() for name, fits in allowed.items()} == {
+        "default/n": [True, False, True],
+        "default/o": [False, True, True],
+    }
 
 
 def test_pods_that_have_ended_hold_nothing(tmp_path: Path) -> None:

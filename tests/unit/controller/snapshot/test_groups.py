@@ -4,7 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 from controller.api.foreign_kinds import VOLCANO
-from controller.snapshot.group_kinds import MOST_MEMBERS, RULE, GroupOwner, GroupRef
+from controller.objects.read import GroupOwner
+from controller.snapshot.group_kinds import MOST_MEMBERS, RULE, GroupRef
 from controller.snapshot.pod_groups import Groups
 
 

@@ -8,7 +8,7 @@ import pytest
 from cluster.nodes import NODE_NAME_FIELD, meets_terms
 from cluster.workloads import OWN_VOLUME, PodShape, Requirement
 from controller.api.structs import Volume, object_from
-from controller.snapshot.node_terms import MOST_ALTERNATIVES, NOWHERE, either, joined
+from controller.snapshot.nodes import MOST_ALTERNATIVES, NOWHERE, either, joined
 from controller.snapshot.volumes import NO_LIMIT, NO_NEEDS, VolumeIndex, VolumeNeeds
 from tests.builders.storage import bound, claim, csi_node, index_of, storage_class, uses, volume
 

@@ -1,9 +1,12 @@
+from collections.abc import Mapping
 from typing import Any
 
-from controller.api.scaling_policy import ScalingPolicy
+from controller.api.scaling_policy import KIND, ScalingPolicy
+from controller.kube.cache import Cache
 from controller.loops.autoscaler.endpoints import samples_of
-from controller.loops.autoscaler.policies import desired_replicas, pushed_roles
+from controller.loops.autoscaler.policies import PolicyReader, desired_replicas
 from controller.metrics.registry import Sample
+from controller.objects.own_objects import own_resource
 
 PUSH = {"role": "requests", "push": {}}
 
@@ -41,8 +44,12 @@ def test_without_a_recommendation_nothing_is_desired() -> None:
 
 
 def test_only_roles_with_a_push_source_can_be_pushed() -> None:
-    policies = {"team-a/chat": _policy(), "team-a/off": _policy(mode="Off")}
+    class Reader(PolicyReader):
+        def all(self) -> Mapping[str, ScalingPolicy]:
+            return {"team-a/chat": _policy(), "team-a/off": _policy(mode="Off")}
 
-    assert pushed_roles(policies, "team-a/chat") == ("requests",)
-    assert pushed_roles(policies, "team-a/off") is None
-    assert pushed_roles(policies, "team-b/chat") is None
+    reader = Reader(Cache(own_resource(KIND)))
+
+    assert reader.pushed_roles("team-a/chat") == ("requests",)
+    assert reader.pushed_roles("team-a/off") is None
+    assert reader.pushed_roles("team-b/chat") is None

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from cluster.errors import ConfigError
-from controller.kube.loop_thread import LoopThread
+from controller.kube.connection import LoopThread
 from controller.kube.request import Body, Query
-from controller.loops.autoscaler.endpoints import EndpointAddress, Endpoints, PushEndpoint
+from controller.loops.autoscaler.endpoints import Endpoints, PushEndpoint
 from controller.loops.autoscaler.external_metrics import ExternalMetrics
 from controller.loops.autoscaler.measured import Measured
 from controller.loops.autoscaler.policies import DesiredReplicas
@@ -90,7 +90,7 @@ def test_a_sample_is_pushed_over_http(stack: ExitStack) -> None:
     endpoints = _endpoints(cluster, stack)
     leader = Leading()
     push = _push(endpoints, leader, measured)
-    port = endpoints.serve_push(push, EndpointAddress("127.0.0.1", 0, "autoscaler.push.port"))
+    port = endpoints.serve_push(push, ("127.0.0.1", 0, "autoscaler.push.port"))
     body = json.dumps({"policy": "team-a/chat", "requests": 3}).encode()
 
     assert _post(port, body)[0] == 202
@@ -118,7 +118,7 @@ def test_the_external_metrics_api_answers_the_front_alone(stack: ExitStack, tmp_
     policies: Any = Policies()
     port = endpoints.serve_external_metrics(
         ExternalMetrics(policies, endpoints.reviews(time.monotonic), time.time),
-        EndpointAddress("127.0.0.1", 0, "autoscaler.external_metrics.port"),
+        ("127.0.0.1", 0, "autoscaler.external_metrics.port"),
         tls,
     )
 
@@ -143,10 +143,10 @@ def test_the_external_metrics_api_answers_the_front_alone(stack: ExitStack, tmp_
 def test_a_port_that_is_taken_is_a_mistake_of_the_settings(stack: ExitStack) -> None:
     endpoints = _endpoints(FakeCluster(), stack)
     push = _push(endpoints, Leading(), Measured())
-    port = endpoints.serve_push(push, EndpointAddress("127.0.0.1", 0, "autoscaler.push.port"))
+    port = endpoints.serve_push(push, ("127.0.0.1", 0, "autoscaler.push.port"))
 
     with pytest.raises(ConfigError, match=r"autoscaler\.push\.port"):
-        endpoints.serve_push(push, EndpointAddress("127.0.0.1", port, "autoscaler.push.port"))
+        endpoints.serve_push(push, ("127.0.0.1", port, "autoscaler.push.port"))
 
 
 def test_a_certificate_that_cannot_be_read_is_a_mistake_of_the_settings(tmp_path: Path) -> None:

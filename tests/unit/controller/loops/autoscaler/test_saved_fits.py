@@ -9,7 +9,7 @@ from cluster.errors import ActionError
 from controller.kube.api_server import ApiServer
 from controller.kube.request import KubeReadError, KubeWriteError, Refusal
 from controller.kube.sender import Applier
-from controller.loops.autoscaler.saved_fits import MOST_BYTES, MOST_SAVED, SavedFits
+from controller.loops.autoscaler.forecasting import MOST_BYTES, MOST_SAVED, SavedFits
 
 POLICIES = {f"d/s{n}": None for n in range(16)}  # two batches
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from controller.loops.isolation.coverage import Coverage, Covered
-from controller.loops.isolation.policy_status import PolicyFacts, Seen, events_of, facts_of, happenings, status_after
+from controller.loops.isolation.loop import PolicyFacts, Seen, events_of, facts_of, happenings, status_after
 from isolation.orders import IsolationReport, SandboxOrder, SandboxReport
 
 ORDER = SandboxOrder("cri-o://a", "p/team-a")

@@ -24,7 +24,7 @@ class Process:
     epoch: int = 1
 
     def __post_init__(self) -> None:
-        self.loop = PowerLoop(self, self, lambda: KEYS, self.clock, PowerRules())
+        self.loop = PowerLoop(self.see, self, lambda: KEYS, self.clock, PowerRules())
 
     def see(self) -> PowerView | None:
         return self.view

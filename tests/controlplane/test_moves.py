@@ -1,0 +1,104 @@
+"""Moves on a real API server: scattered pods leave whole nodes to those that wait, and none waits afterwards."""
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from simulator.controlplane.binaries import Programs
+from simulator.controlplane.commands import ControlPlaneSettings
+from simulator.controlplane.server import ControlPlane
+from tests.controlplane.auditor import audit
+from tests.controlplane.kubectl import Kubectl
+from tests.controlplane.manifests import GPU, pod, pod_spec
+from tests.controlplane.operators import ROOT, create_all, operator, until
+from tests.controlplane.servers import StartServer
+
+COUNT, SMALL, PER_NODE = 40, 224, 8
+"""Nodes; pods of one GPU; GPUs of a node."""
+PODS = "/api/v1/namespaces/default/pods"
+OURS = {"schedulerName": "tonnage", "terminationGracePeriodSeconds": 2}
+
+
+@pytest.fixture(scope="module")
+def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> ControlPlane:
+    has = {"cpu": "96", "memory": "1Ti", "pods": "110", GPU: str(PER_NODE)}
+    labels = {"nvidia.com/gpu.product": "NVIDIA-L4"}
+    metadata = [{"name": f"n{n:02d}", "labels": labels} for n in range(COUNT)]
+    node = {"apiVersion": "v1", "kind": "Node", "status": {"allocatable": has}}
+    fleet = [{**node, "metadata": each} for each in metadata]
+    manifests = tmp_path_factory.mktemp("fleet") / "nodes.yaml"
+    manifests.write_text(yaml.safe_dump_all(fleet), encoding="utf-8")
+    return start_server(ControlPlaneSettings(manifests=str(manifests)))
+
+
+@pytest.fixture(scope="module")
+def kubectl(server: ControlPlane, programs: Programs) -> Kubectl:
+    made = Kubectl(programs["kubectl"], server.kubeconfig)
+    made("apply", "-f", str(ROOT / "deploy" / "crds"))
+    made("create", "namespace", "tonnage-system")
+    return made
+
+
+def running(kubectl: Kubectl, app: str) -> dict[str, str]:
+    """Nodes of the running pods of one label, by name."""
+    pods = kubectl.get("pods", "-l", f"app={app}")["items"]
+    return {
+        each["metadata"]["name"]: each["spec"]["nodeName"]
+        for each in pods
+        if each["status"].get("phase") == "Running" and not each["metadata"].get("deletionTimestamp")
+    }
+
+
+def labelled(app: str, number: int, gpus: int) -> dict[str, Any]:
+    made = pod(f"{app}-{number}", gpus=gpus, **OURS)
+    made["metadata"]["labels"] = {"app": app}
+    return made
+
+
+def scattered(kubectl: Kubectl) -> dict[str, str]:
+    """A fleet full of small pods, of which a lot drawn by seed 1 has gone: the rest are spread over all nodes."""
+    template = {
+        "metadata": {"labels": {"app": "small"}, "annotations": {"tonnage.dev/movable": "true"}},
+        "spec": pod_spec(gpus=1, **OURS),
+    }
+    spec = {"replicas": COUNT * PER_NODE, "selector": {"matchLabels": {"app": "small"}}, "template": template}
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "small"}, "spec": spec}
+    kubectl("create", "-f", "-", stdin=owner)
+    until(lambda: len(running(kubectl, "small")) == COUNT * PER_NODE, "the fleet is full")
+    full = running(kubectl, "small")
+    gone = random.Random(1).sample(  # noqa: S311
+        sorted(full, key=lambda name: (full[name], name)), COUNT * PER_NODE - SMALL
+    )
+    kubectl("annotate", "pod", *gone, "controller.kubernetes.io/pod-deletion-cost=-1")
+    kubectl("scale", "replicaset", "small", f"--replicas={SMALL}")
+    until(lambda: len(running(kubectl, "small")) == SMALL, "a part of them has gone")
+    return running(kubectl, "small")
+
+
+@pytest.mark.parametrize(("wide", "strangers"), [(12, 0), (11, 8)])
+def test_scattered_pods_make_room_for_wide_ones_and_none_waits_afterwards(
+    server: ControlPlane, kubectl: Kubectl, tmp_path: Path, wide: int, strangers: int
+) -> None:
+    """All GPUs are taken in the end. Strangers come while pods move, and take no seat that is held for others."""
+    with operator(server.kubeconfig, tmp_path, pools=[{"placer": "bind"}], interval_s=1.0):
+        before = scattered(kubectl)
+        counts = Counter(before.values())
+        fewest = sum(sorted(counts[f"n{n:02d}"] for n in range(COUNT))[:wide])
+
+        create_all(server.kubeconfig, PODS, [labelled("wide", n, PER_NODE) for n in range(wide)])
+        until(lambda: len(running(kubectl, "small")) < SMALL, "the first pods move")
+        create_all(server.kubeconfig, PODS, [labelled("stranger", n, 1) for n in range(strangers)])
+        until(lambda: len(running(kubectl, "wide")) == wide, "all wide pods run")
+        until(lambda: len(running(kubectl, "small")) == SMALL, "all that moved run")
+        until(lambda: len(running(kubectl, "stranger")) == strangers, "all strangers run")
+
+        evicted = len(before.keys() - running(kubectl, "small").keys())
+        assert fewest <= evicted <= 1.08 * (fewest + strangers), (evicted, fewest)
+        found: Any = audit(kubectl)
+        assert found.is_clean, found
+    kubectl("delete", "replicaset", "small")
+    kubectl("delete", "pods", "--all", "--wait")
