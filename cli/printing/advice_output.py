@@ -100,7 +100,7 @@ def _type_rows(found: AdviceReport) -> list[tuple[str, ...]]:
             each.name,
             str(each.nodes),
             str(each.gpus),
-            f"{each.used:.4g}",
+            f"{round(each.used, 2):.9g}",
             f"{100 * each.used_share:.0f}%",
             money(each.cost_per_hour) if each.cost_per_hour else "unknown",
             money(each.idle_cost_per_hour) if each.cost_per_hour else "unknown",

@@ -68,7 +68,7 @@ def pack_batch(snapshot: Snapshot, turn: Turn) -> Plan:
         packer = memory.packing_under(turn.decisions).packer_for(after, budget.left_s)
         moves = turn.decisions.move_price if turn.decisions.make_room else None
         whole = whole.joined(pack(after, packer, budget, preempt=preempt, moves=moves))
-    return proposal.certified(snapshot, whole, plan, settings.price, budget.clock() - began_s)
+    return proposal.certified(snapshot, whole, plan, budget.clock() - began_s)
 
 
 def decide_moves(snapshot: Snapshot, turn: Turn) -> Plan:
@@ -78,15 +78,15 @@ def decide_moves(snapshot: Snapshot, turn: Turn) -> Plan:
         return Plan()
     if turn.budget.left_s <= 0:
         return Plan(cut_short=(OUT_OF_TIME,))
-    seen, price = _movable(snapshot, turn.observed), decisions.batch.price
-    order, last = candidates(seen, price), snapshot.nodes.names.row(memory.polished)
+    seen = _movable(snapshot, turn.observed)
+    order, last = candidates(seen), snapshot.nodes.names.row(memory.polished)
     after = order.index(last) + 1 if last in order else 0
     nodes = [*order[after:], *order[:after]][: 1 + POLISH_WORK // len(snapshot.nodes)]
     if nodes:
         memory.polished = snapshot.nodes.names[nodes[-1]]
     most = int(decisions.move_share * int((snapshot.pods.node != PENDING).sum()))
     packer = memory.packing_under(decisions).packer_for(seen, turn.budget.left_s)
-    return Plan(phases=emptying(seen, packer, nodes, decisions.move_price, price, most_moves=most))
+    return Plan(phases=emptying(seen, packer, nodes, decisions.move_price, most_moves=most))
 
 
 def _movable(snapshot: Snapshot, observed: Snapshot) -> Snapshot:

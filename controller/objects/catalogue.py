@@ -164,10 +164,13 @@ def _part(whole: Recognised, labels: Mapping[str, str], offered: int, node: Mapp
     of_each = max(map(notation.whole_or_zero, replicas.values()), default=1)
     if of_each == 1 and (hami := SHARED_BY_HAMI.match(_by_hami(node))):
         of_each = int(hami[1])
-    is_shared = bool(ending) or whole.resource.endswith(".shared")
-    if of_each == 1 and is_shared:
+    is_named_so = bool(ending) or whole.resource.endswith(".shared")
+    if of_each == 1 and (is_named_so or HOSTNAME_LABEL in labels):
         devices = max((notation.whole_or_zero(labels.get(key, "")) for key in COUNT_LABELS), default=0)
         of_each = offered // devices if devices and offered % devices == 0 else 1
+        if of_each > 1 and not is_named_so:  # the product's label is that of whole devices as well
+            whole = replace(whole, label=(HOSTNAME_LABEL, labels[HOSTNAME_LABEL]))
+            replicas = {key: labels[key] for key in COUNT_LABELS if key in labels}
     if of_each > 1:
         return replace(
             whole,

@@ -220,7 +220,7 @@ def _advice(topic: str, headline: str, remedy: str, items: Iterable[Item], effec
 
 
 def _many(count: float, word: str) -> str:
-    return f"{count:.4g} {word}{'' if count == 1 else 's'}"
+    return f"{round(count, 2):.9g} {word}{'' if count == 1 else 's'}"
 
 
 def _drain(node: str, *, is_empty: bool = False) -> Command:
@@ -456,7 +456,7 @@ def _waiting(now: Snapshot, plan: Plan, rows: Sequence[int], unblocked: Collecti
 def _unblocked(changes: Sequence[FleetChange]) -> Iterator[Advice]:
     """Pods and gangs that start when others move."""
     moves = [move for each in changes for move in each.moves]
-    said = f"{_many(len(changes), 'waiting pod or gang')} would start if {_many(len(moves), 'pod')} ran elsewhere"
+    said = f"{_many(len(changes), 'waiting workload')} would start if {_many(len(moves), 'pod')} ran elsewhere"
     items = (
         Item(each.unit, each.dollars_per_hour, "; ".join(f"{m.pod}: {m.from_node} to {m.node}" for m in each.moves))
         for each in changes

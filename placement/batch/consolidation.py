@@ -8,7 +8,7 @@ from cluster.actions import Move
 from cluster.arrays import BoolArray
 from cluster.plans import Phase, Reason, Step
 from cluster.snapshot import PENDING, PodTable, Snapshot, device_numbers
-from placement.batch.problem import SYSTEM_PRIORITY, HostPrice, node_usd
+from placement.batch.problem import SYSTEM_PRIORITY, node_usd
 from placement.engine.packer import Packer
 from placement.move_price import MovePrice
 from placement.packing.draft import PackingDraft
@@ -16,7 +16,7 @@ from placement.packing.preemption import may_all_leave
 
 
 def emptying(
-    snapshot: Snapshot, packer: Packer, nodes: Iterable[int], price: MovePrice, host: HostPrice, *, most_moves: int
+    snapshot: Snapshot, packer: Packer, nodes: Iterable[int], price: MovePrice, *, most_moves: int
 ) -> tuple[Phase, ...]:
     """One phase of moves for each of these nodes that is worth emptying, up to `most_moves` moves in total.
 
@@ -24,7 +24,7 @@ def emptying(
     other term counts. Each is weighed in the fleet as the earlier moves leave it. Pods of gangs and pods that may not
     be moved stay, and so does a node that runs one of them. nodes: `candidates`, in this order.
     """
-    draft, usd, is_users = PackingDraft(snapshot, packer), node_usd(snapshot, host), _is_users(snapshot.pods)
+    draft, usd, is_users = PackingDraft(snapshot, packer), node_usd(snapshot), _is_users(snapshot.pods)
     names, pods, phases = snapshot.nodes.names, snapshot.pods, list[Phase]()
     for node in nodes:
         rows = [row for row in draft.pods_on(node) if is_users[row]]
@@ -55,9 +55,9 @@ def emptying(
     return tuple(phases)
 
 
-def candidates(snapshot: Snapshot, host: HostPrice) -> Sequence[int]:
+def candidates(snapshot: Snapshot) -> Sequence[int]:
     """Nodes whose pods may all be moved, the most expensive first, then those with fewest pods."""
-    pods, usd = snapshot.pods, node_usd(snapshot, host)
+    pods, usd = snapshot.pods, node_usd(snapshot)
     runs = (pods.node != PENDING) & _is_users(pods)
     fixed = runs & (~(pods.movable & pods.may_be_stopped) | (pods.gang >= 0))
     count = np.bincount(pods.node[runs], minlength=len(snapshot.nodes))

@@ -10,7 +10,7 @@ others. A longer deadline compares all plans of a shorter one, so it never makes
 snapshot, memory and stage give the same plan on every machine.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -21,7 +21,7 @@ from placement.batch import column_generation
 from placement.batch.assignment_table import Table, deal_by_best_fit
 from placement.batch.columns import Memory, distinct, remembered
 from placement.batch.pod_assignment import Seats, all_seats, gangs_with_a_place, no_seats, seat_near, seat_pods
-from placement.batch.problem import Batch, HostPrice, batch_of, complete_gangs, startable_pods
+from placement.batch.problem import Batch, batch_of, complete_gangs, startable_pods
 from placement.batch.relaxation import Relaxed, relaxed, whole_bound
 from placement.batch.rounding import deal_by_targets, improved, rounded
 
@@ -96,6 +96,12 @@ RELAXATION_S = 0.1
 """Shortest deadline with time for the relaxation, which takes some milliseconds."""
 
 
+EFFORT = column_generation.Effort()
+"""Work limits of column generation."""
+SMALL_EFFORT = column_generation.Effort(enough=1e-4, last_nodes=20, tries=400)
+"""The same in small pools."""
+
+
 @dataclass(frozen=True, slots=True)
 class BatchSettings:
     """Settings of the batch planner."""
@@ -103,14 +109,6 @@ class BatchSettings:
     within_s: float = 20.0
     """Planning time, by the usual duration of each kind of work: it decides the stage and the rounds. It is not the
     rest of a cycle's time: the same snapshot would then get other plans on a busy machine."""
-    price: HostPrice = field(default_factory=HostPrice)
-    """Price of nodes by CPU and memory, beside their GPUs."""
-    effort: column_generation.Effort = field(default_factory=column_generation.Effort)
-    """Work limits of column generation."""
-    small_effort: column_generation.Effort = field(
-        default_factory=lambda: column_generation.Effort(enough=1e-4, last_nodes=20, tries=400)
-    )
-    """The same in small pools."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -165,7 +163,7 @@ def is_small(batch: Batch) -> bool:
 
 def effort_for(batch: Batch, settings: BatchSettings) -> column_generation.Effort:
     """Work limits for a problem: of its size, and of the time."""
-    effort = settings.small_effort if is_small(batch) else settings.effort
+    effort = SMALL_EFFORT if is_small(batch) else EFFORT
     return replace(
         effort,
         rounds=min(effort.rounds, column_generation.rounds_at_most(rounds_for(batch, settings.within_s))),
@@ -189,10 +187,10 @@ def plan_batch(
     complete = complete_gangs(snapshot)
     if among is not None:
         complete &= among
-    batch = batch_of(snapshot, settings.price, complete)
+    batch = batch_of(snapshot, complete)
     startable = startable_pods(snapshot, batch, complete)
     if (startable != complete).any():
-        batch = batch_of(snapshot, settings.price, startable)
+        batch = batch_of(snapshot, startable)
     if not len(batch.shapes):
         return BatchPlan(no_seats(), snapshot.pods.pending, startable, PlanCost(0.0, 0.0), 0.0, "best-fit", 0, memory)
     highest = rung or rung_for(batch, settings.within_s)
@@ -201,7 +199,7 @@ def plan_batch(
     if gangs:
         near = seat_near(snapshot, batch, Table(batch, snapshot.free()), gangs, startable)
         rest, others = seated(snapshot, near), startable & ~np.isin(snapshot.pods.gang, gangs)
-        asked = batch_of(rest, settings.price, others)
+        asked = batch_of(rest, others)
     best, relaxation, found = _staged(rest, asked, others, highest, memory, effort_for(asked, settings))
     seats = all_seats([near, best])
     waiting = np.setdiff1d(snapshot.pods.pending, seats.row)

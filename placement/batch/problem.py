@@ -40,15 +40,9 @@ from cluster.workloads import WHOLE_GPU_MILLI, PodShape
 from placement.engine.packer import filters_of
 from placement.packing.gangs import domain_sums, has_in_all
 
-
-@dataclass(frozen=True, slots=True)
-class HostPrice:
-    """Price of a node by its CPU and memory. A node costs this or its GPUs, whichever is more."""
-
-    core_usd_per_hour: float = 0.03
-    """Per core. Chosen: about the price that clouds charge for a core of a general server without its memory."""
-    gib_usd_per_hour: float = 0.004
-    """Per GiB of memory. Chosen likewise."""
+CORE_USD_PER_HOUR, GIB_USD_PER_HOUR = 0.03, 0.004
+"""Price of a node by its CPU, per core, and memory: it costs this or its GPUs, whichever is more. Chosen: about what
+clouds charge for a general server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +120,7 @@ LEFT_OUT_FACTOR = 1.01
 requests none)."""
 
 
-def batch_of(snapshot: Snapshot, price: HostPrice | None = None, among: BoolArray | None = None) -> Batch:
+def batch_of(snapshot: Snapshot, among: BoolArray | None = None) -> Batch:
     """Problem of a snapshot's pending pods, or of those that are `among`, shape (pods,)."""
     nodes, pods, free = snapshot.nodes, snapshot.pods, snapshot.free()
     waiting = pods.node == PENDING if among is None else (pods.node == PENDING) & among
@@ -157,7 +151,7 @@ def batch_of(snapshot: Snapshot, price: HostPrice | None = None, among: BoolArra
     eligible = np.array([allowed[filters_of(shape)] for shape in shapes], dtype=np.bool_)
     eligible = eligible.reshape(len(shapes), len(nodes))
     copies = eligible * np.array([free.copies(shape) for shape in shapes], dtype=np.int64).reshape(eligible.shape)
-    usd = node_usd(snapshot, price or HostPrice())
+    usd = node_usd(snapshot)
     # An idle node runs only the node's own pods, on no GPU.
     idle, useful = np.ones(len(nodes), dtype=np.bool_), copies.any(axis=0)
     counts = (pods.node != PENDING) & ((pods.priority < SYSTEM_PRIORITY) | (pods.devices != 0))
@@ -218,11 +212,11 @@ def _order_of_dealing(
     return np.array(sorted(range(len(shapes)), key=rank), dtype=np.int64)
 
 
-def node_usd(snapshot: Snapshot, price: HostPrice) -> FloatArray:
+def node_usd(snapshot: Snapshot) -> FloatArray:
     """Price per hour of each node in dollars: its GPUs, or its CPU and memory, whichever is more."""
     nodes = snapshot.nodes
     per_gpu = np.array([*(kind.price_per_hour for kind in snapshot.gpu_types), 0.0])[nodes.gpu_type]
-    host = nodes.cpu_milli / 1000 * price.core_usd_per_hour + nodes.memory_bytes / GIB * price.gib_usd_per_hour
+    host = nodes.cpu_milli / 1000 * CORE_USD_PER_HOUR + nodes.memory_bytes / GIB * GIB_USD_PER_HOUR
     dollars: FloatArray = np.maximum(nodes.gpus * per_gpu, host)
     return dollars
 

@@ -10,7 +10,7 @@ from cluster.power_floors import PowerFloors
 from cluster.snapshot import PENDING, Snapshot, device_numbers
 from placement.batch.ladder import BatchPlan, cost_of, seated
 from placement.batch.pod_assignment import Seats
-from placement.batch.problem import HostPrice, batch_of, complete_gangs
+from placement.batch.problem import batch_of, complete_gangs
 from placement.packing.draft import effective_priority
 
 CERTIFICATE = "batch"
@@ -37,7 +37,7 @@ def seats_to_keep(snapshot: Snapshot, plan: BatchPlan, *, preempt: bool) -> Seat
         room = seated(snapshot, Seats(np.arange(len(pods)), nowhere, np.zeros(len(pods), dtype=np.int64)))
     among = np.zeros(len(pods), dtype=np.bool_)
     among[waiting] = True
-    batch = batch_of(room, HostPrice(), among)
+    batch = batch_of(room, among)
     starts = {shape for shape, copies in zip(batch.shapes, batch.largest_copies, strict=True) if copies}
     able = [row for row in waiting.tolist() if pods.shapes[pods.shape[row]] in starts]
     if not able:
@@ -74,7 +74,7 @@ def proposed(snapshot: Snapshot, seats: Seats, reason: Reason) -> Plan:
     return Plan(phases=tuple(phase for phase in phases if phase.steps))
 
 
-def certified(snapshot: Snapshot, whole: Plan, plan: BatchPlan, price: HostPrice, seconds: float) -> Plan:
+def certified(snapshot: Snapshot, whole: Plan, plan: BatchPlan, seconds: float) -> Plan:
     """Plan with its certificate: the price of the nodes that it starts, and the proven bound on it.
 
     No certificate where the plan evicts pods: the proof covers the capacity that was free.
@@ -88,7 +88,7 @@ def certified(snapshot: Snapshot, whole: Plan, plan: BatchPlan, price: HostPrice
     row, node = np.array(known, dtype=np.int64).reshape(-1, 2).T
     waiting = np.setdiff1d(pods.pending, row)
     short = waiting[startable[waiting]]
-    cost = cost_of(snapshot, batch_of(snapshot, price, startable), node, short)
+    cost = cost_of(snapshot, batch_of(snapshot, startable), node, short)
     figures = {SHORT: float(len(short)), IMPOSSIBLE: float(len(waiting) - len(short))}
     certificate = Certificate(cost.node_usd, cost.node_bound_usd(plan.bound_usd), plan.rung, seconds, figures=figures)
     return whole.joined(Plan(certificates={CERTIFICATE: certificate}))

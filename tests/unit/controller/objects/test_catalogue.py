@@ -56,6 +56,9 @@ SHAPES: dict[str, tuple[dict[str, str], dict[str, str], str, float | None]] = {
     "coreweave-gb200": ({"gpu.nvidia.com/class": "GB200_4X", "node.coreweave.cloud/v": "1"}, {GPU: "4"}, "", 42.0),
     "own-h100-nvl": ({PRODUCT: "NVIDIA-H100-NVL"}, {GPU: "4"}, "", 4 * 6.98),
     "replicas-of-80": ({PRODUCT: "NVIDIA-A100-SXM4-80GB-SHARED", REPLICAS: "10"}, {GPU: "80"}, "", 8 * 3.43),
+    "replicas-by-count": (
+        {PRODUCT: "NVIDIA-L4", "nvidia.com/gpu.count": "4", "kubernetes.io/hostname": "n"}, {GPU: "40"}, "", 4 * 0.805
+    ),
     "replicas-renamed": ({PRODUCT: "NVIDIA-A100-SXM4-80GB", REPLICAS: "4"}, {f"{GPU}.shared": "32"}, "", 8 * 3.43),
     "mig-single": ({PRODUCT: "NVIDIA-A100-SXM4-80GB-MIG-2g.20gb"}, {GPU: "24"}, "", 8 * 3.43),
     "mig-mixed": (

@@ -7,7 +7,6 @@ from cluster.plans import Phase, Plan
 from cluster.snapshot import Snapshot
 from controller.guard import Limits, guard
 from placement.batch.consolidation import candidates, emptying
-from placement.batch.problem import HostPrice
 from placement.engine.packer import Packer
 from placement.move_price import MovePrice
 from placement.policies.published import BestFit
@@ -18,7 +17,7 @@ FREE = MovePrice(per_pod_usd=0.0, per_gpu_usd=0.0, stay_h=1.0)
 
 def emptied(seen: Snapshot, price: MovePrice = FREE, most_moves: int = 100) -> tuple[Phase, ...]:
     packer = Packer(seen, BestFit())
-    return emptying(seen, packer, candidates(seen, HostPrice()), price, HostPrice(), most_moves=most_moves)
+    return emptying(seen, packer, candidates(seen), price, most_moves=most_moves)
 
 
 def moves(seen: Snapshot, price: MovePrice = FREE, most_moves: int = 100) -> list[tuple[str, str]]:
