@@ -1,7 +1,7 @@
 """Plans: actions in phases with their reasons, unplaced workloads with theirs, and certificates of optimality."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 from cluster import arrays, autoscaling, demand, workloads
@@ -194,16 +194,6 @@ class Plan:
         for name, theirs in other.certificates.items():
             mine = certificates.get(name)
             certificates[name] = theirs if mine is None else mine.plus(theirs)
-        return replace(
-            self,
-            phases=self.phases + other.phases,
-            unplaced=self.unplaced + other.unplaced,
-            services=self.services + other.services,
-            refused=self.refused + other.refused,
-            certificates=certificates,
-            findings=self.findings + other.findings,
-            expected=self.expected + other.expected,
-            limits=self.limits + other.limits,
-            health=other.health or self.health,
-            cut_short=self.cut_short + other.cut_short,
-        )
+        both = {each.name: (getattr(self, each.name), getattr(other, each.name)) for each in fields(self)}
+        lists = {name: mine + theirs for name, (mine, theirs) in both.items() if isinstance(mine, tuple)}
+        return replace(self, **lists, certificates=certificates, health=other.health or self.health)
