@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from controller.dra.inventory import WHOLE_MILLI, DeviceInventory, Listed
 from controller.dra.objects import Constraint, DeviceClass, ResourceClaim
-from controller.dra.room import MOST_RESULTS, Allocation, ClaimRequest, Given, Room, capacity_for
+from controller.dra.room import MOST_RESULTS, Allocation, ClaimRequest, DeviceRoom, Given, capacity_for
 from controller.dra.selectors import Selector, SelectorError, UnsupportedSelectorError, facts_of, selector
 
 MOST_SELECTORS, LONGEST_SELECTORS = 64, 4096
@@ -262,7 +262,7 @@ class Feasibility:
                     self._candidates[wanted.digest, node] = known
             candidates |= known
         wanted_of = [(each.requests, each.constraints) for each in claims]
-        return Allocation(Room(inventory, held), wanted_of, lambda request: tried(candidates[request])).found()
+        return Allocation(DeviceRoom(inventory, held), wanted_of, lambda request: tried(candidates[request])).found()
 
     def why_infeasible(self, wanted: ClaimRequests) -> str:
         """Reason why no node can serve these requests."""

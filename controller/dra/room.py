@@ -68,7 +68,7 @@ Wanted = tuple[tuple[ClaimRequest, ...], tuple[Constraint, ...]]
 """Requests and constraints of one claim."""
 
 
-class Room:
+class DeviceRoom:
     """What the devices of a node have left."""
 
     def __init__(self, inventory: DeviceInventory, claims: Iterable[ResourceClaim]) -> None:
@@ -133,7 +133,7 @@ class Allocation:
     """Search for devices for the claims of one pod on one node."""
 
     def __init__(
-        self, room: Room, claims: Sequence[Wanted], candidates: Callable[[ClaimRequest], Sequence[Listed]]
+        self, room: DeviceRoom, claims: Sequence[Wanted], candidates: Callable[[ClaimRequest], Sequence[Listed]]
     ) -> None:
         """candidates: devices that satisfy the selectors of a request, in the order in which they are tried."""
         self._room = room

@@ -22,7 +22,7 @@ from controller.dra import requests as dra_requests
 from controller.dra.allocation import allocated_status, allocation_writes, deallocation_writes, reservation_writes
 from controller.dra.inventory import WHOLE_MILLI, DeviceInventory, Listed, inventory_from
 from controller.dra.objects import ClaimStatus, DeviceClass, ResourceClaim
-from controller.dra.room import Given, Room
+from controller.dra.room import DeviceRoom, Given
 from controller.dra.selectors import SelectorError
 from controller.dra.watched import WatchedObjects, uses_of
 from controller.kube.cluster_view import SeenClaim, SeenPod
@@ -319,7 +319,7 @@ class ClaimTranslation:
         for device, count in sorted(held.items()):
             if count > 1:
                 yield Mistake(f"Node/{node}", f"{count} claims hold {device}", "delete all but one of their pods")
-        for driver, pool in Room(inventory, claims).overdrawn:
+        for driver, pool in DeviceRoom(inventory, claims).overdrawn:
             over = f"claims hold more of the counters of {driver}/{pool} than there are"
             yield Mistake(f"Node/{node}", over, "delete some of their pods")
 

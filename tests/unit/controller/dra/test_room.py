@@ -7,7 +7,7 @@ import pytest
 from controller.dra import requests as dra_requests
 from controller.dra.inventory import inventory_from
 from controller.dra.objects import DeviceClass, DeviceTaint, DeviceToleration, ResourceClaim, ResourceSlice
-from controller.dra.room import Room
+from controller.dra.room import DeviceRoom
 from controller.dra.selectors import SelectorError
 from tests.builders.dra import DRIVERS, claim, decoded, device, devices, request, slice_on
 from tests.builders.dra_cases import NODE, case
@@ -72,5 +72,5 @@ def test_claims_that_hold_more_of_a_pools_counters_than_there_are_are_told() -> 
     gpu = listed[0]["consumesCounters"][0]["counterSet"]
     names = [each["name"] for each in listed if each["consumesCounters"][0]["counterSet"] == gpu]
 
-    assert Room(inventory, [claim("c", on=(NODE, tuple(names[:1])))]).overdrawn == []
-    assert Room(inventory, [claim("c", on=(NODE, tuple(names)))]).overdrawn == [("gpu.nvidia.com", NODE)]
+    assert DeviceRoom(inventory, [claim("c", on=(NODE, tuple(names[:1])))]).overdrawn == []
+    assert DeviceRoom(inventory, [claim("c", on=(NODE, tuple(names)))]).overdrawn == [("gpu.nvidia.com", NODE)]
