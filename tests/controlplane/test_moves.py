@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -79,26 +80,34 @@ def scattered(kubectl: Kubectl) -> dict[str, str]:
     return running(kubectl, "small")
 
 
-@pytest.mark.parametrize(("wide", "strangers"), [(12, 0), (11, 8)])
+@pytest.fixture
+def here(kubectl: Kubectl) -> Iterator[Kubectl]:
+    yield kubectl
+    kubectl("delete", "replicasets", "--all")
+    until(lambda: kubectl.get("pods", "-l", "app=small")["items"] == [], "what they owned has gone")
+    kubectl("delete", "pods", "--all", "--wait")
+
+
+@pytest.mark.parametrize(("wide", "strangers"), [(12, 0), (8, 8)])
 def test_scattered_pods_make_room_for_wide_ones_and_none_waits_afterwards(
-    server: ControlPlane, kubectl: Kubectl, tmp_path: Path, wide: int, strangers: int
+    server: ControlPlane, here: Kubectl, tmp_path: Path, wide: int, strangers: int
 ) -> None:
-    """All GPUs are taken in the end. Strangers come while pods move, and take no seat that is held for others."""
+    """Twelve wide pods take all that is free. Strangers come while pods move, and take no seat that is held for others;
+    where they are, no wide pod can be, so that more may have to move, within the limit of a quarter in an hour."""
     with operator(server.kubeconfig, tmp_path, pools=[{"placer": "bind"}], interval_s=1.0):
-        before = scattered(kubectl)
+        before = scattered(here)
         counts = Counter(before.values())
         fewest = sum(sorted(counts[f"n{n:02d}"] for n in range(COUNT))[:wide])
 
         create_all(server.kubeconfig, PODS, [labelled("wide", n, PER_NODE) for n in range(wide)])
-        until(lambda: len(running(kubectl, "small")) < SMALL, "the first pods move")
+        until(lambda: len(running(here, "small")) < SMALL, "the first pods move")
         create_all(server.kubeconfig, PODS, [labelled("stranger", n, 1) for n in range(strangers)])
-        until(lambda: len(running(kubectl, "wide")) == wide, "all wide pods run")
-        until(lambda: len(running(kubectl, "small")) == SMALL, "all that moved run")
-        until(lambda: len(running(kubectl, "stranger")) == strangers, "all strangers run")
+        until(lambda: len(running(here, "wide")) == wide, "all wide pods run")
+        until(lambda: len(running(here, "small")) == SMALL, "all that moved run")
+        until(lambda: len(running(here, "stranger")) == strangers, "all strangers run")
 
-        evicted = len(before.keys() - running(kubectl, "small").keys())
-        assert fewest <= evicted <= 1.08 * (fewest + strangers), (evicted, fewest)
-        found: Any = audit(kubectl)
+        evicted = len(before.keys() - running(here, "small").keys())
+        most = SMALL // 4 if strangers else 1.08 * fewest
+        assert evicted <= most, (evicted, fewest)
+        found: Any = audit(here)
         assert found.is_clean, found
-    kubectl("delete", "replicaset", "small")
-    kubectl("delete", "pods", "--all", "--wait")
