@@ -7,16 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from simulator.controlplane.binaries import Programs
-from simulator.controlplane.commands import ControlPlaneSettings
 from simulator.controlplane.server import ControlPlane
 from tests.controlplane.auditor import audit
 from tests.controlplane.kubectl import Kubectl
-from tests.controlplane.manifests import GPU, pod, pod_spec
+from tests.controlplane.manifests import pod, pod_spec
 from tests.controlplane.operators import ROOT, create_all, operator, until
-from tests.controlplane.servers import StartServer
+from tests.controlplane.servers import StartServer, server_of_l4
 
 COUNT, SMALL, PER_NODE = 40, 224, 8
 """Nodes; pods of one GPU; GPUs of a node."""
@@ -26,14 +24,7 @@ OURS = {"schedulerName": "tonnage", "terminationGracePeriodSeconds": 2}
 
 @pytest.fixture(scope="module")
 def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> ControlPlane:
-    has = {"cpu": "96", "memory": "1Ti", "pods": "110", GPU: str(PER_NODE)}
-    labels = {"nvidia.com/gpu.product": "NVIDIA-L4"}
-    metadata = [{"name": f"n{n:02d}", "labels": labels} for n in range(COUNT)]
-    node = {"apiVersion": "v1", "kind": "Node", "status": {"allocatable": has}}
-    fleet = [{**node, "metadata": each} for each in metadata]
-    manifests = tmp_path_factory.mktemp("fleet") / "nodes.yaml"
-    manifests.write_text(yaml.safe_dump_all(fleet), encoding="utf-8")
-    return start_server(ControlPlaneSettings(manifests=str(manifests)))
+    return server_of_l4(start_server, tmp_path_factory.mktemp("fleet"), COUNT)
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +88,7 @@ def test_scattered_pods_make_room_for_wide_ones_and_none_waits_afterwards(
     with operator(server.kubeconfig, tmp_path, pools=[{"placer": "bind"}], interval_s=1.0):
         before = scattered(here)
         counts = Counter(before.values())
-        fewest = sum(sorted(counts[f"n{n:02d}"] for n in range(COUNT))[:wide])
+        fewest = sum(sorted(counts[f"n{n:03d}"] for n in range(COUNT))[:wide])
 
         create_all(server.kubeconfig, PODS, [labelled("wide", n, PER_NODE) for n in range(wide)])
         until(lambda: len(running(here, "small")) < SMALL, "the first pods move")

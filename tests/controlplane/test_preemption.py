@@ -6,16 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from simulator.controlplane.binaries import Programs
-from simulator.controlplane.commands import ControlPlaneSettings
 from simulator.controlplane.server import ControlPlane
 from tests.controlplane.auditor import audit
 from tests.controlplane.kubectl import Kubectl
-from tests.controlplane.manifests import GPU, pod
+from tests.controlplane.manifests import pod
 from tests.controlplane.operators import ROOT, create_all, operator, until
-from tests.controlplane.servers import StartServer
+from tests.controlplane.servers import StartServer, server_of_l4
 
 GANGS, MEMBERS, PER_NODE = 100, 8, 8
 """Gangs; members of each, of one GPU; GPUs of a node. The gangs need every GPU, and low pods have them all."""
@@ -25,13 +23,7 @@ OURS = {"schedulerName": "tonnage", "terminationGracePeriodSeconds": 1}
 
 @pytest.fixture(scope="module")
 def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> ControlPlane:
-    has = {"cpu": "96", "memory": "1Ti", "pods": "110", GPU: str(PER_NODE)}
-    node = {"apiVersion": "v1", "kind": "Node", "status": {"allocatable": has}}
-    labels = {"nvidia.com/gpu.product": "NVIDIA-L4"}
-    fleet = [{**node, "metadata": {"name": f"n{n:03d}", "labels": labels}} for n in range(GANGS * MEMBERS // PER_NODE)]
-    manifests = tmp_path_factory.mktemp("fleet") / "nodes.yaml"
-    manifests.write_text(yaml.safe_dump_all(fleet), encoding="utf-8")
-    return start_server(ControlPlaneSettings(manifests=str(manifests)))
+    return server_of_l4(start_server, tmp_path_factory.mktemp("fleet"), GANGS * MEMBERS // PER_NODE)
 
 
 @pytest.fixture(scope="module")
