@@ -122,7 +122,7 @@ release: $(READY) ## Build what a release ships and this machine can build: whee
 
 .PHONY: constraints
 constraints: PIN = $(BIN)/uv pip compile -qU --no-annotate --python-version 3.11 --python-platform x86_64-manylinux_2_36 pyproject.toml
-constraints: IMAGE = --extra forecast --extra nvidia --extra ray --extra reports
+constraints: IMAGE = --extra nvidia --extra ray --extra reports
 constraints: $(READY) ## Take the newest releases that pyproject.toml allows, and pin the image and developers to them
 	$(PIN) $(IMAGE) -o deploy/constraints.txt
 	$(PIN) $(IMAGE) --constraint deploy/constraints.txt --generate-hashes -o deploy/requirements.txt
