@@ -106,8 +106,8 @@ bench: $(READY) ## Run a published measurement: make bench CASE=NAME; without CA
 
 .PHONY: generated crds chart dashboards
 generated crds chart dashboards: $(READY) ## Make again what is made from code: CRDs, reference of manifests, dashboards, the chart's files
-	$(BIN)/python -m controller.api.crds
-	$(BIN)/python -m controller.api.reference
+	$(BIN)/python -m tests.generated.crd_files
+	$(BIN)/python -m tests.generated.manifests_reference
 	$(BIN)/python -m deploy.dashboards.generate
 	$(BIN)/python -m deploy.chart_files
 
