@@ -13,7 +13,7 @@ from autoscaler.forecast.fits import Fit, Trial, fit_shard
 from autoscaler.forecast.linear import LinearFit
 from autoscaler.series import Series
 from cluster.frame import Buffer, framed, unframed
-from controller.background.tasks import BackgroundTask, TaskFunction
+from controller.background.tasks import BackgroundTask
 
 KIND = "load_fits"
 FORM = 1
@@ -103,7 +103,3 @@ def fits_in(result: Buffer) -> Mapping[str, Fit | None]:
         trees = read.trees[head.trees] if 0 <= head.trees < len(read.trees) else None
         fits[head.scaler] = Fit(head.linear, head.fitted_at_s, head.trial, trees)
     return fits
-
-
-KINDS: Mapping[str, TaskFunction] = {KIND: fitted}
-"""Functions of background tasks, by kind."""
