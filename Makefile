@@ -106,8 +106,8 @@ bench: $(READY) ## Run a published measurement: make bench CASE=NAME; without CA
 
 .PHONY: generated crds chart dashboards
 generated crds chart dashboards: $(READY) ## Make again what is made from code: CRDs, reference of manifests, dashboards, the chart's files
-	$(BIN)/python -m controller.api.crds
-	$(BIN)/python -m controller.api.reference
+	$(BIN)/python -m tests.generated.crd_files
+	$(BIN)/python -m tests.generated.manifests_reference
 	$(BIN)/python -m deploy.dashboards.generate
 	$(BIN)/python -m deploy.chart_files
 
@@ -122,7 +122,7 @@ release: $(READY) ## Build what a release ships and this machine can build: whee
 
 .PHONY: constraints
 constraints: PIN = $(BIN)/uv pip compile -qU --no-annotate --python-version 3.11 --python-platform x86_64-manylinux_2_36 pyproject.toml
-constraints: IMAGE = --extra forecast --extra nvidia --extra ray --extra reports
+constraints: IMAGE = --extra nvidia --extra ray --extra reports
 constraints: $(READY) ## Take the newest releases that pyproject.toml allows, and pin the image and developers to them
 	$(PIN) $(IMAGE) -o deploy/constraints.txt
 	$(PIN) $(IMAGE) --constraint deploy/constraints.txt --generate-hashes -o deploy/requirements.txt

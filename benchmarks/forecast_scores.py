@@ -107,7 +107,7 @@ def _flat_seasons(roots: FloatArray, at_s: FloatArray, step_s: float) -> tuple[S
 
 
 def _flat(found: Season) -> Season:
-    return Season(found.slot_s, np.full_like(found.table, found.table.mean()))
+    return Season(found.slot_s, np.full_like(found.table, found.table.mean()), np.zeros_like(found.hour))
 
 
 def _gaussian_quantiles(errors: NDArray[np.float32]) -> FloatArray:
@@ -121,12 +121,13 @@ def _gaussian_quantiles(errors: NDArray[np.float32]) -> FloatArray:
 
 MECHANISMS: dict[str, tuple[tuple[ModuleType, str, Any], ...]] = {
     "season": ((linear, "seasons", _flat_seasons),),
+    "hour": ((linear, "_CERTAIN", np.inf),),
     "conformal": ((calibration, "conformal_quantiles", _gaussian_quantiles),),
     "widths": ((calibration, "_RATES", np.zeros(2)),),
     "error-scale": ((linear, "_DAMPING", (0.0,)),),
 }
-"""What replaces what. season: no season. conformal: a normal distribution. widths: the window of a day alone.
-error-scale: one scale at all times."""
+"""What replaces what. season: no season. hour: none within the hour. conformal: a normal distribution. widths: the
+window of a day alone. error-scale: one scale at all times."""
 
 
 @contextmanager

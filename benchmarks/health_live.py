@@ -153,7 +153,7 @@ def _measured(setup: PlayedSetup, play: Play) -> dict[str, object]:
     with ProcessPoolExecutor(1, mp_context=SPAWN) as other:
         fault_s = other.submit(write_job, setup.ranks, setup.seconds, setup.seed, setup.job).result()
     here, there = SPAWN.Pipe()
-    control = SPAWN.Process(target=run_controller, args=(there, setup.nodes, setup.pace))
+    control = SPAWN.Process(target=run_controller, args=(there, setup.folder, setup.nodes, setup.pace))
     control.start()
     port: int = here.recv()
 

@@ -11,10 +11,10 @@ import numpy as np
 from benchmarks.cases import Row, Rows, case, numbers
 from benchmarks.tables import grouped
 from controller.api.health_policy import JobCosts
-from health.remediation.advice import FAULTS_PER_NODE_S, advised_interval_s
+from health.remediation.advice import CLUSTER, FAULTS_PER_NODE_S, advised_interval_s, spares
 from tests.rigs.health.responses import FaultResponse, Manual, Remediated, RestartOnTimeout, played
-from tests.rigs.health.sizing import mean_out_s, mtbf_s, spares
-from tests.rigs.health.training_run import CLUSTER, DAY_S, STOPS_PER_1000_NODE_DAYS, Setup, repairs_s
+from tests.rigs.health.sizing import mean_out_s, mtbf_s
+from tests.rigs.health.training_run import DAY_S, STOPS_PER_1000_NODE_DAYS, Setup, repairs_s
 
 RESPONSES: Mapping[str, Callable[[], FaultResponse]] = {
     "tonnage": Remediated,

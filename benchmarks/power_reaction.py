@@ -16,6 +16,7 @@ import numpy as np
 from benchmarks.cases import MINUTES, Row, case
 from cluster.errors import ConfigError, ControlPlaneError, Mistake
 from tests.agents import power_rack, power_speakers
+from tests.agents.credentials import Credentials
 
 BREACH_S = 2.5
 """Duration of a breach, in which a node's devices exceed their limits, seconds: five reports."""
@@ -60,16 +61,15 @@ def power_reaction(
 
 
 def measured(folder: Path, racks: int, gpus: int, agents: int, rounds: int, seed: int) -> Row:
-    keys = folder / "keys"
-    keys.mkdir()
-    (keys / "k").write_bytes(b"a key of the benchmark's, and of nothing else")
+    shown = folder / "shown"
+    Credentials(shown)
     # One per rack, its first node.
     real = [power_speakers.node_name(power_speakers.NODES_PER_RACK * rack) for rack in range(agents)]
     with (
-        power_rack.controller(keys, racks, gpus) as (controlling, port),
+        power_rack.controller(shown, racks, gpus) as (controlling, port),
         power_rack.agent_processes(folder, real, port, gpus) as running,
     ):
-        story = Story(folder, keys, port, racks, gpus, real, seed)
+        story = Story(folder, shown, port, racks, gpus, real, seed)
         return asyncio.run(story.run(controlling, running, rounds))
 
 
@@ -77,13 +77,13 @@ class Story:
     """One run: simulated nodes, breaches, and the reaction times."""
 
     def __init__(
-        self, folder: Path, keys: Path, port: int, racks: int, gpus: int, real: Sequence[str], seed: int
+        self, folder: Path, shown: Path, port: int, racks: int, gpus: int, real: Sequence[str], seed: int
     ) -> None:
         self.folder, self.racks, self.gpus, self.real = folder, racks, gpus, real
         chance = Random(seed)  # noqa: S311 - draws and phases
         names = [power_speakers.node_name(number) for number in range(racks * power_speakers.NODES_PER_RACK)]
         self.speakers = {
-            node: power_speakers.Speaker(node, gpus, keys, port, Random(chance.random()), power_rack.PERIOD_S)  # noqa: S311 - the same
+            node: power_speakers.Speaker(node, gpus, shown, port, Random(chance.random()), power_rack.PERIOD_S)  # noqa: S311 - the same
             for node in names
             if node not in real
         }

@@ -8,6 +8,7 @@ meanwhile. The record stands on the pod that the decision is for, so that the ne
 from collections.abc import Iterable
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 
 from cluster.arrays import column
@@ -22,6 +23,20 @@ def seat_of(pod: str, shape: PodShape, node: str, devices: tuple[int, ...], *, i
     """Seat of a pod of this shape."""
     amounts = shape.gpu_milli, shape.cpu_milli, shape.memory_bytes
     return HeldSeat(pod, node, devices, *amounts, is_moved=is_moved)
+
+
+def text_of(held: HeldSeats) -> str:
+    """The record as it is written on its holder."""
+    return msgspec.json.encode(held).decode()
+
+
+def with_unseen(held: Iterable[HeldSeats], unseen: Iterable[HeldSeats]) -> tuple[HeldSeats, ...]:
+    """What is held, with decisions that the watch does not show yet: none of their replacements has come."""
+    by_holder = {each.holder: each for each in held}
+    for each in unseen:
+        seats = (seat if seat.is_moved else replace(seat, taker=seat.pod) for seat in each.seats)
+        by_holder[each.holder] = replace(each, seats=tuple(seats))
+    return tuple(by_holder[holder] for holder in sorted(by_holder))
 
 
 def in_force(held: Iterable[HeldSeats], at_s: float) -> tuple[HeldSeats, ...]:

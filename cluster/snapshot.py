@@ -109,6 +109,14 @@ class PodTable:
         columns = ("names", "shape", "owner", *DENSE, *SPARSE)
         return replace(self, **{name: rows_of(getattr(self, name), rows) for name in columns})
 
+    def marked(self, name: str, rows: Sequence[int]) -> "PodTable":
+        """The table in which a sparse column of truth values holds for these rows, too."""
+        now = getattr(self, name)
+        marks = np.zeros(len(self), dtype=np.bool_) if now is None else now.copy()
+        marks[list(rows)] = True
+        changed: dict[str, Any] = {name: column(marks, np.bool_)}
+        return replace(self, **changed)
+
     def reshaped(self, shapes: Mapping[int, PodShape]) -> "PodTable":
         """The table with other shapes of some rows, by row. Rows of one object share its number."""
         new = {id(each): each for each in shapes.values()}
@@ -180,6 +188,8 @@ class HeldSeat:
     """Controller that makes the replacement, `Kind/namespace/name`; empty: not looked up yet, or none."""
     taker: str = ""
     """Pending pod that takes it; empty: it is not there yet."""
+    since_s: float = 0.0
+    """Instant of the decision that it is of, where that is an earlier one for the same holder; else 0."""
 
 
 @dataclass(frozen=True, slots=True)

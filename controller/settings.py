@@ -66,26 +66,26 @@ class RaySettings(Part):
     """Tasks at once in mode embedded, one processor each. On a cluster its workers decide."""
 
 
-class PowerTlsSettings(Part):
-    """PEM files for mutual TLS with the agents; read again when they change."""
+class ServingTlsSettings(Part):
+    """PEM files of a server's certificate; read again when they change."""
 
-    ca: str = Field(min_length=1)
-    """CA certificates that sign the agents' certificates."""
     certificate: str = Field(min_length=1)
     key: str = Field(min_length=1)
 
 
 class PowerSettings(Part):
-    """Power control: signed power leases for the agents on the nodes, by PowerDomain objects."""
+    """Power control: power leases for the agents on the nodes, by PowerDomain objects."""
 
     enabled: bool = False
     """Whether power control is on. Without it no PowerDomain has a status, and no device is ever limited."""
     port: int = Field(default=9464, ge=0, le=65_535)
     """Port for agents, at `host`; 0: any free port."""
-    keys: str = "/etc/tonnage-keys"
-    """Folder with the fleet's keys, one per file, at least 32 bytes; the file whose name sorts last is the newest."""
-    tls: PowerTlsSettings | None = None
-    """TLS for the agents' connections. Signatures already authenticate messages; TLS also encrypts them."""
+    tls: ServingTlsSettings = ServingTlsSettings(
+        certificate="/etc/tonnage-power/tls.crt", key="/etc/tonnage-power/tls.key"
+    )
+    """Certificate that is shown to agents, who know its authority: whoever has its key could lease power to them."""
+    agents: str = Field(default="system:serviceaccount:tonnage-system:tonnage-agent", min_length=1)
+    """User of the agents' tokens. A token names its pod's node, and the agent speaks for that node alone."""
     control_delay_s: float = Field(default=2.0, gt=0, le=300)
     """Delay from a decision until its effect is read back: 2 s in band, 45 s through BMCs."""
     stale_s: float = Field(default=10.0, ge=1, le=600)
@@ -101,13 +101,6 @@ class IsolationSettings(Part):
 
     enabled: bool = False
     """Whether SandboxPolicies are read. Needs `power.enabled`, and agents with `sandboxes`."""
-
-
-class ServingTlsSettings(Part):
-    """PEM files of a server's certificate; read again when they change."""
-
-    certificate: str = Field(min_length=1)
-    key: str = Field(min_length=1)
 
 
 Url = Annotated[str, Field(pattern=r"^https?://[^ ?#]+$", max_length=512)]

@@ -14,7 +14,7 @@ from health.records.frames import decoded
 from health.records.layout import Layout
 from health.verdicts import slow_paths, slow_ranks, stopped
 from health.verdicts.verdict import OWN_LIMITS, SLOW, Cause, Fact, JobVerdict, Part, Syndrome, expected_speed
-from tonnage.records import Kind, Op, Phase
+from tonnage.records import Kind, Op, Phase, Times
 
 ALIGN_S, ALIGN_STEPS = 5.0, 6
 """Pause between two alignments of clocks, and steps that each needs: either rank of a pair must have been last now and
@@ -279,13 +279,14 @@ class Analyser:
             return []
         self._judged_step = complete
         longest = max(tier.steps for tier in self._options.tiers)
-        if self.layout.is_queued:
+        if self.layout.times is Times.QUEUED:
             verdicts = [each for each in (self._slower(complete, baseline, now_s),) if each is not None]
         else:
             first = max(self._sums.oldest(), complete - longest + 1)
             compute_s, transfer_s = self._sums.compute_s(first, complete), self._sums.transfer_s(first, complete)
             verdicts = list(self._slow(compute_s, transfer_s, baseline, now_s, facts))
-        verdicts = [replace(verdict, signals="times on the host") for verdict in verdicts]
+        clock = "device" if self.layout.times is Times.DEVICE else "host"
+        verdicts = [replace(verdict, signals=f"times on the {clock}") for verdict in verdicts]
         quiet = all(verdict.syndrome is Syndrome.NONE for verdict in verdicts)
         if quiet and complete - self._renewed_step >= longest and self._first_step is not None:
             # The baseline widens, without the newest steps: they may hide a beginning.

@@ -1,6 +1,6 @@
 """Orders and reports of isolation between controller and node agents, and the verdict on a tool call that ended.
 
-They travel on the agents' link, signed (power/leases/messages.py). A signal alone says nothing about memory: only the
+They travel on the agents' link (power/leases/messages.py). A signal alone says nothing about memory: only the
 arbiter's own kill, or the kernel's count of kills in the call's leaf, makes an end an end for memory. A `kill -9` by
 the user stays what it is.
 """
@@ -13,7 +13,7 @@ from isolation.state import ADVICE, Reason
 from isolation.tree import Level, MemoryEvents
 
 ORDERS, REPORT = "sandboxes", "sandbox-report"
-"""Kinds of the two messages, which are signed with them."""
+"""Kinds of the two messages."""
 
 
 @dataclass(frozen=True, slots=True)

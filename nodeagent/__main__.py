@@ -39,8 +39,6 @@ from power.devices.amd_smi import AmdSmi
 from power.devices.backend import Backend, DeviceError, DeviceReading
 from power.devices.nvml import Nvml
 from power.devices.redfish import ChassisMeter
-from power.leases.messages import Keys
-from power.leases.mounted_keys import MountedKeys, keys_of_node
 
 log = structlog.get_logger(__name__)
 FAILED, WRONG_INPUT = 1, 2
@@ -190,7 +188,6 @@ async def _run(settings: AgentSettings, address: str) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    keys = _NodeKeys(settings)
     receivers: list[Callable[[bytes], bool]] = []
     """Each takes the messages that are its own."""
 
@@ -200,12 +197,12 @@ async def _run(settings: AgentSettings, address: str) -> None:
 
     at = settings.controller
     chance = Random()  # noqa: S311 - spreads attempts and readings, hides nothing
-    link = ControllerLink(node, at.host, at.port, receive, chance, at.tls, lambda: agent.inventory())
+    link = ControllerLink(at.token.read_bytes, at.host, at.port, receive, chance, at.context, lambda: agent.inventory())
     backend = _backend(settings)
     meter = None
     if settings.meter and (bmc := settings.bmc) is not None:  # over a connection of its own
         meter = NodeMeter(ChassisMeter(Bmc(bmc, READ_S), bmc.chassis).read_w, clock, chance, bmc.look_s)
-    agent = _agent(settings, backend, keys, link, meter)
+    agent = _agent(settings, backend, link, meter)
     closes = [backend.close, agent.close]
     registry, tasks = CollectorRegistry(), [kept_up("link", link.keep_up)]
     about_agent = partial(agent_metrics, agent, node, clock, lambda: link.is_up, as_dcgm=settings.as_dcgm)
@@ -231,11 +228,11 @@ async def _run(settings: AgentSettings, address: str) -> None:
             feed = _health_feed(settings, sources)
             registry.register(Scraped(partial(feed_metrics, feed)))
             threads.append(feed)
-            if health.probes.enabled and (prober := _prober(settings, feed, keys, link)) is not None:
+            if health.probes.enabled and (prober := _prober(settings, feed, link)) is not None:
                 receivers.append(prober.receive)
                 registry.register(Scraped(partial(probe_metrics, prober)))
                 threads.append(prober)
-            tasks.append(kept_up("forwarding", partial(forward, feed, agent, link, keys, node)))
+            tasks.append(kept_up("forwarding", partial(forward, feed, agent, link)))
             for each in threads:
                 each.start()
                 closes.append(each.close)
@@ -243,7 +240,7 @@ async def _run(settings: AgentSettings, address: str) -> None:
         if (about := settings.sandboxes) is not None:
             paths = (str(about.cgroups), str(about.sockets), str(about.record))
             process = ProcessSettings(node, *paths, about.memory_share, about.cgroup_root.strip("/"))
-            isolation = SandboxSupervisor(process, keys, link.send)
+            isolation = SandboxSupervisor(process, link.send)
             receivers.append(isolation.receive)
             tasks.append(kept_up("isolation", isolation.keep_up))
         server = serve(settings.metrics_host, settings.metrics_port, registry, probes(agent, clock))
@@ -280,7 +277,7 @@ def _health_feed(settings: AgentSettings, sources: list[HostEvidence]) -> Health
     return HealthFeed(settings.node, new_life(), sockets, Ranks(processes, about.cgroups), sources, clock)
 
 
-def _prober(settings: AgentSettings, feed: HealthFeed, keys: "_NodeKeys", link: ControllerLink) -> Prober | None:
+def _prober(settings: AgentSettings, feed: HealthFeed, link: ControllerLink) -> Prober | None:
     """Pair probes, which report with the feed; None where their address is not available."""
     about = settings.health.probes
     try:
@@ -289,7 +286,7 @@ def _prober(settings: AgentSettings, feed: HealthFeed, keys: "_NodeKeys", link: 
     except OSError as error:
         log.warning("this node takes no part in pair probes", interface=about.interface, why=str(error))
         return None
-    prober = Prober(settings.node, feed.life, keys, listener, clock, feed.sent_s, source)
+    prober = Prober(settings.node, feed.life, listener, clock, feed.sent_s, source)
 
     def probes() -> Probes:
         host = link.own_address
@@ -311,7 +308,7 @@ class _NoController:
 
 async def _restore(settings: AgentSettings) -> None:
     backend = _backend(settings)
-    agent = _agent(settings, backend, _NodeKeys(settings), _NoController(), None)
+    agent = _agent(settings, backend, _NoController(), None)
     try:
         await agent.start()
         await agent.restore()
@@ -340,7 +337,7 @@ def _vendors(name: Literal["nvml", "amdsmi"]) -> DeviceProcess:
 
 
 def _agent(
-    settings: AgentSettings, backend: DeviceProcess, keys: "_NodeKeys", controller: Controller, meter: NodeMeter | None
+    settings: AgentSettings, backend: DeviceProcess, controller: Controller, meter: NodeMeter | None
 ) -> NodeAgent:
     is_out_of_band = settings.backend == "redfish"
     rules = AgentRules(
@@ -352,21 +349,7 @@ def _agent(
     )
     hardware = Hardware(backend, backend.leave_at, lambda: None if meter is None else meter.reading)
     session = Session(settings.node, new_life(), boot_id())
-    return NodeAgent(session, hardware, settings.record, rules, clock, keys, controller)
-
-
-class _NodeKeys:
-    """Mounted keys, derived for this node."""
-
-    def __init__(self, settings: AgentSettings) -> None:
-        self._mounted, self._node = MountedKeys(settings.keys, clock), settings.node
-        self._fleet = self._mounted()
-        self._keys = keys_of_node(self._fleet, self._node)
-
-    def __call__(self) -> Keys:
-        if (fleet := self._mounted()) is not self._fleet:
-            self._fleet, self._keys = fleet, keys_of_node(fleet, self._node)
-        return self._keys
+    return NodeAgent(session, hardware, settings.record, rules, clock, controller)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from power.devices import backend as devices_backend
 from power.devices.backend import Backend, DeviceError, DeviceFacts, DeviceReading, OriginalLimit
 from power.leases import holder as leases_holder
 from power.leases.holder import Bursting, Holder, LimitOrder
-from power.leases.messages import DeviceInventory, DeviceReport, Inventory, Keys, Lease, Refusal, Report, opened, sealed
+from power.leases.messages import DeviceInventory, DeviceReport, Inventory, Lease, Refusal, Report, decoded, encoded
 from power.rules import ROUNDING_W
 
 log = structlog.get_logger(__name__)
@@ -128,14 +128,11 @@ class NodeAgent:
         record: Path,
         rules: AgentRules,
         clock: Clock,
-        keys: Callable[[], Keys],
         controller: Controller,
     ) -> None:
-        """clock: monotonic, continues while this process restarts, and starts again with the machine. keys: returns the
-        present keys.
-        """
+        """clock: monotonic, continues while this process restarts, and starts again with the machine."""
         self._session, self._hardware, self._record_path, self._rules = session, hardware, record, rules
-        self._backend, self._clock, self._keys, self._controller = hardware.backend, clock, keys, controller
+        self._backend, self._clock, self._controller = hardware.backend, clock, controller
         self._writer = RecordWriter(record)
         self._discovered_s = float("-inf")
         # Only one thread calls drivers: their calls block and must not overtake each other.
@@ -216,7 +213,7 @@ class NodeAgent:
 
     def inventory(self) -> bytes:
         """First message of this agent on every connection to a controller."""
-        return sealed(inventory_of(self.holder, self._facts, self._record.previous), self._keys(), self._session.node)
+        return encoded(inventory_of(self.holder, self._facts, self._record.previous))
 
     async def run(self, stop: asyncio.Event) -> None:
         """Reads, acts and reports until `stop` is set: once in a period, and acts whenever a lease arrives or ends."""
@@ -254,11 +251,11 @@ class NodeAgent:
         report = Report(node, life, now_s, *self._in_force, devices, epoch, answered_s, max(0.0, now_s - at_s))
         if (metered := self.metered) is not None:
             report = replace(report, meter_w=metered.watts, meter_age_s=max(0.0, now_s - metered.at_s))
-        self._controller.send(sealed(report, self._keys(), node))
+        self._controller.send(encoded(report))
 
     def receive(self, travelled: bytes) -> None:
         """Handles a message from the controller: an acceptable lease for this node applies from now on."""
-        lease = opened(Lease, travelled, self._keys(), self._session.node)
+        lease = decoded(Lease, travelled, self._session.node)
         holder, refusal = (
             (self.holder, lease)
             if isinstance(lease, Refusal)

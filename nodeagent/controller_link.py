@@ -1,18 +1,17 @@
 """The agent's connection to the leading controller: outbound from the node, kept up, and never waited for.
 
 Safety does not depend on it. Only the leader answers; the other replicas close the connection, so every address of the
-service is tried in turn until one stays open.
+service is tried in turn until one stays open. The controller is known by its certificate, and shown the agent's token.
 """
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable
-from contextlib import suppress
 from random import Random
 
 import structlog
 
-from nodeagent.settings import TlsFiles
 from power.leases.messages import MessageFrameError, framed, read_frame
 
 log = structlog.get_logger(__name__)
@@ -30,16 +29,19 @@ class ControllerLink:
 
     def __init__(
         self,
-        node: str,
+        token: Callable[[], bytes],
         host: str,
         port: int,
         receive: Callable[[bytes], None],
         chance: Random,
-        tls: TlsFiles | None = None,
+        tls: Callable[[], ssl.SSLContext] | None = None,
         introduce: Callable[[], bytes | None] = lambda: None,
     ) -> None:
-        """introduce: returns the message sent on every new connection after the node's name; None: nothing is sent."""
-        self._node, self._host, self._port, self._receive, self._tls = node, host, port, receive, tls
+        """token: sent first on every new connection. tls: of each; None: the peer is believed, as in tests.
+
+        introduce: returns the message sent after the token; None: nothing is sent. Raises nothing but OSError.
+        """
+        self._token, self._host, self._port, self._receive, self._tls = token, host, port, receive, tls
         self._chance, self._introduce = chance, introduce
         self._writer: asyncio.StreamWriter | None = None
         self._only_bulk_waits = False
@@ -101,11 +103,11 @@ class ControllerLink:
         writer = None
         has_received = False
         try:
-            tls = self._tls.context() if self._tls else None
+            tls, token = self._tls() if self._tls else None, self._token()
             name = self._host if tls else None
             async with asyncio.timeout(CONNECT_S):
                 reader, writer = await asyncio.open_connection(address, self._port, ssl=tls, server_hostname=name)
-            writer.write(framed(self._node.encode()))
+            writer.write(framed(token))
             if introduction := self._introduce():
                 writer.write(framed(introduction))
             self._writer = writer
@@ -126,6 +128,4 @@ class ControllerLink:
         finally:
             self._writer = None
             if writer is not None:
-                writer.close()
-                with suppress(OSError):
-                    await writer.wait_closed()
+                writer.transport.abort()  # TLS would wait for the goodbye of a controller that may be gone

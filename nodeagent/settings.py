@@ -21,25 +21,23 @@ class SettingsPart(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class TlsFiles(SettingsPart):
-    """Mutual TLS to the controller. Read again for every connection, so that renewed certificates are used."""
-
-    ca: Path
-    certificate: Path
-    key: Path
-
-    def context(self) -> ssl.SSLContext:
-        made = ssl.create_default_context(cafile=str(self.ca))
-        made.load_cert_chain(str(self.certificate), str(self.key))
-        return made
-
-
 class ControllerAddress(SettingsPart):
-    """Address at which the controller listens for agents."""
+    """Address at which the controller listens for agents, and how both ends know each other.
+
+    The files are read again for every connection.
+    """
 
     host: str = Field("tonnage-power", description="Name that resolves to every replica: a headless Service.")
     port: Port = 9464
-    tls: TlsFiles | None = None
+    ca: Path = Field(Path("/etc/tonnage-power/ca.crt"), description="Authority of the controller's certificate.")
+    token: Path = Field(
+        Path("/etc/tonnage-power/token"), description="Token for the audience `tonnage-power` that names this node."
+    )
+
+    def context(self) -> ssl.SSLContext:
+        made = ssl.create_default_context(cafile=str(self.ca))
+        made.minimum_version = ssl.TLSVersion.TLSv1_3
+        return made
 
 
 class RedfishSettings(SettingsPart):
@@ -135,7 +133,6 @@ class AgentSettings(SettingsPart):
     health: HealthFeedSettings = HealthFeedSettings()
     sandboxes: SandboxSettings | None = Field(None, description="Isolation of tool calls; off if omitted.")
     controller: ControllerAddress = ControllerAddress()
-    keys: Path = Field(Path("/etc/tonnage/keys"), description="Folder with the fleet's keys, one file each.")
     record: Path = Field(
         Path("/var/lib/tonnage/power.record"), description="File on the host with the original limits and the lease."
     )

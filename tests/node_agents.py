@@ -9,7 +9,6 @@ from nodeagent.agent import Hardware, NodeAgent
 from nodeagent.out_of_band import MeterReading
 from nodeagent.recovery import AgentRules, Session
 from power.devices.backend import Backend
-from power.leases.messages import Keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,6 @@ def agent_of(
     record: Path,
     rules: AgentRules,
     clock: Clock,
-    keys: Callable[[], Keys],
     sends: Callable[[bytes], object],
     meter: Callable[[], MeterReading | None] = lambda: None,
     leave_at: Callable[[Mapping[str, float]], None] = lambda _: None,
@@ -42,6 +40,4 @@ def agent_of(
 ) -> NodeAgent:
     """An agent with this session, hardware and controller."""
     controller = FakeController(sends, reconnects)
-    return NodeAgent(
-        Session(node, life, boot), Hardware(backend, leave_at, meter), record, rules, clock, keys, controller
-    )
+    return NodeAgent(Session(node, life, boot), Hardware(backend, leave_at, meter), record, rules, clock, controller)

@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from tonnage import records
-from tonnage.records import FRAME_RECORDS, NO_PEER, Failure, Kind, Op, Phase, Role
+from tonnage.records import FRAME_RECORDS, NO_PEER, Failure, Kind, Op, Phase, Role, Times
 
 BEAT_S = 0.25
 """Time between two heartbeats; a hang is seen 3.5 s after its last exit, so four a second cost little latency."""
@@ -41,10 +41,10 @@ STACK_FRAMES = 24
 _OPERATION = int(Kind.OPERATION)
 
 Send = Callable[[bytes], None]
-Token = tuple[int, int, int, int, int, int, int]
-"""Operation in flight: serial number, op, group, sequence number, enter, peer, size class."""
+Token = tuple[int, int, int, int, int, int, int, int]
+"""Operation in flight: serial number, op, group, sequence number, enter, peer, size class, step."""
 Entry = tuple[int, int, int, int, int, int, int, int, int, int, int, int]
-"""A token, then exit, step, phase, kind and failure."""
+"""A token, then exit, phase, kind and failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class Recorder:
         self._phase = int(Phase.COMPUTE)
         self._stage, self._replica, self._ranks = 0, 0, 0
         self._is_introduced = False
-        self._is_queued = False
+        self._times = Times.HOST
         self._last_exit_ns = clock()
         self._stack = main_stack if stack is None else stack
         self._samples, self._sampled_ns = 0, clock() - int(STACK_EVERY_S * 1e9)
@@ -135,10 +135,10 @@ class Recorder:
         self._stage, self._replica, self._ranks = stage, replica, ranks
         self._is_introduced = False
 
-    def queues_ahead(self) -> None:
-        """States that the host queues operations on a device: their times here are not when they ran there."""
-        if not self._is_queued:
-            self._is_queued, self._is_introduced = True, False
+    def bear(self, times: Times) -> None:
+        """States whose times the operations bear."""
+        if times is not self._times:
+            self._times, self._is_introduced = times, False
 
     def join(self, name: str, ranks: Sequence[int], role: Role = Role.OTHER) -> int:
         """Number of a process group of this rank; `ranks` in the group's order."""
@@ -161,23 +161,27 @@ class Recorder:
         seq = self._sequences.get(counter, 0) + 1
         self._sequences[counter] = seq
         serial = next(self._serials)
-        token = (serial, op, group, seq, self._now(), peer, records.size_class(size_bytes))
+        token = (serial, op, group, seq, self._now(), peer, records.size_class(size_bytes), self._step)
         self._in_flight[serial] = token
         return token
 
-    def exit(self, token: Token) -> None:
-        """End of an operation; a second exit of the same operation counts for nothing."""
+    def exit(self, token: Token, on_device: tuple[int, int] | None = None) -> None:
+        """End of an operation; a second exit of the same operation counts for nothing.
+
+        on_device: when a device began and ended it, nanoseconds of the monotonic clock; None: the host's enter and now.
+        """
         if self._in_flight.pop(token[0], None) is None:
             return
         now_ns = self._now()
-        self._record((*token, now_ns, self._step, self._phase, _OPERATION, 0))
+        enter_ns, exit_ns = on_device or (token[4], now_ns)
+        self._record((*token[:4], enter_ns, *token[5:], exit_ns, self._phase, _OPERATION, 0))
         self._last_exit_ns = now_ns
 
     def failed(self, token: Token | None, failure: Failure = Failure.OTHER) -> None:
         """An operation ended by an error, or with None an exception of the job itself; sent at once."""
-        known = token or (0, int(Op.OTHER), 0, 0, self._now(), NO_PEER, 0)
+        known = token or (0, int(Op.OTHER), 0, 0, self._now(), NO_PEER, 0, self._step)
         self._in_flight.pop(known[0], None)
-        self._record((*known, self._now(), self._step, self._phase, int(Kind.ERROR), int(failure)))
+        self._record((*known, self._now(), self._phase, int(Kind.ERROR), int(failure)))
         self.flush()
 
     def step(self, number: int) -> None:
@@ -197,7 +201,7 @@ class Recorder:
         """Announces the rank's orderly end and stops the thread."""
         self._stopped.set()
         now_ns = self._now()
-        self._record((0, 0, 0, 0, now_ns, NO_PEER, 0, now_ns, self._step, self._phase, int(Kind.END), 0))
+        self._record((0, 0, 0, 0, now_ns, NO_PEER, 0, self._step, now_ns, self._phase, int(Kind.END), 0))
         self.flush()
 
     @property
@@ -258,7 +262,7 @@ class Recorder:
         return records.text_pieces(self._stack().encode("ascii", "replace"), self._samples)
 
     def _introduction(self) -> list[bytes]:
-        place = records.packed(Kind.PLACE, op=self._is_queued, seq=self._stage, at_ns=self._replica, step=self._ranks)
+        place = records.packed(Kind.PLACE, op=self._times, seq=self._stage, at_ns=self._replica, step=self._ranks)
         return [
             place,
             *(
@@ -309,7 +313,7 @@ def main_stack() -> str:
 
 
 def _finished(entry: Entry) -> bytes:
-    _, op, group, seq, enter_ns, peer, size, exit_ns, step, phase, kind, failure = entry
+    _, op, group, seq, enter_ns, peer, size, step, exit_ns, phase, kind, failure = entry
     return records.packed(
         kind,
         op=op,
@@ -325,7 +329,7 @@ def _finished(entry: Entry) -> bytes:
 
 
 def _waiting(token: Token, now_ns: int, step: int, phase: int) -> bytes:
-    _, op, group, seq, enter_ns, peer, size = token
+    _, op, group, seq, enter_ns, peer, size, _ = token
     return records.packed(
         Kind.IN_FLIGHT,
         op=op,

@@ -52,7 +52,7 @@ class Kind(IntEnum):
     | ERROR | `Op` | group | of the operation | when raised | since its enter | step | index in group | `Failure` | now |
     | END | - | - | - | now | - | step | - | - | now |
     | MEMBER | `Role` | group | own index | group key | - | members | - | - | - |
-    | PLACE | 1: queued on a device | - | pipeline stage | replica | - | ranks in the job | - | - | - |
+    | PLACE | `Times` | - | pipeline stage | replica | - | ranks in the job | - | - | - |
     | STACK | number of the piece | pieces | of the sample | 24 bytes of text in place of all further fields ||||||
 
     Instants are nanoseconds of the sender's monotonic clock. A header has MAGIC, VERSION, number of records, rank, now,
@@ -96,6 +96,16 @@ class Phase(IntEnum):
     CHECKPOINT = 1
     EVALUATION = 2
     COMPILE = 3
+
+
+class Times(IntEnum):
+    """Whose times the operations of a rank bear."""
+
+    HOST = 0
+    """The host's, which waits for each operation."""
+    QUEUED = 1
+    """The host's, which queues operations ahead on a device: not when they ran."""
+    DEVICE = 2
 
 
 class Role(IntEnum):

@@ -7,8 +7,12 @@
 It uses the hooks of process groups that stock torch has from 2.15 on, so that no group, backend or call of the job is
 replaced, and results are what they are without it. Where torch has no hooks, and whatever goes wrong later, it says so
 once in the log and the job runs on without it.
+
+Of operations on a CUDA device it records when the device began and ended them, not when the host queued them. What a
+graph captures is not recorded, as it does not run then.
 """
 
+import ctypes
 import logging
 import os
 import sys
@@ -25,13 +29,18 @@ from torch.distributed import distributed_c10d
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from tonnage.recorder import Recorder, Token
-from tonnage.records import NO_PEER, Failure, Op, Role, role_of
+from tonnage.records import NO_PEER, Failure, Op, Role, Times, role_of
 
 log = logging.getLogger(__name__)
 SOCKET_VARIABLE = "TONNAGE_RECORDER_SOCKET"
 SOCKET = "/run/tonnage/recorder.sock"
 LOOK_S = 0.002
 """Time between two looks at operations that do not call back when they end: gloo's sends, all of NCCL."""
+ANCHOR_S = 10.0
+"""Time between two anchors of the device's clock: CUDA tells elapsed milliseconds as a 32-bit float, which is exact to
+a microsecond for so long."""
+_RELAXED = 2
+"""cudaStreamCaptureModeRelaxed: calls of this thread do not invalidate a graph that another thread captures."""
 _HOOK = 0x70_6E_61_67
 """Number under which the hooks are known to a group."""
 _OPS = {
@@ -54,12 +63,56 @@ _OPS = {
 }
 
 
+class DeviceClock:
+    """When a CUDA device reached its events, as nanoseconds of the host's monotonic clock.
+
+    An anchor is an event on a stream that nothing else is queued on, so that the device reaches it between two looks at
+    the host's clock. Other events are told by their distance from the anchor before them.
+    """
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)
+        self._ended_ns: dict[tuple[int, int], int] = {}
+        self.anchor()
+
+    def anchor(self) -> None:
+        with torch.cuda.device(self._device):
+            event = torch.cuda.Event(enable_timing=True)
+            before_ns = time.monotonic_ns()
+            event.record(self._stream)
+            event.synchronize()
+            self.anchored_ns = time.monotonic_ns()
+            self._anchor = (event, (before_ns + self.anchored_ns) // 2)
+
+    def mark(self) -> tuple[Any, tuple[Any, int]]:
+        """The place that the current stream has been queued up to, and the anchor before it."""
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event, self._anchor
+
+    def ran(self, stream: tuple[int, int], mark: tuple[Any, tuple[Any, int]], took_ms: float) -> tuple[int, int]:
+        """When the device had reached the mark of an operation, and when it had ended it.
+
+        stream: names the operations that the device runs one after another. took_ms: how long this one ran.
+        """
+        event, (anchor, anchor_ns) = mark
+        enter_ns = anchor_ns + int(anchor.elapsed_time(event) * 1e6)
+        exit_ns = max(enter_ns, self._ended_ns.get(stream, 0)) + int(took_ms * 1e6)
+        self._ended_ns[stream] = exit_ns
+        return enter_ns, exit_ns
+
+
 class TorchRecorder:
     """The recorder of this process and the groups that it follows."""
 
     def __init__(self, recorder: Recorder, rank: int, ranks: int) -> None:
         self.recorder, self._rank, self._ranks = recorder, rank, ranks
         self._tokens: dict[tuple[int, int], Token] = {}
+        self._marks: dict[tuple[int, int], tuple[Any, tuple[Any, int]]] = {}
+        """Operations on the device, by when it will have come to them."""
+        self._clock: DeviceClock | None = None
+        self._has_device_times = torch.cuda.is_available()
         self._watched: dict[tuple[int, int], Any] = {}
         """Work of operations that do not call back."""
         self._arrived = threading.Event()
@@ -80,8 +133,12 @@ class TorchRecorder:
             self._replica = index
         replica = self._replica if self._replica >= 0 else self._rank
         self.recorder.place(stage=self._stage, replica=replica, ranks=self._ranks)
-        if torch.cuda.is_available():
-            self.recorder.queues_ahead()  # CUDA events are not recorded yet
+        if self._has_device_times:
+            try:
+                group._enable_collectives_timing()
+                self.recorder.bear(Times.DEVICE)
+            except Exception as error:  # noqa: BLE001 - whatever a backend answers
+                self._lack_device_times(error)
         group.register_pre_hook(_HOOK, _harmless(lambda args: self._enter(number, args)))
         group.register_post_hook(_HOOK, _harmless(lambda args: self._issued(number, args)))
 
@@ -96,15 +153,32 @@ class TorchRecorder:
         """The job ends by an exception."""
         self.recorder.failed(None, failure_of(error, own=True))
 
+    def _lack_device_times(self, why: BaseException) -> None:
+        """From now on the host's times are all there is, and the records say so."""
+        log.warning("operations are recorded without the device's times: %s", why)
+        self._has_device_times, self._marks = False, {}
+        self.recorder.bear(Times.QUEUED)
+
     def _enter(self, group: int, args: Any) -> None:
+        if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+            return
         op = _OPS.get(args.name.name, Op.OTHER)
         given, made = (sum(tensor.nbytes for tensor in each) for each in (args.input_tensors, args.output_tensors))
         size = max(given, made) if op is Op.ALL_TO_ALL else given or made  # a rank may receive more than it sends
         peer = args.root if op in (Op.SEND, Op.RECEIVE) and args.root >= 0 else NO_PEER
         self._tokens[group, args.op_id] = self.recorder.enter(group, op, size, peer)
+        tensors = [*args.input_tensors, *args.output_tensors]
+        if self._has_device_times and tensors and tensors[0].is_cuda:
+            try:
+                self._clock = self._clock or DeviceClock(tensors[0].device)
+                self._marks[group, args.op_id] = self._clock.mark()
+            except Exception as error:  # noqa: BLE001 - whatever CUDA answers
+                self._lack_device_times(error)
 
     def _issued(self, group: int, args: Any) -> None:
         key = (group, args.op_id)
+        if key not in self._tokens:
+            return
         if args.work is None:
             self._end(key)
             return
@@ -126,12 +200,18 @@ class TorchRecorder:
         else:
             self._end(key)
 
-    def _end(self, key: tuple[int, int], error: BaseException | None = None) -> None:
-        token = self._tokens.pop(key, None)
+    def _end(self, key: tuple[int, int], error: BaseException | None = None, work: Any = None) -> None:
+        token, mark = self._tokens.pop(key, None), self._marks.pop(key, None)
         if token is None:
             return
         if error is None:
-            self.recorder.exit(token)
+            on_device = None
+            if mark is not None and self._clock is not None:
+                try:
+                    on_device = self._clock.ran((key[0], token[5]), mark, work._get_duration())
+                except Exception as lacking:  # noqa: BLE001 - an operation that its backend does not time
+                    self._lack_device_times(lacking)
+            self.recorder.exit(token, on_device)
         else:
             self.recorder.failed(token, failure_of(error))
 
@@ -140,6 +220,11 @@ class TorchRecorder:
         self._arrived.set()
 
     def _look(self) -> None:
+        if self._has_device_times:
+            try:
+                ctypes.CDLL(None).cudaThreadExchangeStreamCaptureMode(ctypes.byref(ctypes.c_int(_RELAXED)))
+            except Exception as error:  # noqa: BLE001 - torch is linked in another way
+                self._lack_device_times(error)
         while True:
             self._arrived.wait()
             self._arrived.clear()
@@ -149,6 +234,8 @@ class TorchRecorder:
                 time.sleep(LOOK_S)
 
     def _look_once(self) -> None:
+        if self._clock is not None and time.monotonic_ns() - self._clock.anchored_ns >= ANCHOR_S * 1e9:
+            self._clock.anchor()
         for key, work in list(self._watched.items()):
             try:
                 if not work.is_completed():
@@ -157,7 +244,7 @@ class TorchRecorder:
             except Exception as raised:  # noqa: BLE001 - whatever a backend answers; its work holds the job's tensors
                 error = raised
             del self._watched[key]
-            self._end(key, error)
+            self._end(key, error, work)
 
 
 def failure_of(error: BaseException, *, own: bool = False) -> Failure:

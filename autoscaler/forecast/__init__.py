@@ -9,12 +9,8 @@ How to use it, for each series:
 
 In the background, on any process (pure, picklable both ways):
 
-    fits = fit_shard(shard)                                 # autoscaler.forecast.fits; shard: tuple of Series, from
-                                                            # forecaster.history.whole(); a Fit or None for each
-    forecaster.adopt(fits[n])                               # about 10 ms; adds the models that were fitted
-
-`fit(series)` is that for one series. With LightGBM a fit holds boosted trees beside the numpy core, one booster per
-shard; trees are evaluated with numpy, so that only the process that fits needs the library.
+    found = fit(forecaster.history.whole())                 # autoscaler.forecast.fits; None: the history is too short
+    forecaster.adopt(found)                                 # about 10 ms; adds the model that was fitted
 
 After a restart: `OnlineForecaster.of(series, fit)`. What is trusted, and how well it does: `forecaster.skill`.
 """

@@ -1,11 +1,10 @@
 """Online forecaster of one series: takes samples, and gives out the forecast of the model that is trusted."""
 
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from autoscaler.forecast import calibration
-from autoscaler.forecast.boosted import BoostedFit, columns
 from autoscaler.forecast.fits import Fit
 from autoscaler.forecast.grid import FRESH_STEPS, LEVELS, LeadRing, aged, due, from_root, lead_steps
 from autoscaler.forecast.linear import ERROR_WEIGHTS, WEIGHTS, LinearFit, course, design, smoothed
@@ -64,25 +63,13 @@ class Smoothed:
         return stated
 
 
-class Moment(NamedTuple):
-    """Linear forecast of one moment, or of all points of a history; shapes as in linear.Course, in the fit's units."""
-
-    levels: FloatArray
-    centre: FloatArray
-    scale: FloatArray
-    errors: FloatArray
-    at_s: FloatArray
-
-
 class Linear:
     """The numpy core (linear.py)."""
 
-    __slots__ = ("_errors", "_fit", "_leads_s", "_levels", "now")
+    __slots__ = ("_errors", "_fit", "_leads_s", "_levels")
 
     def __init__(self, fit: LinearFit, step_s: float) -> None:
         self._fit, self._leads_s = fit, fit.leads.astype(np.float64) * step_s
-        self.now: Moment | None = None
-        """What it has stated last, for the model that corrects it."""
         self._levels: FloatArray | None = None
         """Shape (2, weights): of the series, of its season."""
         self._errors = np.zeros((len(fit.leads), len(ERROR_WEIGHTS)))
@@ -97,12 +84,10 @@ class Linear:
         self._errors += np.where(np.isnan(size), 0.0, ERROR_WEIGHTS * (size - self._errors))
         centre = fit.centre(design(self._levels[0], self._levels[1], season[1:]), self._levels[0, 0])
         scale = fit.scale(centre, self._errors)
-        self.now = Moment(self._levels[0], centre, scale, self._errors, np.array(at_s))
         return self._statement(centre, scale)
 
     def restore(self, series: Series) -> FloatArray:
         past = course(self._fit, series)
-        self.now = Moment(past.levels, past.centre, past.scale, past.errors, series.at_s)
         self._levels = np.stack([past.levels[-1], past.season_levels[-1]])
         self._errors = past.errors[-1].copy()
         stated = self._statement(past.centre, past.scale)
@@ -117,41 +102,11 @@ class Linear:
         return np.asarray(np.stack([centre, scale, scale], -1) * self._fit.root)
 
 
-class Boosted:
-    """Trees on top of the core (boosted.py). It reads what the core has stated for the same sample."""
-
-    __slots__ = ("_core", "_fit", "_leads_s", "_root")
-
-    def __init__(self, fit: BoostedFit, core: Linear, root: float, leads_s: FloatArray) -> None:
-        self._fit, self._core, self._root, self._leads_s = fit, core, root, leads_s
-
-    def learn(self, at_s: float, value: float, errors: FloatArray) -> FloatArray:  # noqa: ARG002
-        assert self._core.now is not None  # noqa: S101 (the core comes first)
-        return self._statement(self._core.now)
-
-    def restore(self, series: Series) -> FloatArray:
-        """Statement at the last sample only: its past is in the fit's trial, computed in the background."""
-        now = self._core.now
-        assert now is not None  # noqa: S101 (the core comes first)
-        last = int(np.flatnonzero(~np.isnan(informative(series)))[-1])
-        stated = np.full((*now.centre.shape, 3), np.nan)
-        stated[last] = self._statement(Moment(*(part[last] for part in now)))
-        return stated
-
-    def _statement(self, now: Moment) -> FloatArray:
-        rows = columns(now.levels, now.centre, now.scale, now.errors, now.at_s, self._leads_s)
-        return self._fit.statement(rows, np.stack([now.centre, now.scale], -1)) * self._root
-
-
 def states_of(fit: Fit | None, leads: IntArray, step_s: float) -> dict[str, State]:
     """Models of a series by name, the simplest first; without a fit, those that need none."""
     states: dict[str, State] = {"naive": Smoothed(1.0, len(leads)), "ewma": Smoothed(EWMA_WEIGHT, len(leads))}
     if fit is not None:
-        core = Linear(fit.linear, step_s)
-        states["core"] = core
-        if fit.boosted is not None:
-            leads_s = leads.astype(np.float64) * step_s
-            states["boosted"] = Boosted(fit.boosted, core, fit.linear.root, leads_s)
+        states["core"] = Linear(fit.linear, step_s)
     return states
 
 
@@ -296,17 +251,13 @@ class OnlineForecaster:
         if fit is not None:
             # The trial's errors stand in place of those on samples that the fit has seen.
             fitted = int((series.at_s[known] <= fit.fitted_at_s).sum())
-            tried = [fit.trial.core] if fit.trial.boosted is None else [fit.trial.core, fit.trial.boosted]
-            for model, own in enumerate(tried, start=errors.shape[-1] - len(tried)):
-                count = min(fitted, len(own))
-                errors[:fitted, :, model] = np.nan
-                errors[fitted - count : fitted, :, model] = own[len(own) - count :]
+            count = min(fitted, len(fit.trial))
+            errors[:fitted, :, -1] = np.nan
+            errors[fitted - count : fitted, :, -1] = fit.trial[len(fit.trial) - count :]
         self._calibration.restore(errors)
         recent = known[-calibration.MEMORY :]
         quantiles = calibration.spread(stated[recent], self._calibration.quantiles[..., calibration.SCORED])
         losses = calibration.mean_losses(roots[recent, None, None, None], quantiles)
-        if fit is not None and fit.trial.relative_loss is not None:
-            losses[:, -1] = losses[:, -2] * fit.trial.relative_loss
         self._scores.restore(losses, len(recent), trusted)
         self._stated.restore(statements, self.history.newest_slot)
         self._given.advance(self.history.newest_slot)

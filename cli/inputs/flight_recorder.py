@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.errors import ConfigError, Mistake
+from health.verdicts.lateness import TimedCall, slow_parts, timed_operations
 from health.verdicts.standstill import CallState, GroupPath, RecordedCall, Standstill, listed
 from health.verdicts.verdict import Cause, JobVerdict
 from tonnage.records import Op
@@ -94,7 +95,22 @@ class DumpedJob:
                 shown = (*each.evidence, "gloo records no sends and receives", *self.notes)
                 made = replace(each, cause=None, confidence=0.5, evidence=shown, probe="stacks of all ranks")
             found.append((at_s - first_s, made))
-        return found
+        slow = slow_parts(timed_operations(self._timed()), self._lasted_s, at_s - first_s)
+        return [*found, *((at_s - first_s, replace(each, evidence=(*each.evidence, *self.notes))) for each in slow)]
+
+    def _timed(self) -> Iterator[TimedCall]:
+        for each in self.calls:
+            if not each.path.is_send and math.isfinite(each.took_s):
+                members = len(each.path.members)
+                yield TimedCall(each.path.group, members, each.seq, each.rank, each.took_s, each.op, each.elements)
+
+    @property
+    def _lasted_s(self) -> float:
+        """Longest time that a rank has recorded, by its own clock."""
+        of_rank: dict[int, list[float]] = defaultdict(list)
+        for each in self.calls:
+            of_rank[each.rank].append(each.created_s)
+        return max(max(created_s) - min(created_s) for created_s in of_rank.values())
 
     def columns(self) -> tuple[list[int], list[int], list[float], list[float]]:
         """Rank, `Op`, enter and exit of each call, in seconds since the first; no exit is infinite."""
@@ -317,6 +333,8 @@ def _tells_starts(dump: Dump) -> bool:
 def _call(entry: _Entry, path: GroupPath, tells_starts: bool, unused: Counter[str]) -> RecordedCall | None:
     raw, seq = entry.raw, _number(entry.raw.get("collective_seq_id", entry.raw.get("seq_id")))
     state = _state(raw, tells_starts)
+    took_ms = raw.get("duration_ms")
+    took_s = float(took_ms) * 1e-3 if isinstance(took_ms, int | float) else math.nan
     created_s = (_number(raw.get("time_created_ns")) or 0) * 1e-9
     ended_s = max(created_s, (_number(raw.get("time_discovered_completed_ns")) or 0) * 1e-9)
     name = entry.op.replace("_", "").lower()
@@ -339,7 +357,7 @@ def _call(entry: _Entry, path: GroupPath, tells_starts: bool, unused: Counter[st
     if seq is None:
         unused["collectives without a number"] += 1
         return None
-    return RecordedCall(entry.rank, path, seq, op, elements, dtype, state, created_s, ended_s)
+    return RecordedCall(entry.rank, path, seq, op, elements, dtype, state, created_s, ended_s, took_s)
 
 
 def _state(raw: Mapping[str, Any], tells_starts: bool) -> CallState:

@@ -1,19 +1,22 @@
-"""Recorded jobs: frames of a recorder, dumps of PyTorch's flight recorder or answers of NCCL's RAS, read as live."""
+"""Recorded jobs: frames of a recorder, dumps of PyTorch's flight recorder, files of NCCL's Inspector or answers of its
+RAS, read as live."""
 
 import json
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cli.inputs.flight_recorder import dumped_job, dumps_in
+from cli.inputs.nccl_inspector import inspected_job, inspector_files
 from cluster.arrays import Array, FloatArray, IntArray
 from cluster.errors import ConfigError, Mistake
 from controller.loops.health.job_stream import JobStream, frames_in
 from health.records.frames import decoded
+from health.verdicts.lateness import nothing_late, slow_parts
 from health.verdicts.ras import RasStatus, ras_status, ras_verdict
 from health.verdicts.verdict import JobVerdict
 from tonnage.records import Kind, Phase
@@ -70,6 +73,10 @@ def verdicts_in(folder: Path) -> list[TimedVerdict]:
         before = statuses[-2] if len(statuses) > 1 else None
         found_by_ras = ras_verdict(statuses[-1], 0.0, before)
         return [] if found_by_ras is None else [TimedVerdict(0.0, found_by_ras)]
+    if inspected := inspector_files(folder):
+        job = inspected_job(inspected)
+        slow = slow_parts(job.groups, job.lasted_s, job.lasted_s) or [nothing_late(job.groups, job.lasted_s)]
+        return [TimedVerdict(job.lasted_s, replace(each, evidence=(*each.evidence, *job.notes))) for each in slow]
     if dumps := _dumps_of(folder):
         return [TimedVerdict(at_s, verdict) for at_s, verdict in dumped_job(dumps).verdicts()]
     stream, found = JobStream(folder.name, ""), []

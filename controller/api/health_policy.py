@@ -137,7 +137,7 @@ class HealthPolicySpec(fields.Strict):
 
 
 class CheckpointStatus(fields.StatusPart):
-    """What the checkpoints of one job cost, as measured, and how often it should save."""
+    """What the checkpoints of one job cost, as measured, how often it should save, and what else keeps it running."""
 
     job: Annotated[str, Field(max_length=317)] = Field(description="The gang, namespace/name.")
     save: fields.Duration = Field(description="How long a checkpoint holds the job up.")
@@ -147,6 +147,9 @@ class CheckpointStatus(fields.StatusPart):
         description="Part of its time that goes into checkpoints and into work done again."
     )
     advised_lost_share: fields.Fraction = Field(description="The same as advised.")
+    spares: int = Field(
+        default=0, ge=0, le=1_000_000, description="Free nodes with which it has enough nodes 99 % of the time."
+    )
 
 
 class HealthPolicyStatus(ObservedStatus):

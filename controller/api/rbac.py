@@ -99,6 +99,7 @@ def features(kinds: Iterable[Kind] = KINDS) -> Mapping[str, tuple[Grant, ...]]:
             ),
         ),
         **{loop: _loop(_watched_by(loop, watched)) for loop in loops},
+        "power": (*_loop(_watched_by("power", watched)), _TOKENS),
         "report": (
             *_writing_status(own_kinds(planned)),
             Grant("events.k8s.io", ("events",), ("create", "patch")),

@@ -172,8 +172,8 @@ class ForecastPolicy(fields.Strict):
 
     model: Literal["auto", "core"] = Field(
         default="auto",
-        description="auto: of all models, gradient-boosted quantiles among them, whichever had the smaller loss on "
-        "this load lately. core: the same without the boosted ones, of which fits take ten times as long.",
+        description="auto: of all models, whichever had the smaller loss on this load lately. core: the same; it "
+        "once left out gradient-boosted quantiles, which are gone.",
     )
     history: fields.Duration = Field(
         default=14 * 86_400.0, description="Oldest load that is learned from (`336h`), at most 744h."

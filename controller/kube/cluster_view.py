@@ -44,6 +44,8 @@ class SeenPod:
     """Words of kube-scheduler for not binding it to its chosen node; empty where it has said nothing."""
     nominated_node: str = ""
     """Node on which kube-scheduler is stopping other pods for it."""
+    held_seats: str = ""
+    """Annotation with the seats that are held for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -273,6 +273,7 @@ def seen_pod(name: str, pod: Pod, *, allocates_claims: bool = False) -> cluster_
         required_terms=required.node_selector_terms if (required := spec.affinity.node_affinity.required) else (),
         scheduler_says=next((each.message or each.reason for each in waits), ""),
         nominated_node=pod.status.nominated_node_name,
+        held_seats=meta.annotations.held_seats or "",
     )
 
 

@@ -5,10 +5,10 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from cluster.actions import Bind, Start
+from cluster.actions import Bind, Evict, HoldSeats, Move, Start
 from cluster.changes import resized, without_pods
 from cluster.clock import Clock
-from cluster.held_seats import with_room_kept
+from cluster.held_seats import with_room_kept, with_unseen
 from cluster.nodes import HeldBack
 from cluster.plans import PlanLimits
 from cluster.snapshot import Snapshot
@@ -20,7 +20,7 @@ from controller.kube.sender import REQUEST_TIMEOUT_S
 from controller.kube_world.cached_view import CachedView
 from controller.kube_world.deployments import Instances
 from controller.kube_world.refusals import Refusals, said, unplaced_shape
-from controller.kube_world.reservations import AssumedBinds, Reservations
+from controller.kube_world.reservations import AssumedWrites, Reservations
 from controller.kube_world.stops import StopMemory
 from controller.placers import ModesOfServices, NodePool, PlacementModes, requested_mode
 from controller.snapshot.namespace_bounds import NamespaceBounds, within_quotas
@@ -107,7 +107,7 @@ class PlanningView:
         self.clock = clock
         self._modes = PlacementModes(pools)
         self.instances = Instances(view, self._modes, device_classes or {})
-        self.assumed = AssumedBinds()
+        self.assumed = AssumedWrites()
         self.reservations = reservations or Reservations()
         self.stops = StopMemory(clock, most_stops_per_seat)
         self.refusals = Refusals()
@@ -125,7 +125,12 @@ class PlanningView:
         """Present snapshot for planning; anew as in `CachedView`. Raises ObservationError."""
         seen = self._modes.with_strangers(self.view.snapshot(anew=anew))
         now_s = self.clock()
-        issued = self.assumed.unconfirmed(self.view.pod, now_s)
+        sent = self.assumed.unconfirmed(self.view.pod, now_s)
+        stopped = (seen.pods.names.row(each.pod) for each in sent if isinstance(each, Evict | Move))
+        if ends := [row for row in stopped if row is not None]:
+            seen = replace(seen, pods=seen.pods.marked("ending", ends))
+        issued = [each for each in sent if isinstance(each, Start)]
+        unseen = [each.held for each in sent if isinstance(each, HoldSeats)]
         names = (seen.pods.names[int(row)] for row in seen.pods.pending)
         found = {name: self.view.pod(name) for name in names}  # once each: a tenant decides how many wait
         waiting = [pod for pod in found.values() if pod]
@@ -139,10 +144,10 @@ class PlanningView:
         for each in given_up:
             del held[each.pod]
         present = with_issued_binds(seen, found, issued, ours, held)
-        if seen.held:
+        if seen.held or unseen:
             by_holder = ((each, self.view.pod(each.holder)) for each in seen.held)
-            believed = tuple(each for each, pod in by_holder if pod is not None and self.reservations.holds(pod.uid))
-            present = with_room_kept(replace(present, held=believed))
+            believed = (each for each, pod in by_holder if pod is not None and self.reservations.holds(pod.uid))
+            present = with_room_kept(replace(present, held=with_unseen(believed, unseen)))
         deployed, modes = present, dict[str, Mapping[str, str]]()
         if seen.services:
             deployments = tuple(self.view.deployments())

@@ -1,6 +1,6 @@
-"""Devices held by pods that the watch shows without a node: binds in flight, and pods that kube-scheduler is to bind.
+"""What counts as done although the watch does not show it: writes in flight, and pods that kube-scheduler is to bind.
 
-Both count as done, so that no device is planned twice.
+So no device is planned twice, no pod is stopped twice, and no decision that holds seats is made anew.
 """
 
 import math
@@ -8,8 +8,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from cluster.actions import Bind, Start
+from cluster.actions import Action, Bind, HoldSeats, Start
 from cluster.clock import Clock
+from cluster.held_seats import text_of
 from controller.kube.cluster_view import SeenPod
 
 ASSUMED_FOR_S = 30.0
@@ -21,14 +22,17 @@ REMEMBERED = 50_000
 
 @dataclass(frozen=True, slots=True)
 class _Assumption:
-    bind: Start
+    action: Action
     uid: str
     """UID of the pod, which distinguishes it from another pod of the same name."""
     until_s: float
 
 
-class AssumedBinds:
-    """Binds that were sent, but not yet shown by the watch, by pod. Instants are of one monotonic clock."""
+class AssumedWrites:
+    """Starts, stops and held seats that were sent, but not yet shown by the watch, by pod: the last of each pod.
+
+    Instants are of one monotonic clock.
+    """
 
     def __init__(self) -> None:
         self._by_pod: dict[str, _Assumption] = {}
@@ -36,27 +40,35 @@ class AssumedBinds:
     def __len__(self) -> int:
         return len(self._by_pod)
 
-    def add(self, bind: Start, uid: str, now_s: float) -> None:
-        """Add a bind before its request is sent: a lost answer must not free the devices."""
-        self._by_pod[bind.pod] = _Assumption(bind, uid, now_s + ASSUMED_FOR_S)
+    def add(self, pod: str, action: Action, uid: str, now_s: float) -> None:
+        """Add a start or seats before their request is sent, as a lost answer must not free them; a stop once it is
+        accepted.
+        """
+        self._by_pod[pod] = _Assumption(action, uid, now_s + ASSUMED_FOR_S)
 
     def clear(self) -> None:
         self._by_pod = {}
 
     def drop(self, pods: Iterable[str]) -> None:
-        """Remove binds that certainly failed or were undone."""
+        """Remove writes that certainly failed or were undone."""
         for pod in pods:
             self._by_pod.pop(pod, None)
 
-    def unconfirmed(self, seen: Callable[[str], SeenPod | None], now_s: float) -> tuple[Start, ...]:
-        """Binds that the watch has not shown; confirmed and expired ones are removed."""
+    def unconfirmed(self, seen: Callable[[str], SeenPod | None], now_s: float) -> tuple[Action, ...]:
+        """Writes that the watch has not shown; confirmed and expired ones are removed."""
         kept: dict[str, _Assumption] = {}
         for name, each in self._by_pod.items():
             pod = seen(name) if now_s < each.until_s else None
-            if pod and pod.uid == each.uid and not (pod.is_ending or pod.node or pod.chosen_node):
+            if pod and pod.uid == each.uid and not (pod.is_ending or _shows(pod, each.action)):
                 kept[name] = each
         self._by_pod = kept
-        return tuple(each.bind for each in kept.values())
+        return tuple(each.action for each in kept.values())
+
+
+def _shows(pod: SeenPod, action: Action) -> bool:
+    if isinstance(action, HoldSeats):
+        return bool(pod.node) or pod.held_seats == text_of(action.held)
+    return isinstance(action, Start) and bool(pod.node or pod.chosen_node)
 
 
 @dataclass(slots=True)

@@ -9,8 +9,6 @@ from collections import OrderedDict, deque
 from collections.abc import Hashable, MutableMapping
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from cluster.clock import Clock
 from cluster.snapshot import Snapshot
 from controller.kube.request import KubeWriteError
@@ -112,13 +110,9 @@ class StopMemory:
         )
         if not rows and not exhausted:
             return replace(snapshot, moved=moved) if moved else snapshot
-        pods = snapshot.pods
-        settled = np.zeros(len(pods), dtype=np.bool_) if pods.settled is None else pods.settled.copy()
-        settled[list(rows)] = True
-        settled.setflags(write=False)
         return replace(
             snapshot,
-            pods=replace(pods, settled=settled) if rows else pods,
+            pods=snapshot.pods.marked("settled", list(rows)) if rows else snapshot.pods,
             refused_stops={pod: refused[pod] for pod in rows.values()},
             out_of_stops=exhausted,
             moved=moved,

@@ -4,13 +4,13 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
-import msgspec
 import structlog
 
 from cluster import actions as cluster_actions, changes, plans
 from cluster.errors import ActionError
+from cluster.held_seats import text_of
 from cluster.occupancy import Occupancy
-from cluster.snapshot import HeldSeat, Snapshot
+from cluster.snapshot import HeldSeats, Snapshot
 from controller.api.labels import EPOCH_ANNOTATION, EPOCH_MANAGER, HELD_SEATS_ANNOTATION
 from controller.api.notation import rfc3339
 from controller.kube.request import JSON_PATCH, MERGE_PATCH, KubeWriteError
@@ -115,7 +115,7 @@ class _BindHandler(Handler):
     def begin(self, context: WriteContext, seats: Occupancy, action: cluster_actions.Start) -> None:
         seats.place(action.pod, action.node, action.devices)
         if pod := context.view.pod(action.pod):
-            context.planning.assumed.add(action, pod.uid, context.planning.clock())
+            context.planning.assumed.add(action.pod, action, pod.uid, context.planning.clock())
             context.planning.reservations.add(pod.uid, action)
 
     def settle(self, context: WriteContext, action: cluster_actions.Start, result: WriteResult) -> None:
@@ -157,7 +157,8 @@ class _StopHandler(Handler):
         if result.failed:
             context.note_refused([action.pod], result.failed)
         else:
-            context.planning.assumed.drop([action.pod])
+            if pod := context.view.pod(action.pod):
+                context.planning.assumed.add(action.pod, action, pod.uid, context.planning.clock())
             if action.beneficiary:
                 context.planning.stops.note_stopped(action.beneficiary)
             if isinstance(action, cluster_actions.Move):
@@ -170,19 +171,15 @@ class _HoldSeatsHandler(Handler):
     """Writes the seats on the pod that they are held for."""
 
     def writes(self, context: WriteContext, action: cluster_actions.HoldSeats, snapshot: Snapshot) -> list[Write]:  # noqa: ARG002
-        held = action.held
-        pod = context.view.pod(held.holder)
+        holder, pod = action.held.holder, context.view.pod(action.held.holder)
         if pod is None or pod.node or pod.is_ending:
-            raise ActionError(f"holding seats for {held.holder}: it does not wait any more")
-        seats = list[HeldSeat]()
+            raise ActionError(f"holding seats for {holder}: it does not wait any more")
+        held = _with_owners(context, action.held)
         for seat in held.seats:
-            seen = context.view.pod(seat.pod) if seat.is_moved else None
-            seats.append(replace(seat, owner=seen.controller) if seen else seat)
-            if seat.is_moved and not seats[-1].owner:
-                raise ActionError(f"holding seats for {held.holder}: no owner would create {seat.pod} anew")
-        text = msgspec.json.encode(replace(held, seats=tuple(seats))).decode()
-        annotations = {HELD_SEATS_ANNOTATION: text, EPOCH_ANNOTATION: str(context.term.epoch())}
-        namespace, _, name = held.holder.partition("/")
+            if seat.is_moved and not seat.owner:
+                raise ActionError(f"holding seats for {holder}: no owner would create {seat.pod} anew")
+        annotations = {HELD_SEATS_ANNOTATION: text_of(held), EPOCH_ANNOTATION: str(context.term.epoch())}
+        namespace, _, name = holder.partition("/")
         body = {"metadata": {"uid": pod.uid, "annotations": annotations}}
         return [Write("PATCH", f"/api/v1/namespaces/{namespace}/pods/{name}", body, MERGE_PATCH)]
 
@@ -192,7 +189,19 @@ class _HoldSeatsHandler(Handler):
 
     def begin(self, context: WriteContext, seats: Occupancy, action: cluster_actions.HoldSeats) -> None:  # noqa: ARG002
         if pod := context.view.pod(action.held.holder):
+            whole = replace(action, held=_with_owners(context, action.held))
+            context.planning.assumed.add(action.held.holder, whole, pod.uid, context.planning.clock())
             context.planning.reservations.hold(pod.uid)
+
+    def settle(self, context: WriteContext, action: cluster_actions.HoldSeats, result: WriteResult) -> None:
+        if result.failed and not may_have_happened(result.failed):
+            context.planning.assumed.drop([action.held.holder])
+
+
+def _with_owners(context: WriteContext, held: HeldSeats) -> HeldSeats:
+    """The record with the controllers of the pods that move, as far as they are seen."""
+    movers = ((seat, context.view.pod(seat.pod) if seat.is_moved else None) for seat in held.seats)
+    return replace(held, seats=tuple(replace(seat, owner=seen.controller) if seen else seat for seat, seen in movers))
 
 
 class _ReleaseClaimHandler(Handler):

@@ -19,6 +19,7 @@ from controller.api.structs import OwnObject
 from controller.background.tasks import Background
 from controller.kube import cache, connection, leader_election, sender
 from controller.kube.connection import Connection
+from controller.kube.request import Body
 from controller.kube_world.observer import Caches
 from controller.metrics.registry import Meter
 from controller.objects.own_objects import own_from
@@ -42,7 +43,7 @@ class Leader(Protocol):
 
 
 class AgentChannel(Protocol):
-    """A loop's own messages on the agents' connections, signed as all others. Called in the connections' thread."""
+    """A loop's own messages on the agents' connections, which say whose they are. Called in the connections' thread."""
 
     @property
     def sends(self) -> str:
@@ -139,6 +140,10 @@ class LoopContext:
     """Ends the loop, before the Lease is released."""
     channels: list[AgentChannel] = field(default_factory=list)
     """What travels on the agents' connections besides power; any loop may add one at its start."""
+
+    async def post(self, path: str, body: Body) -> bytes:
+        """Creates an object that the API server answers at once, from any event loop. Raises ActionError."""
+        return await self.thread.run_from_another(self.connection.write("POST", path, body))
 
     @property
     def reports_applier(self) -> sender.Applier:

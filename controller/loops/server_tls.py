@@ -13,33 +13,27 @@ LOOK_S = 30.0
 
 
 class ServerTls:
-    """TLS context for all new connections. It follows renewed certificates, which expire before the process ends.
+    """TLS context for all new connections. It follows renewed certificates, which expire before the process ends."""
 
-    A CA that was replaced stays trusted until the process ends: a context cannot drop one.
-    """
-
-    def __init__(self, certificate: str, key: str, clock: Clock, setting: str, authority: str = "") -> None:
+    def __init__(self, certificate: str, key: str, clock: Clock, setting: str) -> None:
         """clock: monotonic, seconds. setting: name of the setting, for errors.
 
-        authority: PEM file of CAs; clients then need a certificate of theirs, and TLS 1.3. Empty: any client.
         Raises ConfigError for files that cannot be used.
         """
-        self._certificate, self._key, self._authority = certificate, key, authority
+        self._certificate, self._key = certificate, key
         self._clock, self._looked_at_s = clock, clock()
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.minimum_version = ssl.TLSVersion.TLSv1_3 if authority else ssl.TLSVersion.TLSv1_2
-        if authority:
-            self.context.verify_mode = ssl.CERT_REQUIRED
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._trusted: set[str] = set()
         self._loaded = self._stamp()
         try:
-            self._load()
+            self.context.load_cert_chain(certificate, key)
         except (OSError, ssl.SSLError) as error:
             remedy = "mount a matching pair of PEM files"
             raise ConfigError(Mistake(f"{setting}, {certificate}", str(error), remedy)) from error
 
     def trust_clients_of(self, authority: str) -> None:
-        """Demands client certificates, signed by this CA (PEM text) or by one that was given before."""
+        """Demands client certificates, signed by this CA (PEM text) or one given before: a context drops none."""
         if authority in self._trusted:
             return
         try:
@@ -58,17 +52,12 @@ class ServerTls:
         if (stamp := self._stamp()) == self._loaded:
             return
         try:
-            self._load()
+            self.context.load_cert_chain(self._certificate, self._key)
         except (OSError, ssl.SSLError) as error:
             log.warning("new TLS files cannot be used; the previous ones stay in use", why=str(error))
         else:
             self._loaded = stamp
 
-    def _load(self) -> None:
-        self.context.load_cert_chain(self._certificate, self._key)
-        if self._authority:
-            self.context.load_verify_locations(self._authority)
-
     def _stamp(self) -> tuple[int, ...]:
-        paths = [Path(name) for name in (self._certificate, self._key, self._authority) if name]
+        paths = [Path(self._certificate), Path(self._key)]
         return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in paths)

@@ -192,7 +192,6 @@ LEFT_OUT = (
     ("context",),
     ("ray", "address"),
     ("ray", "token_file"),
-    ("power", "keys"),
     ("power", "tls"),
 )
 """Paths of credentials and addresses of peers. No setting is itself a secret; no plan depends on these."""

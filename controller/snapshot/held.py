@@ -1,13 +1,13 @@
 """Seats that the annotations of pods keep, with the pods that take them now."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import msgspec
 import numpy as np
 
 from cluster.held_seats import in_force
-from cluster.snapshot import PENDING, HeldSeat, HeldSeats, Snapshot
+from cluster.snapshot import PENDING, HeldSeat, HeldSeats, Snapshot, device_mask
 from cluster.workloads import MAX_GPUS_PER_NODE
 from controller.api import notation
 from controller.api.structs import Pod
@@ -22,35 +22,36 @@ def with_held_seats(snapshot: Snapshot, holders: Mapping[str, str], pods: Mappin
     """The snapshot with the seats that are held. holders: annotation of each pod that has one.
 
     A seat whose pod has it, or will never want it, is not held any more, nor is one of a holder that is being deleted.
-    An annotation that cannot be read holds nothing.
+    An annotation that cannot be read holds nothing. Several decisions may hold seats for the pods of one owner: each
+    replacement has one of them, and none has that of a pod that is yet to move.
     """
-    found, taken = list[HeldSeats](), set[str]()
+    decisions, vacated, pending = list[HeldSeats](), list[tuple[HeldSeat, float]](), snapshot.pods.node == PENDING
     for holder, text in sorted(holders.items()):
         try:
             held = msgspec.json.decode(text, type=HeldSeats)
         except msgspec.MsgspecError:
             continue
-        if pods[holder].object.metadata.deletion_timestamp is not None:
-            continue
-        come, seats = set[str](), list[HeldSeat]()
-        for seat in filter(_is_sound, held.seats):
-            if seat.is_moved:
-                node = snapshot.nodes.names.row(seat.node)
-                there = [] if node is None else np.flatnonzero(snapshot.pods.node == node).tolist()
-                names = (snapshot.pods.names[row] for row in there)
-                took = next((n for n in names if n not in come and _replaces(pods.get(n), seat, held.since_s)), None)
-                if took is not None:  # it runs there, as the replacement of no other seat
-                    come.add(took)
-                    continue
-                taker = _comes(snapshot, seat, held.since_s, pods, taken)
-            else:
-                row = snapshot.pods.names.row(seat.pod)
-                if row is None or snapshot.pods.node[row] != PENDING:
-                    continue
-                taker = seat.pod
-            taken.add(taker)
-            seats.append(replace(seat, taker=taker))
-        found.append(replace(held, holder=holder, seats=tuple(seats)))
+        if pods[holder].object.metadata.deletion_timestamp is None:
+            decisions.append(replace(held, holder=holder, seats=tuple(filter(_is_sound, held.seats))))
+            moved = ((seat, seat.since_s or held.since_s) for seat in decisions[-1].seats if seat.is_moved)
+            vacated += [each for each in moved if not _is_yet_to_move(snapshot, *each, pods)]
+    replacements, known = dict[int, str](), set[str]()
+    for candidates in (_with_its_devices, _on_its_node, _waiting):
+        for seat, since_s in vacated:
+            names = candidates(snapshot, seat) if id(seat) not in replacements else ()
+            if name := next((n for n in names if n not in known and _replaces(pods.get(n), seat, since_s)), ""):
+                replacements[id(seat)] = name
+                known.add(name)
+    found = list[HeldSeats]()
+    for held in decisions:
+        takers = ((seat, replacements.get(id(seat), "") if seat.is_moved else seat.pod) for seat in held.seats)
+        rows = ((seat, taker, snapshot.pods.names.row(taker)) for seat, taker in takers)
+        kept = (
+            replace(seat, taker=taker)
+            for seat, taker, row in rows
+            if (seat.is_moved and not taker) or (row is not None and pending[row])
+        )
+        found.append(replace(held, seats=tuple(kept)))
     return replace(snapshot, held=in_force(found, snapshot.at_s))
 
 
@@ -61,22 +62,43 @@ def _is_sound(seat: HeldSeat) -> bool:
     return has_devices and all(0 <= each <= MOST_OF_OTHERS for each in amounts)
 
 
-def _comes(snapshot: Snapshot, seat: HeldSeat, since_s: float, pods: Mapping[str, Read[Pod]], others: set[str]) -> str:
-    """Replacement that waits and has no other seat; empty: it is not there yet."""
+def _is_yet_to_move(snapshot: Snapshot, seat: HeldSeat, since_s: float, pods: Mapping[str, Read[Pod]]) -> bool:
+    """Whether the pod itself runs elsewhere, and not one of its name that was made since, as a StatefulSet does."""
+    row, table = snapshot.pods.names.row(seat.pod), snapshot.pods
+    if row is None or table.node[row] in (PENDING, snapshot.nodes.names.row(seat.node)):
+        return False
+    is_ending = table.ending is not None and bool(table.ending[row])
+    return not is_ending and not _is_made_since(pods[seat.pod].object, since_s + 2 * CLOCKS_DIFFER_S)
+
+
+def _on_its_node(snapshot: Snapshot, seat: HeldSeat) -> Iterator[str]:
+    rows = np.flatnonzero(snapshot.pods.node == snapshot.nodes.names.row(seat.node))
+    return (snapshot.pods.names[int(row)] for row in rows)
+
+
+def _with_its_devices(snapshot: Snapshot, seat: HeldSeat) -> Iterator[str]:
+    """The pods on its node that hold exactly its devices: those that were put there, and not on a seat beside it."""
+    wanted, table = device_mask(seat.devices), snapshot.pods
+    return (name for name in _on_its_node(snapshot, seat) if table.devices[table.names.row(name)] == wanted)
+
+
+def _waiting(snapshot: Snapshot, seat: HeldSeat) -> Iterator[str]:
+    """Pending pods that ask for as many devices, and as much of each."""
     table = snapshot.pods
     for row in table.pending:
-        name, shape = table.names[int(row)], table.shapes[int(table.shape[row])]
-        ask = shape.gpus, shape.gpu_milli
-        is_same = ask == (len(seat.devices), seat.gpu_milli) or not (shape.gpus or seat.devices)
-        if is_same and name not in others and _replaces(pods.get(name), seat, since_s):
-            return name
-    return ""
+        shape = table.shapes[int(table.shape[row])]
+        is_same = (shape.gpus, shape.gpu_milli) == (len(seat.devices), seat.gpu_milli)
+        if is_same or not (shape.gpus or seat.devices):
+            yield table.names[int(row)]
 
 
 def _replaces(read: Read[Pod] | None, seat: HeldSeat, since_s: float) -> bool:
     """Whether a pod was made by the owner since the seat is held."""
     if read is None or read.object.controller != seat.owner:
         return False
-    meta = read.object.metadata
-    created_s = notation.instant_or_none(meta.creation_timestamp)
-    return meta.deletion_timestamp is None and created_s is not None and created_s >= since_s - CLOCKS_DIFFER_S
+    return read.object.metadata.deletion_timestamp is None and _is_made_since(read.object, since_s)
+
+
+def _is_made_since(pod: Pod, since_s: float) -> bool:
+    created_s = notation.instant_or_none(pod.metadata.creation_timestamp)
+    return created_s is not None and created_s >= since_s - CLOCKS_DIFFER_S

@@ -8,7 +8,7 @@ import numpy as np
 
 from cluster.arrays import Array, BoolArray, IntArray
 from health.records.frames import Records
-from tonnage.records import Kind, Op, Role
+from tonnage.records import Kind, Op, Role, Times
 
 SMALL_GROUP = 8
 """Members up to which a group may send between any two; in larger ones only neighbours are followed."""
@@ -36,8 +36,8 @@ class Layout:
     """Shape (groups,), `Role`."""
     groups: tuple[IntArray, ...]
     """Members of each group, in its order."""
-    is_queued: bool = False
-    """Whether hosts queue operations on devices whose own times are not recorded."""
+    times: Times = Times.HOST
+    """Whose times operations bear; QUEUED where those of any rank are."""
 
     @property
     def ranks(self) -> int:
@@ -156,7 +156,8 @@ def layout_from(introductions: Records, *, node: Sequence[int] | IntArray, nic: 
     """
     places = introductions.of_kind(Kind.PLACE)
     stage, replica = np.zeros(len(node), np.int64), np.zeros(len(node), np.int64)
-    is_queued = bool(places.rows["op"].any())
+    said = set(places.rows["op"].tolist())
+    times = Times.QUEUED if Times.QUEUED in said else Times.DEVICE if Times.DEVICE in said else Times.HOST
     stage[places.rank], replica[places.rank] = places.rows["seq"], places.rows["at_ns"]
     joined = introductions.of_kind(Kind.MEMBER)
     keys, group = np.unique(joined.rows["at_ns"], return_inverse=True)
@@ -179,5 +180,5 @@ def layout_from(introductions: Records, *, node: Sequence[int] | IntArray, nic: 
         index_of=index_of,
         role=role,
         groups=tuple(np.split(ranks, np.searchsorted(sorted_groups, np.arange(1, len(keys))))) if len(keys) else (),
-        is_queued=is_queued,
+        times=times,
     )

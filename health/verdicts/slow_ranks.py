@@ -22,10 +22,10 @@ UNEVEN_SHARE = 0.06
 """Excess of the worst replica, as a share of the step, from which replicas are unevenly loaded."""
 MATES = 3
 """Ranks of a replica whose median tells what its data adds to a step."""
-_SEVERAL = 3
+SEVERAL = 3
 """Most ranks that are blamed one by one; more of them in no common place have a common cause elsewhere."""
 
-_PRODUCT = "a matrix product on these ranks and on as many others"
+MATRIX_PRODUCT = "a matrix product on these ranks and on as many others"
 
 
 def slow_ranks(
@@ -112,12 +112,14 @@ def blamed(
         else:
             yield verdict(Part.NODE, np.flatnonzero(layout.node == nodes[0]), "all ranks of the node alike")
     elif has_duties and behind is not None and behind[ranks].all():
-        yield verdict(Part.NOTHING, ranks, "first ranks, of the job or of nodes, may have more to do", probe=_PRODUCT)
-    elif len(ranks) <= _SEVERAL:
+        yield verdict(
+            Part.NOTHING, ranks, "first ranks, of the job or of nodes, may have more to do", probe=MATRIX_PRODUCT
+        )
+    elif len(ranks) <= SEVERAL:
         for rank in ranks[found.out[ranks]]:
             yield verdict(Part.RANK, np.array([rank]), "alone in its stage")
     else:
-        yield verdict(Part.NOTHING, ranks, "several ranks of no common node, replica or stage", probe=_PRODUCT)
+        yield verdict(Part.NOTHING, ranks, "several ranks of no common node, replica or stage", probe=MATRIX_PRODUCT)
 
 
 def _imbalance(ranks: IntArray, layout: Layout) -> tuple[Cause, str] | None:

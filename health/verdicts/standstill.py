@@ -1,5 +1,6 @@
 """Operations of a job that stands still, matched over its ranks: where their calls differ, and who waits for whom."""
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -47,6 +48,8 @@ class RecordedCall:
     state: CallState = CallState.BEGUN
     created_s: float = 0.0
     ended_s: float = 0.0
+    took_s: float = math.nan
+    """How long the device was in it, where that is told."""
 
 
 def listed(ranks: Iterable[int]) -> str:

@@ -83,7 +83,7 @@ class JobVerdict:
     probe: str = ""
     """Probe that would decide; with a part it would narrow the part down."""
     signals: str = "calls and heartbeats"
-    """What it rests on: these, `times on the host`, or `dumps`."""
+    """What it rests on: these, `times on the host`, `times on the device`, or `dumps`."""
     program_error: bool = False
     """Whether an exception of the program came before all else, so that a restart may be enough."""
 

@@ -16,7 +16,7 @@ from nodeagent.agent import NodeAgent
 from nodeagent.controller_link import ControllerLink
 from nodeagent.health import host_evidence, pod_sockets, processes
 from nodeagent.loops import AgentLoop
-from power.leases.messages import Keys, sealed_text
+from power.leases.messages import encoded_text
 
 MOST_BYTES = 8 * 1024 * 1024
 """Frames that wait at most: five minutes of 8 ranks at 100 operations a second, while no controller answers."""
@@ -146,9 +146,7 @@ class HealthFeed:
         self.outbox.add(pod, frame)
 
 
-async def forward(
-    feed: HealthFeed, agent: NodeAgent, link: ControllerLink, keys: Callable[[], Keys], node: str
-) -> None:
+async def forward(feed: HealthFeed, agent: NodeAgent, link: ControllerLink) -> None:
     """Sends what the feed holds, for ever, while the controller takes it."""
     was_accepted = False
     while True:
@@ -160,4 +158,4 @@ async def forward(
             feed.refresh()
         was_accepted = is_accepted
         if is_accepted and link.is_idle and (report := feed.next_report()) is not None:
-            link.send_bulk(sealed_text(records_frames.REPORT_KIND, records_frames.packed(report), keys(), node))
+            link.send_bulk(encoded_text(records_frames.REPORT_KIND, records_frames.packed(report)))

@@ -1,4 +1,4 @@
-"""Prober: measures the peers that a signed order names, in a thread of its own, and keeps the results for reports."""
+"""Prober: measures the peers that the controller's order names, in its own thread, and keeps results for reports."""
 
 import errno
 import queue
@@ -18,7 +18,7 @@ from cluster.errors import UNREADABLE
 from health.records import frames
 from nodeagent.health.probe_wire import ProbeError, ProbeListener, introduce, measured, prepare
 from nodeagent.loops import AgentLoop
-from power.leases.messages import Keys, Refusal, opened_text
+from power.leases.messages import kind_in, text_in
 
 log = structlog.get_logger(__name__)
 CONNECT_S = 1.0
@@ -43,7 +43,6 @@ class Prober:
         self,
         node: str,
         life: str,
-        keys: Callable[[], Keys],
         listener: ProbeListener,
         clock: Clock,
         sent_s: Callable[[int], float | None],
@@ -53,7 +52,7 @@ class Prober:
 
         source: address from which peers are measured; empty: as the routes say.
         """
-        self._node, self._life, self._keys, self._clock, self._sent_s = node, life, keys, clock, sent_s
+        self._node, self._life, self._clock, self._sent_s = node, life, clock, sent_s
         self.listener, self._source = listener, source
         self._answered, self._ordered_s = -1, float("-inf")
         self._orders: queue.Queue[frames.ProbeOrder | None] = queue.Queue(4)
@@ -80,11 +79,10 @@ class Prober:
 
     def receive(self, travelled: bytes) -> bool:
         """Whether a message of the controller was an order for probes; what is wrong with it is counted."""
-        text = opened_text(frames.PROBE_KIND, travelled, self._keys(), self._node)
-        if isinstance(text, Refusal):
+        if kind_in(travelled) != frames.PROBE_KIND:
             return False
         try:
-            order = frames.order_in(text)
+            order = frames.order_in(text_in(travelled))
         except UNREADABLE as error:
             self._refuse("Unreadable", str(error))
             return True
@@ -113,7 +111,7 @@ class Prober:
     def _objection(self, order: frames.ProbeOrder) -> tuple[str, str] | None:
         """Code and words of why an order is refused."""
         if order.node != self._node:
-            return "Forged", f"the order names node {order.node}"
+            return "OtherNode", f"the order names node {order.node}"
         if order.life != self._life:
             return "OtherLife", "the order is for another session of the agent"
         if order.answers <= self._answered:

@@ -29,7 +29,7 @@ from isolation.tree import AGENT, CALL_PREFIX, LIGHT, Capability, CgroupFiles, c
 from nodeagent.logs import configure_logs
 from nodeagent.sandboxes.enforcer import Enforcer, lower_own_risk
 from nodeagent.sandboxes.server import SandboxServer
-from power.leases.messages import Keys, Refusal, opened_text, sealed_text
+from power.leases.messages import encoded_text, kind_in, text_in
 
 log = structlog.get_logger(__name__)
 MOST_SANDBOXES = 1024
@@ -299,13 +299,12 @@ class SandboxSupervisor:
     def __init__(
         self,
         settings: ProcessSettings,
-        keys: Callable[[], Keys],
         send: Callable[[bytes], None],
         command: Sequence[str] = (sys.executable, "-m", "nodeagent.sandboxes.process"),
         silent_s: float = SILENT_S,
     ) -> None:
         """send: sends to the controller, or drops."""
-        self._settings, self._keys, self._send = settings, keys, send
+        self._settings, self._send = settings, send
         self._command = (*command, msgspec.json.encode(settings).decode())
         self._silent_s = silent_s
         self._process: asyncio.subprocess.Process | None = None
@@ -313,11 +312,10 @@ class SandboxSupervisor:
 
     def receive(self, travelled: bytes) -> bool:
         """Whether a message of the controller was one of orders, which then go to the process."""
-        text = opened_text(ORDERS, travelled, self._keys(), self._settings.node)
-        if isinstance(text, Refusal):
+        if kind_in(travelled) != ORDERS:
             return False
         try:
-            made = msgspec.json.decode(text, type=Orders)
+            made = msgspec.json.decode(text_in(travelled), type=Orders)
         except UNREADABLE as error:
             log.warning("orders for sandboxes cannot be read", why=str(error))
             return True
@@ -358,7 +356,7 @@ class SandboxSupervisor:
             assert process.stdout is not None  # noqa: S101 - made with a pipe
             while line := await asyncio.wait_for(process.stdout.readline(), self._silent_s):
                 msgspec.json.decode(line, type=IsolationReport)  # a process that is killed may leave half of one
-                self._send(sealed_text(REPORT, line.rstrip(), self._keys(), self._settings.node))
+                self._send(encoded_text(REPORT, line.rstrip()))
             log.warning("the isolation process ended and is started again", code=await process.wait())
         finally:
             self._process = None

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain
 
@@ -229,8 +229,9 @@ def _hold(draft: PackingDraft, unit: Unit, rows: Sequence[int], stops: Sequence[
         for row in (*waits, *moved)
     ]
     # Those of an earlier decision for the same unit, whose replacements have not come.
-    before = (each for held in snapshot.held if held.holder == names[waits[0]] for each in held.seats if each.is_moved)
-    seats += [each for each in before if names.row(each.pod) is None]
+    for held in (each for each in snapshot.held if each.holder == names[waits[0]]):
+        gone = (each for each in held.seats if each.is_moved and names.row(each.pod) is None)
+        seats += [replace(each, since_s=each.since_s or held.since_s) for each in gone]
     action = actions.HoldSeats(HeldSeats(names[waits[0]], snapshot.at_s, snapshot.at_s + DEADLINE_S, tuple(seats)))
     words = f"its {len(seats)} seats are free at different times; nobody else gets one for {DEADLINE_S:g} s"
     return (plans.Step(action, plans.Reason("SeatsHeld", words)),)

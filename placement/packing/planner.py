@@ -71,7 +71,8 @@ def pack(
         unserved = turn.unserved - had_turn
         had_turn |= rows_of(left)
         left = pending_units(draft)
-    if left and not turn.ended and make_room(draft, left, moves):
+    if left and not turn.ended and make_room(draft, left, moves) and (left := pending_units(draft)):
+        UnitService(draft, budget, preempt=False).serve(left)  # what made room for one may have left some for another
         left = pending_units(draft)
     phases, waiting = phases_of(draft)
     unplaced = list(waiting)

@@ -1,15 +1,16 @@
-"""Messages between controller and node agents about power limits, and their authentication.
+"""Messages between controller and node agents about power limits.
 
 An agent reports, and the controller answers with a lease. A lease names the report that it answers, by the agent's own
 clock. It therefore ends, by that clock, at an instant that both sides can compute, and no two clocks need to agree. A
 report names the newest lease that its agent has received, by the controller's clock. The controller therefore knows the
 largest possible age of a reading, however long the network delayed it.
+
+Both ends are authenticated by the connection: the controller by its certificate, the agent by a token of Kubernetes
+that is bound to its pod and node. No message has a signature of its own.
 """
 
-import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from hashlib import sha256
 from typing import Literal, Protocol, TypeVar
 
 import msgspec
@@ -19,9 +20,9 @@ from cluster.power import NEVER_S
 
 Kind = Literal["inventory", "report", "lease"]
 
-FORM = b"tonnage-watts-1"
-"""Version of the message format. It is signed with each message, so that messages of another format cannot be passed
-off as these."""
+AUDIENCE = "tonnage-power"
+"""Audience of agents' tokens, so that the API server and other services refuse one that was shown to the controller."""
+LONGEST_TOKEN = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +117,6 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
-    """Secrets by name: several while one is being replaced."""
-
-    newest: str
-    secrets: Mapping[str, bytes]
-
-
-@dataclass(frozen=True, slots=True)
 class Refusal:
     """Reason why a message is not acted on."""
 
@@ -134,66 +127,41 @@ class Refusal:
 Message = TypeVar("Message", Inventory, Report, Lease)
 
 
-def node_secret(secret: bytes, node: str) -> bytes:
-    """The secret of one node, derived from the fleet's. A node that knows only its own cannot impersonate another."""
-    return hmac.new(secret, FORM + b" node " + node.encode(), sha256).digest()
-
-
-def sealed(message: Inventory | Report | Lease, keys: Keys, node: str) -> bytes:
-    """The message as it is sent: kind, key's name, signature, text. keys: as the node knows them (`node_secret`)."""
-    return sealed_text(_KINDS[type(message)], msgspec.json.encode(message), keys, node)
-
-
-def sealed_text(kind: str, text: bytes, keys: Keys, node: str) -> bytes:
-    """Any message of a node's connection as it is sent; its kind is signed with it."""
-    signature = _signature(kind, keys.secrets[keys.newest], node, text)
-    return b"\n".join((kind.encode(), keys.newest.encode(), signature, text))
-
-
-def kind_in(travelled: bytes) -> str:
-    """The kind that a message says it has; true once `opened_text` has opened it as this kind."""
-    return travelled.partition(b"\n")[0].decode("utf-8", "replace")
-
-
-def opened(kind: type[Message], travelled: bytes, keys: Keys, node: str) -> Message | Refusal:
-    """The message, if it was sealed for this node with a known key and is of this kind; otherwise the refusal.
-
-    A lease cannot be passed off as a report, nor one node's message as another's: kind and node are signed with the
-    text.
-    """
-    text = opened_text(_KINDS[kind], travelled, keys, node)
-    if isinstance(text, Refusal):
-        return text
-    try:
-        made = msgspec.json.decode(text, type=kind)
-    except UNREADABLE as error:
-        return Refusal("Unreadable", f"message is correctly signed but not a valid {_KINDS[kind]}: {error}")
-    if made.node != node:
-        return Refusal("Forged", f"message names node {made.node}, not {node}")
-    return made
-
-
-def opened_text(kind: str, travelled: bytes, keys: Keys, node: str) -> bytes | Refusal:
-    """The text of a message, if it was sealed as this kind for this node with a known key; otherwise the refusal."""
-    said, _, rest = travelled.partition(b"\n")
-    name, _, rest = rest.partition(b"\n")
-    signature, _, text = rest.partition(b"\n")
-    if said != kind.encode():
-        return Refusal("Forged", f"message is not a {kind} of {node}")
-    secret = keys.secrets.get(name.decode("utf-8", "replace"))
-    if secret is None:
-        return Refusal("UnknownKey", "message is signed with a key that is unknown here, or no longer valid")
-    if not hmac.compare_digest(signature, _signature(kind, secret, node, text)):
-        return Refusal("Forged", f"signature does not match a {kind} of {node}")
-    return text
-
-
 _KINDS: Mapping[type, Kind] = {Inventory: "inventory", Report: "report", Lease: "lease"}
 
 
-def _signature(kind: str, secret: bytes, node: str, text: bytes) -> bytes:
-    signed = b"\n".join((FORM, kind.encode(), node.encode(), text))
-    return hmac.new(secret, signed, sha256).hexdigest().encode()
+def encoded(message: Inventory | Report | Lease) -> bytes:
+    """The message as it is sent: its kind, and its text."""
+    return encoded_text(_KINDS[type(message)], msgspec.json.encode(message))
+
+
+def encoded_text(kind: str, text: bytes) -> bytes:
+    """Any message of a node's connection as it is sent."""
+    return kind.encode() + b"\n" + text
+
+
+def kind_in(travelled: bytes) -> str:
+    """The kind that a message says it has."""
+    return travelled.partition(b"\n")[0].decode("utf-8", "replace")
+
+
+def text_in(travelled: bytes) -> bytes:
+    """The text of a message of whatever kind."""
+    return travelled.partition(b"\n")[2]
+
+
+def decoded(kind: type[Message], travelled: bytes, node: str) -> Message | Refusal:
+    """The message, if it is of this kind and about this node; otherwise the refusal."""
+    name = _KINDS[kind]
+    if kind_in(travelled) != name:
+        return Refusal("Unreadable", f"message is not a {name}")
+    try:
+        made = msgspec.json.decode(text_in(travelled), type=kind)
+    except UNREADABLE as error:
+        return Refusal("Unreadable", f"message is not a valid {name}: {error}")
+    if made.node != node:
+        return Refusal("OtherNode", f"message names node {made.node}, not {node}")
+    return made
 
 
 LONGEST = 256 * 1024

@@ -11,17 +11,10 @@ from typing import Any
 
 import yaml
 
+from tests.agents.credentials import credentials
 from tests.until import until
 
 PATIENCE_S = 60.0
-KEY = b"a secret of the fleet, long enough"
-
-
-def write_keys(folder: Path) -> Path:
-    """A folder as the Secret is mounted."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "k").write_bytes(KEY)
-    return folder
 
 
 def until_agent(claim: Callable[[], bool], what: str, process: "subprocess.Popen[bytes]") -> None:
@@ -35,13 +28,16 @@ def until_agent(claim: Callable[[], bool], what: str, process: "subprocess.Popen
     until(checked, what, PATIENCE_S)
 
 
-def settings_file(folder: Path, **told: Any) -> Path:
-    """Settings of an agent of node n1 whose controller is nowhere."""
+def settings_file(folder: Path, *, node: str = "n1", port: int = 1, token: str = "", **told: Any) -> Path:
+    """Settings of an agent whose controller is at a port of loopback; by default it is nowhere.
+
+    token: what it shows; the node's name by default.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    shown = credentials().shown_by(token or node)
     settings: Mapping[str, Any] = {
-        "node": "n1",
-        "controller": {"host": "127.0.0.1", "port": 1},
-        "keys": str(write_keys(folder / "keys")),
+        "node": node,
+        "controller": {"host": "127.0.0.1", "port": port, **shown},
         "record": str(folder / "power.record"),
         "period": 0.1,
         "metrics_host": "127.0.0.1",

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import cast
 
-from power.leases.messages import LONGEST, Inventory, Keys, Lease, Refusal, Report, framed, kind_in, opened, sealed
-from power.leases.mounted_keys import keys_of_node
-from tests.agents.agent_process import KEY
+from power.leases.messages import LONGEST, Inventory, Lease, Refusal, Report, decoded, encoded, framed, kind_in
+from tests.agents.credentials import credentials
 
 BURST_J = 50.0
 
@@ -33,15 +32,14 @@ class _Line(socketserver.StreamRequestHandler):
     def handle(self) -> None:
         granted = cast("_Server", self.server).granted
         node = self._frame().decode()
-        keys = keys_of_node(Keys("k", {"k": KEY}), node)
         for sequence in count():
             message = self._frame()
             if not message:
                 return
             if kind_in(message) != "report":
-                assert not isinstance(opened(Inventory, message, keys, node), Refusal)
+                assert not isinstance(decoded(Inventory, message, node), Refusal)
                 continue
-            report = opened(Report, message, keys, node)
+            report = decoded(Report, message, node)
             assert isinstance(report, Report)
             lease = Lease(
                 *(node, report.life, report.sent_s, granted.for_s, 1, sequence, float(sequence), granted.caps_w),
@@ -50,7 +48,7 @@ class _Line(socketserver.StreamRequestHandler):
                 burst_to_w=dict.fromkeys(granted.caps_w, granted.burst_to_w),
                 credit_back_s=0.5,
             )
-            self.wfile.write(framed(sealed(lease, keys, node)))
+            self.wfile.write(framed(encoded(lease)))
 
     def _frame(self) -> bytes:
         head = self.rfile.read(4)
@@ -64,6 +62,7 @@ def granting(granted: Granted) -> Iterator[int]:
     """The port of such a controller."""
     with _Server(("127.0.0.1", 0), _Line) as server:
         server.granted = granted
+        server.socket = credentials().serves().wrap_socket(server.socket, server_side=True)
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         try:
             yield int(server.server_address[1])

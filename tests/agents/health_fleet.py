@@ -33,16 +33,14 @@ from nodeagent.controller_link import ControllerLink
 from nodeagent.health.feed import EVERY_S, HealthFeed
 from nodeagent.health.pod_sockets import SOCKET, Deliver, PodSockets
 from nodeagent.health.processes import NodeProcess, Ranks, Senders
-from power.leases.messages import Inventory, Keys, Report, sealed, sealed_text
-from power.leases.mounted_keys import keys_of_node
+from power.leases.messages import Inventory, Report, encoded, encoded_text
 from power.rules import PowerRules
+from tests.agents.credentials import Credentials, names_itself
 from tests.rigs.health.large_job import job_of, read_job
 from tests.rigs.health.recorded import TICK_S
 from tonnage import records
 from tonnage.records import RECORD_BYTES
 
-KEY = b"a secret of the fleet, long enough"
-FLEET = Keys("k", {"k": KEY})
 PER_NODE = 8
 JOB = "bench/job"
 TURN_S, REST_S = 0.1, 0.02
@@ -51,7 +49,7 @@ LEAD_S = 5.0
 """Time from the introductions to the first operations: the layout is complete and its tables are made by then."""
 
 
-def control(pipe: Connection, nodes: Sequence[str], pace: float) -> None:
+def control(pipe: Connection, folder: Path, nodes: Sequence[str], pace: float) -> None:
     """The controller: the agents' link in one thread, the analysis in another, as the operator runs them."""
     mailbox, stream, longest_turn_s = ReportQueue(), HealthStream(BySize()), 0.0
     members = tuple(JobMember(pod_of(node), f"bench/{node}", JOB, node, 0.0) for node in nodes)
@@ -59,7 +57,7 @@ def control(pipe: Connection, nodes: Sequence[str], pace: float) -> None:
         Members({each.uid: each for each in members}, {JOB: members}), {node: f"key-{node}" for node in nodes}
     )
     ports: list[int] = []
-    threading.Thread(target=lambda: asyncio.run(_link(mailbox, nodes, ports)), daemon=True).start()
+    threading.Thread(target=lambda: asyncio.run(_listen(mailbox, nodes, folder, ports)), daemon=True).start()
     while not ports:
         time.sleep(0.05)
     pipe.send(ports[0])
@@ -120,10 +118,10 @@ class Alone:
         return self.view
 
 
-async def _link(queue: ReportQueue, nodes: Sequence[str], ports: list[int]) -> None:
+async def _listen(queue: ReportQueue, nodes: Sequence[str], folder: Path, ports: list[int]) -> None:
     alone = Alone(PowerView({}, {node: PoweredNode() for node in nodes}))
-    loop = PowerLoop(alone.see, alone, lambda: FLEET, clock, PowerRules(), [queue])
-    ports.append(await loop.listen("127.0.0.1", 0, None))
+    loop = PowerLoop(alone.see, alone, names_itself, clock, PowerRules(), [queue])
+    ports.append(await loop.listen("127.0.0.1", 0, Credentials(folder / "shown").serves()))
     await loop.run()
 
 
@@ -137,11 +135,21 @@ class _AnyProcess:
         return self._found if pid else NodeProcess(0.0, "R", "")
 
 
+def _link(folder: Path, node: str, port: int, hello: bytes) -> ControllerLink:
+    """A node's connection, which shows its token and its inventory."""
+    trusts = Credentials(folder / "shown").trusts
+    return ControllerLink(
+        *(node.encode, "127.0.0.1", port, lambda _: None, Random(port)),  # noqa: S311 - spreads attempts
+        trusts,
+        lambda: hello,
+    )
+
+
 class _Node:
     """One node of the process that holds many."""
 
     def __init__(self, folder: Path, node: str, port: int) -> None:
-        self.node, self.keys, self.kinds = node, keys_of_node(FLEET, node), ""
+        self.node = node
         processes = _AnyProcess(pod_of(node))
 
         def sockets(deliver: Deliver) -> PodSockets:
@@ -149,8 +157,8 @@ class _Node:
 
         self.feed = HealthFeed(node, "life", sockets, Ranks(processes), (), clock)
         self.feed.sockets.look()
-        hello = sealed(Inventory(node, "life", {}), self.keys, node)
-        self.link = ControllerLink(node, "127.0.0.1", port, lambda _: None, Random(port), None, lambda: hello)  # noqa: S311
+        hello = encoded(Inventory(node, "life", {}))
+        self.link = _link(folder, node, port, hello)
         self.powered_s, self.number = 0.0, 0
 
     def turn(self, now_s: float) -> None:
@@ -158,9 +166,9 @@ class _Node:
         if now_s - self.powered_s > POWER_S:
             self.number += 1
             self.powered_s = now_s
-            self.link.send(sealed(Report(self.node, "life", now_s, -1, self.number, {}), self.keys, self.node))
+            self.link.send(encoded(Report(self.node, "life", now_s, -1, self.number, {})))
         if self.link.is_idle and (report := self.feed.next_report()) is not None:
-            self.link.send_bulk(sealed_text(REPORT_KIND, packed(report), self.keys, self.node))
+            self.link.send_bulk(encoded_text(REPORT_KIND, packed(report)))
 
 
 def clients(pipe: Connection, folder: Path, nodes: Sequence[str], port: int) -> None:
@@ -194,8 +202,6 @@ def clients(pipe: Connection, folder: Path, nodes: Sequence[str], port: int) -> 
 def agent_of(folder: Path, node: str, port: int, recorder_pid: int) -> "subprocess.Popen[bytes]":
     """An agent as a process, whose process table says that the recorder is its pod's."""
     own = folder / f"{node}-agent"
-    (own / "keys").mkdir(parents=True)
-    (own / "keys" / "k").write_bytes(KEY)
     shown = own / "proc" / str(recorder_pid)
     shown.mkdir(parents=True)
     (shown / "stat").write_text(f"{recorder_pid} (recorder) S {' '.join(['0'] * 18)} 100 0 0", encoding="ascii")
@@ -204,8 +210,7 @@ def agent_of(folder: Path, node: str, port: int, recorder_pid: int) -> "subproce
     settings = {
         "node": node,
         "backend": "none",
-        "controller": {"host": "127.0.0.1", "port": port},
-        "keys": str(own / "keys"),
+        "controller": {"host": "127.0.0.1", "port": port, **Credentials(folder / "shown").shown_by(node)},
         "record": str(own / "record"),
         "metrics_host": "127.0.0.1",
         "metrics_port": 0,
@@ -291,7 +296,7 @@ class _NoProcesses:
 
 
 def write_reports(
-    path: Path, job: Path, introductions: Mapping[int, bytes], nodes: Sequence[str], fleet: Keys, lead_s: float
+    path: Path, job: Path, introductions: Mapping[int, bytes], nodes: Sequence[str], lead_s: float
 ) -> int:
     """Writes the reports that the agents of a job's nodes would send, in the order of their instants; returns the
     number of the job's records in them.
@@ -299,7 +304,7 @@ def write_reports(
     job: frames by tick. introductions: frame that introduces each rank, sent at 0; the job begins at `lead_s`.
     """
     count = 0
-    made = _Agents(nodes, fleet, len(introductions) // len(nodes))
+    made = _Agents(nodes, len(introductions) // len(nodes))
     with path.open("wb") as file:
         made.write(file, {rank: [frame] for rank, frame in introductions.items()}, 0.0)
         for tick, frames in enumerate(read_job(job)):
@@ -313,9 +318,8 @@ def write_reports(
 
 
 class _Agents:
-    def __init__(self, nodes: Sequence[str], fleet: Keys, per_node: int) -> None:
+    def __init__(self, nodes: Sequence[str], per_node: int) -> None:
         self._now_s, self._per_node, self._nodes = 0.0, per_node, nodes
-        self._keys = [keys_of_node(fleet, node) for node in nodes]
 
         def sockets(_: Deliver) -> Any:
             return _NoSockets()
@@ -327,7 +331,7 @@ class _Agents:
         """Frames of one tick: each rank flushes at an instant of its own in it, each agent looks at its own as well."""
         sent: list[tuple[float, int, bytes]] = []
         looks = round(TICK_S / EVERY_S)
-        for number, (node, feed, keys) in enumerate(zip(self._nodes, self._feeds, self._keys, strict=True)):
+        for number, (node, feed) in enumerate(zip(self._nodes, self._feeds, strict=True)):
             begin_s = from_s + EVERY_S * number / len(self._nodes)
             for look in range(looks):
                 self._now_s = begin_s + look * EVERY_S
@@ -336,7 +340,7 @@ class _Agents:
                         for frame in of_rank.get(number * self._per_node + index, ()):
                             feed.outbox.add(pod_of(node), frame)
                 if (report := feed.next_report()) is not None:
-                    sent.append((self._now_s, number, sealed_text(REPORT_KIND, packed(report), keys, node)))
+                    sent.append((self._now_s, number, encoded_text(REPORT_KIND, packed(report))))
         for at_s, number, message in sorted(sent, key=lambda each: each[:2]):
             file.write(_HEAD.pack(at_s, number, len(message)) + message)
 
@@ -353,25 +357,20 @@ def _reports(path: Path) -> Iterator[tuple[float, int, bytes]]:
             yield at_s, number, file.read(length)
 
 
-def send_reports(pipe: Connection, path: Path, nodes: Sequence[str], fleet: Keys, port: int, pace: float) -> None:
+def send_reports(pipe: Connection, path: Path, nodes: Sequence[str], port: int, pace: float) -> None:
     """Connects for every node, says so, and sends the reports at their instants once it is told to."""
-    asyncio.run(_Senders(nodes, fleet, port).run(pipe, path, pace))
+    asyncio.run(_Senders(path.parent, nodes, port).run(pipe, path, pace))
 
 
 class _Senders:
-    """Connections of all nodes in one process, which sends what was sealed before, and reports on power."""
+    """Connections of all nodes in one process, which sends what was made before, and reports on power."""
 
-    def __init__(self, nodes: Sequence[str], fleet: Keys, port: int) -> None:
-        self._nodes, self._port = nodes, port
-        self._keys = [keys_of_node(fleet, node) for node in nodes]
-        self._links = [self._link(node, keys) for node, keys in zip(nodes, self._keys, strict=True)]
+    def __init__(self, folder: Path, nodes: Sequence[str], port: int) -> None:
+        self._nodes = nodes
+        self._links = [_link(folder, node, port, encoded(Inventory(node, "life", {}))) for node in nodes]
         self._backlog: dict[int, deque[bytes]] = {}
         self._powered_s = [clock() + POWER_S * number / len(nodes) for number in range(len(nodes))]
         self._numbers = [0] * len(nodes)
-
-    def _link(self, node: str, keys: Keys) -> ControllerLink:
-        hello = sealed(Inventory(node, "life", {}), keys, node)
-        return ControllerLink(node, "127.0.0.1", self._port, lambda _: None, Random(self._port), None, lambda: hello)  # noqa: S311
 
     async def run(self, pipe: Connection, path: Path, pace: float) -> None:
         tasks = []
@@ -427,4 +426,4 @@ class _Senders:
                 self._powered_s[number] = now_s
                 self._numbers[number] += 1
                 report = Report(self._nodes[number], "life", now_s, -1, self._numbers[number], {})
-                link.send(sealed(report, self._keys[number], self._nodes[number]))
+                link.send(encoded(report))

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from tests.agents.health_fleet import (
-    FLEET,
     LEAD_S,
     PER_NODE,
     SPAWN,
@@ -92,12 +91,12 @@ def frames_sent(setup: PlayedSetup, port: int, connected: Callable[[int], None])
 
 
 def reports_sent(setup: PlayedSetup, port: int, connected: Callable[[int], None]) -> SentRecords:
-    """Reports that the agents' code made and sealed before, sent at their instants."""
+    """Reports that the agents' code made before, sent at their instants."""
     path = setup.folder / "reports"
     first_s = LEAD_S * setup.pace  # the lead is no part of the job, whatever its pace
-    records = write_reports(path, setup.job, introductions(setup.ranks), setup.nodes, FLEET, first_s)
+    records = write_reports(path, setup.job, introductions(setup.ranks), setup.nodes, first_s)
     pipe, end = SPAWN.Pipe()
-    senders = SPAWN.Process(target=send_reports, args=(end, path, setup.nodes, FLEET, port, setup.pace))
+    senders = SPAWN.Process(target=send_reports, args=(end, path, setup.nodes, port, setup.pace))
     senders.start()
     try:
         pipe.recv()

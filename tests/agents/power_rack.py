@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.agents.agent_process import command, settings_file
+from tests.agents.credentials import Credentials
 from tests.agents.power_speakers import WANTED_W
 from tests.controlplane.processes import cpu_s, resident_mb
 
@@ -81,9 +82,9 @@ DISTRUST_S = 8.0
 
 
 @contextmanager
-def controller(keys: Path, racks: int, gpus: int) -> Iterator[tuple["subprocess.Popen[str]", int]]:
+def controller(shown: Path, racks: int, gpus: int) -> Iterator[tuple["subprocess.Popen[str]", int]]:
     """The power loop as a process, and its port."""
-    command = [sys.executable, "-m", "tests.agents.power_speakers", str(keys), str(racks), str(gpus), str(DISTRUST_S)]
+    command = [sys.executable, "-m", "tests.agents.power_speakers", str(shown), str(racks), str(gpus), str(DISTRUST_S)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own
     assert process.stdout is not None
     try:
@@ -110,8 +111,7 @@ def agent_processes(
                 node=node,
                 backend="pretend",
                 pretend={"devices": gpus},
-                controller={"host": "127.0.0.1", "port": port},
-                keys=str(folder / "keys"),
+                controller={"host": "127.0.0.1", "port": port, **Credentials(folder / "shown").shown_by(node)},
                 period=PERIOD_S,
             )
             running[node] = subprocess.Popen(command("run", settings), stderr=subprocess.DEVNULL)  # noqa: S603 - our own

@@ -1,6 +1,6 @@
 """Racks of nodes under power budgets, most of them simulated ones that speak the agents' protocol, and a controller.
 
-`python -m tests.agents.power_speakers KEYS RACKS GPUS DISTRUST_S` is its power loop as a process of its own.
+`python -m tests.agents.power_speakers CREDENTIALS RACKS GPUS DISTRUST_S` is its power loop as a process of its own.
 """
 
 import asyncio
@@ -30,9 +30,9 @@ from controller.loops.power.agent_server import AgentServer
 from controller.loops.power.term import PowerTerm
 from nodeagent.controller_link import ControllerLink
 from power.leases.holder import DeviceLimits, Holder, accepted, limits
-from power.leases.messages import DeviceInventory, DeviceReport, Inventory, Keys, Lease, Refusal, Report, opened, sealed
-from power.leases.mounted_keys import MountedKeys, keys_of_node, read_keys
+from power.leases.messages import DeviceInventory, DeviceReport, Inventory, Lease, Refusal, Report, decoded, encoded
 from power.rules import PowerRules
+from tests.agents.credentials import Credentials, names_itself
 
 NODES_PER_RACK = 8
 LEAST_W, MOST_W, FLOOR_W, WANTED_W = 200.0, 700.0, 350.0, 690.0
@@ -100,16 +100,17 @@ def table_of(inventories: Mapping[str, Inventory], racks: int, gpus: int) -> Pow
 class Speaker:
     """Simulated node that speaks the agents' protocol; its simulated devices obey at once."""
 
-    def __init__(self, node: str, gpus: int, keys: Path, port: int, chance: Random, period_s: float) -> None:
+    def __init__(self, node: str, gpus: int, shown: Path, port: int, chance: Random, period_s: float) -> None:
         self.node, self._chance, self._period_s = node, chance, period_s
-        self._keys: Keys = keys_of_node(read_keys(keys), node)
         self._facts = {
             f"{node}-{n}": DeviceInventory("H100", LEAST_W, MOST_W, MOST_W, MOST_W, managed=True) for n in range(gpus)
         }
         mine = {uuid: DeviceLimits(LEAST_W, MOST_W, FLOOR_W, MOST_W) for uuid in self._facts}
         self._holder = Holder(node, f"life of {node}", mine)
         self._answered: tuple[int, float, float] | None = None
-        self._link = ControllerLink(node, "127.0.0.1", port, self._hear, chance, introduce=self._inventory)
+        self._link = ControllerLink(
+            *(node.encode, "127.0.0.1", port, self._hear, chance), Credentials(shown).trusts, self._inventory
+        )
         self.breaks_limits = False
         """Whether its devices exceed their limits from the next report on."""
         self.broke_at_s: float | None = None
@@ -128,7 +129,7 @@ class Speaker:
             await asyncio.sleep(self._chance.uniform(0.0, self._period_s))
             next_s = monotonic()
             while True:
-                self._link.send(sealed(self._report(), self._keys, self.node))
+                self._link.send(encoded(self._report()))
                 if self.breaks_limits and self.broke_at_s is None:
                     self.broke_at_s = monotonic()
                 next_s += self._period_s
@@ -137,11 +138,11 @@ class Speaker:
             talking.cancel()
 
     def _inventory(self) -> bytes:
-        return sealed(Inventory(self.node, self._holder.life, self._facts), self._keys, self.node)
+        return encoded(Inventory(self.node, self._holder.life, self._facts))
 
     def _hear(self, travelled: bytes) -> None:
         now_s = monotonic()
-        lease = opened(Lease, travelled, self._keys, self.node)
+        lease = decoded(Lease, travelled, self.node)
         if isinstance(lease, Refusal):
             return
         self._holder, refusal = accepted(self._holder, lease, now_s)
@@ -166,10 +167,10 @@ class Speaker:
         )
 
 
-async def _serve(keys: Path, racks: int, gpus: int, rules: PowerRules) -> None:
+async def _serve(shown: Path, racks: int, gpus: int, rules: PowerRules) -> None:
     watts = PowerTerm(lambda inventories: table_of(inventories, racks, gpus), epoch=1, rules=rules)
-    server = AgentServer(lambda: watts, MountedKeys(keys, monotonic), monotonic)
-    listening = await server.serve("127.0.0.1", 0)
+    server = AgentServer(lambda: watts, names_itself, monotonic)
+    listening = await server.serve("127.0.0.1", 0, Credentials(shown).serves())
     say(str(listening.sockets[0].getsockname()[1]))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: say(json.dumps(counted(server))))
     await server.decide()

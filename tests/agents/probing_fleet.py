@@ -7,8 +7,10 @@ import subprocess
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from itertools import count
 from pathlib import Path
+from tempfile import mkdtemp
 
 from controller.loops.health.loop import ReportQueue
 from controller.loops.health.stream import HealthStream
@@ -18,15 +20,21 @@ from health.probing import Question
 from health.remediation.facts import FaultEvidence, NodeKey
 from health.verdicts.verdict import Part, Syndrome
 from nodeagent.__main__ import clock
-from power.leases.messages import Keys
 from power.rules import PowerRules
-from tests.agents.agent_process import KEY, command, settings_file
+from tests.agents.agent_process import command, settings_file
+from tests.agents.credentials import Credentials, names_itself
 from tests.builders.leading import FixedSource, Leading
 from tests.until import until
 
 NODES = ("a", "b", "c1", "c2")
 SUBNET = "10.87.3"
 CLONE_NEWNET = 0x40000000
+
+
+@cache
+def shown() -> Credentials:
+    """For loopback and for the hub."""
+    return Credentials(Path(mkdtemp(prefix="tonnage-probes-")), f"{SUBNET}.1")
 
 
 class Namespaces:
@@ -163,10 +171,10 @@ class Controller(threading.Thread):
         return frozenset(node for node, host in self.stream.hosts.items() if host.probes_at is not None)
 
     async def _serve(self) -> None:
-        keys = Keys("k", {"k": KEY})
         source = FixedSource(PowerView({}, {node: PoweredNode() for node in NODES}))
-        loop = PowerLoop(source.see, Leading(), lambda: keys, clock, PowerRules(), [self.queue])
-        self.port = await loop.listen("127.0.0.1" if self._spaces is None else "0.0.0.0", 0, None)  # noqa: S104
+        loop = PowerLoop(source.see, Leading(), names_itself, clock, PowerRules(), [self.queue])
+        host = "127.0.0.1" if self._spaces is None else "0.0.0.0"  # noqa: S104
+        self.port = await loop.listen(host, 0, shown().serves())
         running = asyncio.create_task(loop.run())
         while not self._end.is_set():
             await asyncio.sleep(0.02)
@@ -209,9 +217,8 @@ def _agent(folder: Path, node: str, port: int, spaces: Namespaces | None, *, pro
         "probes": {"enabled": probes, "port": 0 if spaces is None else 9468},
     }
     host = "127.0.0.1" if spaces is None else spaces.hub
-    settings = settings_file(
-        folder, node=node, backend="none", health=health, controller={"host": host, "port": port}, period=0.5
-    )
+    controller = {"host": host, "port": port, **shown().shown_by(node)}
+    settings = settings_file(folder, node=node, backend="none", health=health, controller=controller, period=0.5)
     words = command("run", settings)
     if spaces is not None:
         words = ["ip", "netns", "exec", spaces.name(node), *words]

@@ -70,7 +70,7 @@ def test_an_agent_that_ends_leaves_no_device_at_the_limit_of_a_burst(
 ) -> None:
     devices = tmp_path
     with granting(Granted({GPU: LEASE_W, "pretend-n1-1": LEASE_W}, burst_to_w=HIGHEST_W)) as port:
-        settings = node(tmp_path, controller={"host": "127.0.0.1", "port": port})
+        settings = node(tmp_path, port=port)
         (devices / "script.json").write_bytes(msgspec.json.encode({"*": {"wants_w": 100.0}}))
         with running(settings) as agent:
             until_agent(lambda: all_at(tmp_path, HIGHEST_W), "devices at the highest limit of a burst", agent)

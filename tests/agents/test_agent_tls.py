@@ -1,4 +1,4 @@
-"""Mutual TLS between agents and controller: neither side accepts the other without a valid certificate."""
+"""TLS between agents and controller: an agent shows its token only to a server that its authority vouches for."""
 
 import asyncio
 import ssl
@@ -14,30 +14,36 @@ from controller.loops.power.agent_server import AgentServer
 from controller.loops.power.term import PowerTerm
 from controller.loops.server_tls import ServerTls
 from nodeagent.controller_link import ControllerLink
-from nodeagent.settings import TlsFiles
-from power.leases.messages import Inventory, Keys, sealed
-from power.leases.mounted_keys import keys_of_node
+from nodeagent.settings import ControllerAddress
+from power.leases.messages import Inventory, Refusal, encoded
+from tests.agents.credentials import names_itself
 from tests.builders.certificates import Authority, Pair
 
-FLEET = Keys("k", {"k": b"a secret of the fleet, long enough"})
 PATIENCE_S = 20.0
 
 
-def serving(authority: Authority, pair: Pair) -> ssl.SSLContext:
-    """As the operator serves: only clients with a certificate of the authority."""
-    return ServerTls(str(pair.certificate), str(pair.key), lambda: 0.0, "power.tls", str(authority.certificate)).context
+def serving(pair: Pair) -> ssl.SSLContext:
+    """As the operator serves."""
+    return ServerTls(str(pair.certificate), str(pair.key), lambda: 0.0, "power.tls").context
 
 
 def lived(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(asyncio.wait_for(story(), PATIENCE_S))
 
 
-async def joins(server_tls: ssl.SSLContext, agent_tls: TlsFiles | None, attempts: int = 3) -> bool:
-    """Whether an agent is connected before this many of its attempts have failed."""
+async def joins(
+    server_tls: ssl.SSLContext, agent_tls: Callable[[], ssl.SSLContext] | None, token: bytes = b"n1", attempts: int = 3
+) -> tuple[bool, list[bytes]]:
+    """Whether an agent is connected before this many of its attempts have failed, and the tokens that were shown."""
     clock = asyncio.get_running_loop().time
     leader = PowerTerm(lambda _: pytest.fail("no turn is taken"), epoch=1)
-    server = AgentServer(lambda: leader, lambda: FLEET, clock)
-    keys = keys_of_node(FLEET, "n1")
+    shown: list[bytes] = []
+
+    async def identify(token: bytes, address: str) -> str | Refusal:
+        shown.append(token)
+        return await names_itself(token, address)
+
+    server = AgentServer(lambda: leader, identify, clock)
     failed = asyncio.Semaphore(0)
 
     class Counting(ControllerLink):
@@ -49,8 +55,9 @@ async def joins(server_tls: ssl.SSLContext, agent_tls: TlsFiles | None, attempts
 
     async with await server.serve("127.0.0.1", 0, server_tls) as listening:
         port = int(listening.sockets[0].getsockname()[1])
-        introduce = lambda: sealed(Inventory("n1", "life", {}), keys, "n1")  # noqa: E731 - one word
-        link = Counting("n1", "localhost", port, lambda _: None, Random(1), agent_tls, introduce)  # noqa: S311
+        hello = encoded(Inventory("n1", "life", {}))
+        chance = Random(1)  # noqa: S311 - spreads attempts
+        link = Counting(lambda: token, "localhost", port, lambda _: None, chance, agent_tls, lambda: hello)
         talking = asyncio.create_task(link.keep_up())
         giving_up = asyncio.gather(*(failed.acquire() for _ in range(attempts)))
         while not giving_up.done() and "n1" not in server.nodes:
@@ -60,48 +67,44 @@ async def joins(server_tls: ssl.SSLContext, agent_tls: TlsFiles | None, attempts
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
-    return found
+    return found, shown
 
 
-def test_with_certificates_of_one_authority_an_agent_joins(tmp_path: Path) -> None:
-    async def story() -> None:
-        ours = Authority(tmp_path)
-        operator, agent = ours.vouches_for("localhost"), ours.vouches_for("agent")
-
-        assert await joins(
-            serving(ours, operator), TlsFiles(ca=ours.certificate, certificate=agent.certificate, key=agent.key)
-        )
-
-    lived(story)
-
-
-def test_an_agent_without_a_certificate_is_not_served(tmp_path: Path) -> None:
+def test_an_agent_with_a_token_joins_the_controller_of_its_authority(tmp_path: Path) -> None:
     async def story() -> None:
         ours = Authority(tmp_path)
 
-        assert not await joins(serving(ours, ours.vouches_for("localhost")), None)
+        trusts = ControllerAddress(ca=ours.certificate).context
+        assert await joins(serving(ours.vouches_for("localhost")), trusts) == (True, [b"n1"])
 
     lived(story)
 
 
-def test_an_agent_of_another_authority_is_not_served(tmp_path: Path) -> None:
+@pytest.mark.parametrize("token", [b"wrong", b"n2"], ids=["of nobody", "of another node"])
+def test_an_agent_with_another_token_does_not_speak_for_its_node(tmp_path: Path, token: bytes) -> None:
     async def story() -> None:
-        ours, theirs = Authority(tmp_path), Authority(tmp_path, "another")
-        agent = theirs.vouches_for("agent")
+        ours = Authority(tmp_path)
 
-        tls = TlsFiles(ca=ours.certificate, certificate=agent.certificate, key=agent.key)
-        assert not await joins(serving(ours, ours.vouches_for("localhost")), tls)
+        trusts = ControllerAddress(ca=ours.certificate).context
+        found, _ = await joins(serving(ours.vouches_for("localhost")), trusts, token)
+        assert not found
 
     lived(story)
 
 
-def test_an_agent_believes_no_server_of_another_name_or_authority(tmp_path: Path) -> None:
+def test_an_agent_without_tls_is_not_served(tmp_path: Path) -> None:
+    async def story() -> None:
+        assert await joins(serving(Authority(tmp_path).vouches_for("localhost")), None) == (False, [])
+
+    lived(story)
+
+
+def test_an_agent_shows_its_token_to_no_server_of_another_name_or_authority(tmp_path: Path) -> None:
     async def story() -> None:
         ours, theirs = Authority(tmp_path), Authority(tmp_path, "another")
-        agent = ours.vouches_for("agent")
-        tls = TlsFiles(ca=ours.certificate, certificate=agent.certificate, key=agent.key)
+        trusts = ControllerAddress(ca=ours.certificate).context
 
-        assert not await joins(serving(ours, ours.vouches_for("elsewhere")), tls)
-        assert not await joins(serving(ours, theirs.vouches_for("localhost")), tls)
+        assert await joins(serving(ours.vouches_for("elsewhere")), trusts) == (False, [])
+        assert await joins(serving(theirs.vouches_for("localhost")), trusts) == (False, [])
 
     lived(story)

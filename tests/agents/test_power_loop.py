@@ -31,9 +31,8 @@ from controller.report.events import ReportedDecision
 from nodeagent.controller_link import ControllerLink
 from nodeagent.out_of_band import MeterReading
 from nodeagent.recovery import AgentRules
-from power.leases.messages import Keys
-from power.leases.mounted_keys import keys_of_node
 from power.rules import PowerRules
+from tests.agents.credentials import credentials, names_itself
 from tests.builders.leading import Leading
 from tests.builders.loop_context import loop_context
 from tests.builders.watch_events import listed
@@ -41,7 +40,6 @@ from tests.fake_devices import FakeDevice, FakeDevices
 from tests.node_agents import agent_of
 from tests.until import until_async
 
-FLEET = Keys("k", {"k": b"a secret of the fleet, long enough"})
 FAST = PowerRules(control_delay_s=0.2, lease_s=3.0, stale_s=3.0)
 PATIENCE_S = 40.0
 until = partial(until_async, within_s=PATIENCE_S)
@@ -77,7 +75,7 @@ class Cluster:
         watcher = PowerWatcher(self.domains, self.nodes, frozenset({GPU}))
         self.meter = Meter()
         self.metrics = PowerLoopMetrics(self.meter, 0.0)
-        self.loop = PowerLoop(watcher.see, self.leader, lambda: FLEET, self.clock, FAST)
+        self.loop = PowerLoop(watcher.see, self.leader, names_itself, self.clock, FAST)
         self.devices: dict[str, FakeDevice] = {}
         self.metered_w: dict[str, float] = {}
         """What nodes' own meters show; those that are not in it have none."""
@@ -115,7 +113,7 @@ class Cluster:
         return [device.enforced_w(self.clock()) for device in self.devices.values()]
 
     async def start(self, stack: AsyncExitStack, *nodes: str) -> None:
-        port = await self.loop.listen("127.0.0.1", 0, None)
+        port = await self.loop.listen("127.0.0.1", 0, credentials().serves())
         self._begin(stack, self.loop.run())
         self._begin(stack, repeat(self.publish_metrics, LOOK_S, "metrics failed"))
         self._begin(stack, repeat(self.reporter.report, EVERY_S, "reporting power failed"))
@@ -124,15 +122,16 @@ class Cluster:
 
     async def _agent(self, stack: AsyncExitStack, name: str, port: int) -> None:
         device = self.devices[name] = FakeDevice(f"g-{name}", obeys_after_s=0.0)
-        keys, line = keys_of_node(FLEET, name), list[ControllerLink]()
+        line = list[ControllerLink]()
         agent = agent_of(
             name, "life", "boot", FakeDevices([device], self.clock), self.folder / name,
-            AgentRules(period_s=0.1, mean_s=0.1), self.clock, lambda: keys,
+            AgentRules(period_s=0.1, mean_s=0.1), self.clock,
             lambda message: line[0].send(message), lambda: self._metered(name),
         )  # fmt: skip
         await agent.start()
         chance = Random(1)  # noqa: S311 - spreads attempts
-        line.append(ControllerLink(name, "127.0.0.1", port, agent.receive, chance, introduce=agent.inventory))
+        shown = name.encode, "127.0.0.1", port, agent.receive, chance
+        line.append(ControllerLink(*shown, credentials().trusts, agent.inventory))
         stack.callback(agent.close)
         self._begin(stack, agent.run(asyncio.Event()))
         self._begin(stack, line[0].keep_up())
@@ -155,7 +154,7 @@ def lived(story: Callable[[AsyncExitStack], Coroutine[Any, Any, None]]) -> None:
     async def whole() -> None:
         async with AsyncExitStack() as stack:
             await story(stack)
-            await asyncio.sleep(0)
+        await asyncio.sleep(0.1)  # until connections have ended
 
     asyncio.run(asyncio.wait_for(whole(), PATIENCE_S))
 

@@ -26,14 +26,13 @@ from controller.loops.power.term import PowerTerm
 from nodeagent.agent import NodeAgent
 from nodeagent.controller_link import ControllerLink
 from nodeagent.recovery import AgentRules
-from power.leases.messages import Inventory, Keys, Report, framed, sealed
-from power.leases.mounted_keys import keys_of_node
+from power.leases.messages import Inventory, Report, encoded, framed
 from power.rules import PowerRules
+from tests.agents.credentials import credentials, names_itself
 from tests.fake_devices import FakeDevice, FakeDevices
 from tests.node_agents import agent_of
 from tests.until import until_async
 
-FLEET = Keys("k", {"k": b"a secret of the fleet, long enough"})
 PATIENCE_S = 30.0
 until = partial(until_async, within_s=PATIENCE_S, pause_s=0.02)
 FAST = PowerRules(control_delay_s=0.2, lease_s=3.0, stale_s=3.0)
@@ -101,8 +100,8 @@ class Row:
 
     @asynccontextmanager
     async def up(self) -> AsyncIterator[AgentServer]:
-        server = AgentServer(lambda: self.leader, lambda: FLEET, self.clock)
-        listening = await server.serve("127.0.0.1", 0)
+        server = AgentServer(lambda: self.leader, names_itself, self.clock)
+        listening = await server.serve("127.0.0.1", 0, credentials().serves())
         port = int(listening.sockets[0].getsockname()[1])
         stop = asyncio.Event()
         tasks = [asyncio.create_task(server.decide())]
@@ -126,12 +125,13 @@ class Row:
     ) -> None:
         backend = FakeDevices([device], self.clock)
         rules = AgentRules(period_s=0.1, mean_s=0.1)
-        keys = keys_of_node(FLEET, node)
         say = lambda message: self.links[node].send(message)  # noqa: E731 - the link is made after the agent
-        agent = agent_of(node, "life", "boot", backend, self.folder / node, rules, self.clock, lambda: keys, say)
+        agent = agent_of(node, "life", "boot", backend, self.folder / node, rules, self.clock, say)
         await agent.start()
         chance = Random(1)  # noqa: S311 - spreads attempts
-        self.links[node] = ControllerLink(node, "127.0.0.1", port, agent.receive, chance, introduce=agent.inventory)
+        self.links[node] = ControllerLink(
+            *(node.encode, "127.0.0.1", port, agent.receive, chance), credentials().trusts, agent.inventory
+        )
         self.agents[node] = agent
         tasks += [asyncio.create_task(agent.run(stop)), asyncio.create_task(self.links[node].keep_up())]
 
@@ -195,15 +195,15 @@ def test_an_impostor_neither_joins_nor_pushes_a_node_aside(tmp_path: Path) -> No
         async with row.up() as server:
             await until(lambda: server.nodes == {"n0"})
             port = row.links["n0"]._port
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            false = sealed(Inventory("n0", "mine", {}), Keys("k", {"k": b"guessed"}), "n0")
-            writer.write(framed(b"n0") + framed(false))
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=credentials().trusts())
+            false = encoded(Inventory("n0", "mine", {}))
+            writer.write(framed(b"wrong") + framed(false))
             ended = await reader.read()
             writer.close()
             await writer.wait_closed()
 
             assert ended == b""
-            assert server.counts.refused == {"Forged": 1}
+            assert server.counts.refused == {"NotAuthenticated": 1}
             assert server.nodes == {"n0"}
 
     lived(story)

@@ -1,4 +1,4 @@
-"""Orders and reports of isolation on the agents' link: signed, next to power, and only for nodes that isolate."""
+"""Orders and reports of isolation on the agents' link: next to power, and only for nodes that isolate."""
 
 import asyncio
 from contextlib import suppress
@@ -7,12 +7,11 @@ from controller.loops.isolation.coverage import SandboxChannel
 from controller.loops.power.loop import PowerLoop, PowerView
 from isolation.orders import SandboxOrder
 from nodeagent.__main__ import clock
-from power.leases.messages import Keys
 from power.rules import PowerRules
+from tests.agents.credentials import credentials, names_itself
 from tests.builders.leading import FixedSource, Leading
 from tests.controlplane.isolation import isolating_agent
 
-KEYS = Keys("k", {"k": b"a secret of the fleet, long enough"})
 ORDER = SandboxOrder("cri-o://a", "p/team-a")
 
 
@@ -28,10 +27,10 @@ def test_a_node_without_devices_gets_its_orders_and_its_reports_arrive() -> None
 
     async def story() -> None:
         source = FixedSource(PowerView({}, {}))
-        loop = PowerLoop(source.see, Leading(), lambda: KEYS, clock, PowerRules(), [channel])
-        port = await loop.listen("127.0.0.1", 0, None)
+        loop = PowerLoop(source.see, Leading(), names_itself, clock, PowerRules(), [channel])
+        port = await loop.listen("127.0.0.1", 0, credentials().serves())
         running = asyncio.create_task(loop.run())
-        with isolating_agent("n1", port, KEYS) as agent:
+        with isolating_agent("n1", port) as agent:
             await until(lambda: agent.orders is not None and "n1" in channel.reports())
             assert agent.orders is not None
             assert dict(agent.orders.sandboxes) == {"u": ORDER}

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 
 from cryptography import x509
@@ -41,13 +42,14 @@ class Authority:
         self.certificate = folder / f"{name}.crt"
         self.certificate.write_bytes(made.sign(self._key, hashes.SHA256()).public_bytes(PEM))
 
-    def vouches_for(self, name: str) -> Pair:
-        """A certificate for client and server alike, with its key."""
+    def vouches_for(self, name: str, *others: str) -> Pair:
+        """A certificate for client and server alike, with its key. others: further names and addresses."""
         key = ec.generate_private_key(ec.SECP256R1())
         both = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         made = self._about(_name(name), key.public_key())
-        made = made.add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        names = [_host(each) for each in (name, *others)]
+        made = made.add_extension(x509.SubjectAlternativeName(names), critical=False)
         made = made.add_extension(both, critical=False).add_extension(issuer, critical=False)
         pair = Pair(self._folder / f"{name}.pem", self._folder / f"{name}.key")
         pair.certificate.write_bytes(made.sign(self._key, hashes.SHA256()).public_bytes(PEM))
@@ -59,6 +61,10 @@ class Authority:
         now = datetime.now(UTC)
         made = x509.CertificateBuilder(self._name, subject, key, x509.random_serial_number())
         return made.not_valid_before(now - timedelta(hours=1)).not_valid_after(now + timedelta(days=1))
+
+
+def _host(name: str) -> x509.GeneralName:
+    return x509.IPAddress(ip_address(name)) if name[0].isdigit() else x509.DNSName(name)
 
 
 def _name(name: str) -> x509.Name:

@@ -338,6 +338,7 @@ FULL: Mapping[str, Object] = {
                     "advised": "10m",
                     "lostShare": 0.1,
                     "advisedLostShare": 0.05,
+                    "spares": 9,
                 }
             ],
         },

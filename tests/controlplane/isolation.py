@@ -13,8 +13,8 @@ import msgspec
 from isolation.orders import ORDERS, REPORT, IsolationReport, Orders, SandboxReport
 from isolation.tree import Level
 from nodeagent.controller_link import ControllerLink
-from power.leases.messages import Inventory, Keys, Refusal, opened_text, sealed, sealed_text
-from power.leases.mounted_keys import keys_of_node
+from power.leases.messages import Inventory, encoded, encoded_text, kind_in, text_in
+from tests.agents.credentials import credentials
 from tests.rigs.kernel.guest import Guest
 
 OURS = "tonnage.dev/v1alpha1"
@@ -108,29 +108,35 @@ class Isolation(Protocol):
 
 
 @contextmanager
-def isolating_agent(node: str, port: int, fleet: Keys) -> Iterator[FakeIsolation]:
+def isolating_agent(node: str, port: int, token: str = "") -> Iterator[FakeIsolation]:
     """An agent without devices whose isolation is a fake."""
     made = FakeIsolation(node)
-    with linked(node, port, fleet, made):
+    with linked(node, port, made, token):
         yield made
 
 
 @contextmanager
-def linked(node: str, port: int, fleet: Keys, made: Isolation) -> Iterator[None]:
-    """The node's end of the link, which reports ten times a second, in a thread of its own."""
-    keys, ended = keys_of_node(fleet, node), threading.Event()
+def linked(node: str, port: int, made: Isolation, token: str = "") -> Iterator[None]:
+    """The node's end of the link, which reports ten times a second, in a thread of its own.
+
+    token: what it shows; the node's name by default.
+    """
+    ended, shown = threading.Event(), (token or node).encode()
 
     def hear(travelled: bytes) -> None:
-        text = opened_text(ORDERS, travelled, keys, node)
-        if not isinstance(text, Refusal):
-            made.orders = msgspec.json.decode(text, type=Orders)
+        if kind_in(travelled) == ORDERS:
+            made.orders = msgspec.json.decode(text_in(travelled), type=Orders)
 
     async def talk() -> None:
-        hello = sealed(Inventory(node, "life", {}), keys, node)
-        link = ControllerLink(node, "127.0.0.1", port, hear, Random(1), None, lambda: hello)  # noqa: S311 - spreads attempts
+        hello = encoded(Inventory(node, "life", {}))
+        link = ControllerLink(
+            *(lambda: shown, "127.0.0.1", port, hear, Random(1)),  # noqa: S311 - spreads attempts
+            credentials().trusts,
+            lambda: hello,
+        )
         talking = asyncio.create_task(link.keep_up())
         while not ended.is_set():
-            link.send(sealed_text(REPORT, msgspec.json.encode(made.report()), keys, node))
+            link.send(encoded_text(REPORT, msgspec.json.encode(made.report())))
             await asyncio.sleep(0.1)
         talking.cancel()
 

@@ -1,4 +1,4 @@
-"""Node agent's chart on a real API server: admission of its pods, the nodes they run on, and the keys that stay."""
+"""Node agent's chart on a real API server: admission of its pods, the nodes they run on, a certificate that stays."""
 
 from pathlib import Path
 from typing import Any
@@ -41,9 +41,10 @@ def installed(chart: object, start_server: StartServer, programs: Programs) -> K
     return kubectl
 
 
-def keys(kubectl: Kubectl) -> dict[str, str]:
-    found: dict[str, str] = kubectl.get("secret/tonnage-power-keys")["data"]
-    return found
+def certificate(kubectl: Kubectl) -> dict[str, str]:
+    """The operator's certificate and its authority."""
+    secret, authority = kubectl.get("secret/tonnage-power-tls"), kubectl.get("configmap/tonnage-power-ca")
+    return {**secret["data"], **authority["data"]}
 
 
 def test_agents_come_to_every_gpu_node_tainted_or_not_and_to_no_other(installed: Kubectl) -> None:
@@ -75,23 +76,28 @@ def test_where_only_restricted_or_baseline_pods_are_admitted_agents_are_not(
 
 
 def test_their_account_can_do_nothing(installed: Kubectl) -> None:
+    """But ask what it may do, as everybody can."""
     pods = installed.get("pods", "-l", "app.kubernetes.io/component=agent")["items"]
+    tokens = [
+        source["serviceAccountToken"]["audience"]
+        for pod in pods
+        for volume in pod["spec"]["volumes"]
+        for source in volume.get("projected", {}).get("sources", [])
+        if "serviceAccountToken" in source
+    ]
+    agent = installed.as_user(f"system:serviceaccount:{NAMESPACE}:tonnage-agent")
+    may = agent("auth", "can-i", "--list", "--no-headers")
 
-    mounted = [volume for pod in pods for volume in pod["spec"]["volumes"] if "projected" in volume]
-    assert mounted == []
+    assert set(tokens) == {"tonnage-power"}
+    assert not [line for line in may.splitlines() if not line.startswith(("self", "  ")) and line.strip()]
 
 
-def test_keys_stay_over_upgrades_and_added_ones_too(installed: Kubectl) -> None:
-    before = keys(installed)
+def test_the_certificate_stays_over_upgrades(installed: Kubectl) -> None:
+    before = certificate(installed)
     upgrade(installed.kubeconfig, {**VALUES, "agent": {"enabled": True, "period": 1}})
-    same = keys(installed)
-    installed("patch", "secret/tonnage-power-keys", "-p", '{"stringData": {"2026-11-21": "' + "b" * 64 + '"}}')
-    upgrade(installed.kubeconfig, VALUES)
-    both = keys(installed)
 
-    assert same == before
-    assert both == {**before, "2026-11-21": "YmJi" * 21 + "Yg=="}
-    assert max(both) == "2026-11-21"
+    assert certificate(installed) == before
+    assert set(before) == {"tls.crt", "tls.key", "ca.crt"}
 
 
 def test_every_replica_of_the_operator_is_behind_the_name_that_agents_call(installed: Kubectl) -> None:

@@ -16,11 +16,12 @@ from click.testing import CliRunner
 
 from cli.main import tonnage
 from controller.api.labels import PLACEMENT_GATE
-from power.leases.messages import Keys
 from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import ControlPlaneSettings
-from tests.agents.agent_process import KEY, running, settings_file, write_keys
+from tests.agents.agent_process import running, settings_file
+from tests.agents.credentials import credentials
 from tests.controlplane import manifests
+from tests.controlplane.agent_tokens import agent_token
 from tests.controlplane.churn import churn
 from tests.controlplane.isolation import agent_pod, isolating_agent, policy
 from tests.controlplane.kubectl import Kubectl
@@ -270,7 +271,8 @@ def drawing_row(kubectl: Kubectl, folder: Path, process: OperatorProcess, node: 
     agent = settings_file(
         folder / "agent",
         node=node,
-        controller={"host": "127.0.0.1", "port": started["power_port"]},
+        port=int(started["power_port"]),
+        token=agent_token(kubectl, node),
         backend="pretend",
         pretend={"devices": 2},
     )
@@ -289,7 +291,7 @@ def isolating(kubectl: Kubectl, process: OperatorProcess, beside: str) -> Iterat
     default.wait("condition=Ready", "pod/coder")
     started = process.said("started")
     assert started is not None
-    with isolating_agent(node, int(started["power_port"]), Keys("k", {"k": KEY})) as agent:
+    with isolating_agent(node, int(started["power_port"]), agent_token(kubectl, node)) as agent:
         agent.steadily = "ToolCallKilled/OUTGREW_CLAIM"
         yield
     kubectl("delete", "sandboxpolicy/coders")
@@ -395,7 +397,7 @@ def test_every_panel_variable_and_alert_shows_a_running_operator(installed: Kube
     del unmeasured["spec"]["demand"]
     wide = manifests.pod("too-wide", gpus=16, **gate)
     upgrade(installed.kubeconfig, EVERY_PART)
-    power = {"enabled": True, "port": 0, "keys": str(write_keys(tmp_path / "agent" / "keys"))}
+    power = {"enabled": True, "port": 0, "tls": credentials().power}
     installed("apply", "-f", str(EXAMPLES / "health.yaml"))
     node = str(installed.get("nodes")["items"][0]["metadata"]["name"])
     with (

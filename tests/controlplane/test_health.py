@@ -21,12 +21,12 @@ from controller.api.labels import RELEASED_ANNOTATION
 from controller.api.notation import rfc3339
 from health.records.frames import REPORT_KIND, Evidence, HealthReport, Source, packed
 from nodeagent.health.host_evidence import KernelLog
-from power.leases.messages import Inventory, Lease, Refusal, Report, framed, opened, read_frame, sealed, sealed_text
-from power.leases.mounted_keys import keys_of_node, read_keys
+from power.leases.messages import Inventory, Lease, Refusal, Report, decoded, encoded, encoded_text, framed, read_frame
 from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import ControlPlaneSettings
 from simulator.controlplane.server import ControlPlane
-from tests.agents.agent_process import write_keys
+from tests.agents.credentials import credentials
+from tests.controlplane.agent_tokens import agent_token
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.manifests import GPU, pod, pod_spec
 from tests.controlplane.operators import OperatorProcess, operator, until
@@ -86,9 +86,8 @@ def admin(server: ControlPlane, programs: Programs) -> Kubectl:
 class Agent:
     """The controller's view of a node's agent: leases are answered, health is reported as the test says."""
 
-    def __init__(self, node: str, keys: Path, port: int) -> None:
-        self._node, self._port = node, port
-        self._keys = keys_of_node(read_keys(keys), node)
+    def __init__(self, node: str, token: str, port: int) -> None:
+        self._node, self._token, self._port = node, token, port
         self._sequence = 0
         self._writer: asyncio.StreamWriter | None = None
         self.is_heard = False
@@ -101,14 +100,14 @@ class Agent:
             await asyncio.sleep(0.2)
 
     async def _listen(self) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
-        writer.write(framed(self._node.encode()))
-        writer.write(framed(sealed(Inventory(self._node, "life", {}), self._keys, self._node)))
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port, ssl=credentials().trusts())
+        writer.write(framed(self._token.encode()))
+        writer.write(framed(encoded(Inventory(self._node, "life", {}))))
         self._writer = writer
         beating = asyncio.create_task(self._beat(writer))
         try:
             while True:
-                lease = opened(Lease, await read_frame(reader), self._keys, self._node)
+                lease = decoded(Lease, await read_frame(reader), self._node)
                 self.is_heard = not isinstance(lease, Refusal) and REPORT_KIND in lease.hears
         except EOFError:
             return
@@ -120,7 +119,7 @@ class Agent:
     async def _beat(self, writer: asyncio.StreamWriter) -> None:
         while True:
             report = Report(self._node, "life", time.monotonic(), -1, -1, {})
-            writer.write(framed(sealed(report, self._keys, self._node)))
+            writer.write(framed(encoded(report)))
             await asyncio.sleep(0.3)
 
     def hang_up(self) -> None:
@@ -131,15 +130,15 @@ class Agent:
         self._sequence += 1
         report = HealthReport(self._node, "life", self._sequence, frames or {}, evidence)
         if self._writer is not None:
-            self._writer.write(framed(sealed_text(REPORT_KIND, packed(report), self._keys, self._node)))
+            self._writer.write(framed(encoded_text(REPORT_KIND, packed(report))))
 
 
 class Agents:
     """Agents of all nodes, in an event loop of their own; each reports at least every two seconds."""
 
-    def __init__(self, keys: Path, port: int) -> None:
+    def __init__(self, admin: Kubectl, port: int) -> None:
         self.loop = asyncio.new_event_loop()
-        self.agents = {name: Agent(name, keys, port) for name in NODES}
+        self.agents = {name: Agent(name, agent_token(admin, name), port) for name in NODES}
         self.evidence: dict[str, tuple[Evidence, ...]] = {}
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
@@ -352,13 +351,12 @@ class Stage:
 @contextmanager
 def staged(admin: Kubectl, folder: Path) -> Iterator[Stage]:
     """An operator and agents of all nodes."""
-    keys = write_keys(folder / "keys")
     with ExitStack() as stack:
         process = stack.enter_context(
             operator(
                 admin.kubeconfig,
                 folder,
-                power={"enabled": True, "port": 0, "keys": str(keys)},
+                power={"enabled": True, "port": 0, "tls": credentials().power},
                 health={"enabled": True},
                 limits={"max_nodes_out_share": 1.0},
                 pools=[{"placer": "bind"}],
@@ -366,7 +364,7 @@ def staged(admin: Kubectl, folder: Path) -> Iterator[Stage]:
         )
         started = process.said("started")
         assert started is not None
-        agents = Agents(keys, int(started["power_port"]))
+        agents = Agents(admin, int(started["power_port"]))
         stack.callback(agents.close)
         yield Stage(admin, agents, process)
 

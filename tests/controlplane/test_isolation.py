@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from controller.api.kinds import OWN_KINDS
-from power.leases.messages import Keys
 from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import ControlPlaneSettings
-from tests.agents.agent_process import KEY, write_keys
+from tests.agents.credentials import credentials
+from tests.controlplane.agent_tokens import agent_token
 from tests.controlplane.isolation import FakeIsolation, GuestIsolation, agent_pod, isolating_agent, linked, policy
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.operators import OperatorProcess, operator, until
@@ -19,7 +19,6 @@ from tests.rigs.kernel.guest import Guest
 
 pytestmark = pytest.mark.controlplane
 ROOT = Path(__file__).parents[2]
-FLEET = Keys("k", {"k": KEY})
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +42,7 @@ def nodes(admin: Kubectl) -> list[str]:
 def port(admin: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """An operator that isolates; its port for the nodes' agents."""
     folder = tmp_path_factory.mktemp("isolation")
-    power = {"enabled": True, "port": 0, "keys": str(write_keys(folder / "keys"))}
+    power = {"enabled": True, "port": 0, "tls": credentials().power}
     with operator(admin.kubeconfig, folder, power=power, isolation={"enabled": True}) as process:
         yield port_of(process)
 
@@ -55,7 +54,7 @@ def story(admin: Kubectl, nodes: list[str], port: int) -> Iterator[tuple[Kubectl
     default("apply", "-f", "-", stdin=policy("coders"))
     default("apply", "-f", "-", stdin=agent_pod("coder", nodes[0]))
     default("wait", "--for=condition=Ready", "pod/coder", "--timeout=60s")
-    with isolating_agent(nodes[0], port, FLEET) as agent:
+    with isolating_agent(nodes[0], port, agent_token(admin, nodes[0])) as agent:
         yield default, agent
 
 
@@ -132,7 +131,7 @@ def test_a_tool_call_that_is_killed_on_a_real_kernel_is_an_event_of_its_pod(
     container = pod["status"]["containerStatuses"][0]["containerID"]
     isolation = GuestIsolation(guest, nodes[1], pod["metadata"]["uid"], container)
 
-    with linked(nodes[1], port, FLEET, isolation):
+    with linked(nodes[1], port, isolation, agent_token(admin, nodes[1])):
         until(lambda: is_controlled(kubectl, "bursts"), "the policy's pods are under control")
         found = isolation.outgrow()
         until(lambda: bool(events(kubectl, "burst", "ToolCallKilled")), "the Event is there")

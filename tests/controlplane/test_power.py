@@ -17,7 +17,9 @@ from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import ControlPlaneSettings
 from simulator.controlplane.server import ControlPlane
 from tests.agents import agent_process
-from tests.agents.agent_process import limits_w, settings_file, write_keys
+from tests.agents.agent_process import limits_w, settings_file
+from tests.agents.credentials import credentials
+from tests.controlplane.agent_tokens import agent_token
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.manifests import GPU
 from tests.controlplane.operators import OperatorProcess, operator, until
@@ -85,7 +87,6 @@ class Stage:
 
     def __init__(self, admin: Kubectl, folder: Path) -> None:
         self.admin, self.folder = admin, folder
-        self.keys = write_keys(folder / "keys")
         self.port = 0
         self.operators = 0
 
@@ -94,7 +95,7 @@ class Stage:
         folder = self.folder / f"operator-{self.operators}"
         self.operators += 1
         folder.mkdir()
-        power = {"enabled": True, "port": self.port, "keys": str(self.keys)}
+        power = {"enabled": True, "port": self.port, "tls": credentials().power}
         with operator(self.admin.kubeconfig, folder, power=power) as process:
             started = process.said("started")
             assert started is not None
@@ -107,8 +108,8 @@ class Stage:
         settings = settings_file(
             folder,
             node=node,
-            controller={"host": "127.0.0.1", "port": self.port},
-            keys=str(self.keys),
+            port=self.port,
+            token=agent_token(self.admin, node),
             backend="pretend",
             pretend={"devices": 2},
             period=0.5,

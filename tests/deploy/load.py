@@ -122,7 +122,7 @@ class Load:
         for name in ("reports", "leases"):
             self._meter.count(f"tonnage_power_{name}_total", by=4)
         self._meter.count("tonnage_power_failed_turns_total", by=0)
-        self._meter.count("tonnage_power_messages_refused_total", "Forged", by=number % 2)
+        self._meter.count("tonnage_power_messages_refused_total", "OtherNode", by=number % 2)
         self._meter.observe("tonnage_power_reaction_seconds", 0.05)
         self._meter.set("tonnage_power_agents", 2)
         self._meter.set("tonnage_power_last_turn_timestamp_seconds", self._now_s())

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 IMAGE, TOOLS, HASHED = (
     ROOT / "deploy" / name for name in ("constraints.txt", "constraints-tools.txt", "requirements.txt")
 )
-IMAGE_EXTRAS = ("forecast", "nvidia", "ray", "reports")
+IMAGE_EXTRAS = ("nvidia", "ray", "reports")
 TOOLS_EXTRAS = ("chart", "dev")
 CHECKSUM = re.compile(r"--hash=sha256:[0-9a-f]{64}\b")
 

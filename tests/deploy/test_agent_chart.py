@@ -1,6 +1,10 @@
 """Node agent in the chart: its rights on a node, its connections, and that it accepts the settings it is given."""
 
 import json
+import socket
+import ssl
+from base64 import b64decode
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +12,10 @@ import click
 import pytest
 import yaml
 
+from controller.loops.server_tls import ServerTls
 from nodeagent.__main__ import main
-from nodeagent.settings import AgentSettings, ProbeSettings, read_settings
-from power.leases.mounted_keys import LEAST_BYTES
+from nodeagent.settings import AgentSettings, ControllerAddress, ProbeSettings, read_settings
+from power.leases.messages import AUDIENCE
 from tests.deploy.helm import CHART, NAMESPACE, HelmRefusedError, Values, rendered
 
 pytestmark = pytest.mark.chart
@@ -50,7 +55,7 @@ def read(objects: Objects, folder: Path) -> AgentSettings:
 def test_nothing_of_it_is_installed_unless_it_is_asked_for() -> None:
     names = {name for _, name in rendered()}
 
-    assert not [name for name in names if "agent" in name or "power-keys" in name or name.endswith("-power")]
+    assert not [name for name in names if "agent" in name or "power-tls" in name or name.endswith("-power")]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +93,7 @@ def test_nothing_of_the_cluster_or_the_host_but_its_record_is_within_its_reach(b
     mounts = {mount["name"]: mount for mount in container(objects)["volumeMounts"]}
 
     assert spec["automountServiceAccountToken"] is False
-    assert "serviceAccountName" not in spec
+    assert spec["serviceAccountName"] == "tonnage-agent"
     assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     paths = [volume["hostPath"] for volume in spec["volumes"] if "hostPath" in volume]
@@ -165,7 +170,7 @@ def test_the_agent_reads_what_the_chart_writes(backend: str, tmp_path: Path) -> 
     assert (settings.backend, settings.period, settings.floor_share) == (backend, 0.8, 0.4)
     assert (settings.on_stop, settings.as_dcgm, settings.metrics_port) == ("restore", True, 9501)
     assert (settings.controller.host, settings.controller.port) == (f"tonnage-power.{NAMESPACE}.svc", 9500)
-    assert mounts[str(settings.keys)] == "keys"
+    assert {mounts[str(path.parent)] for path in (settings.controller.ca, settings.controller.token)} == {"power"}
     assert mounts[str(settings.record.parent)] == "record"
 
 
@@ -300,34 +305,51 @@ def test_nccls_ras_service_that_is_named_may_be_reached(tmp_path: Path) -> None:
     assert rule not in plain["NetworkPolicy", "tonnage-agent"]["spec"]["egress"]
 
 
-def test_the_key_that_is_made_is_long_enough_and_mounted_for_root_alone() -> None:
+def identity(objects: Objects) -> list[dict[str, Any]]:
+    """What tells agents and controller who the other is, as the agents' pods mount it."""
+    (found,) = [volume["projected"] for volume in pod(objects)["volumes"] if volume["name"] == "power"]
+    assert found["defaultMode"] == 0o400
+    return list(found["sources"])
+
+
+def test_an_agent_has_a_token_for_the_controller_alone_and_its_authority_but_no_key() -> None:
     objects = with_agent()
-    secret = objects["Secret", "tonnage-power-keys"]
-    (keys,) = [volume["secret"] for volume in pod(objects)["volumes"] if volume["name"] == "keys"]
+    token, authority = identity(objects)
 
-    (encoded,) = secret["data"].values()
-    assert len(encoded) * 3 // 4 >= LEAST_BYTES
-    assert keys == {"secretName": "tonnage-power-keys", "defaultMode": 0o400}
+    assert token["serviceAccountToken"] == {"audience": AUDIENCE, "expirationSeconds": 3600, "path": "token"}
+    assert authority["configMap"] == {"name": "tonnage-power-ca", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
+    assert not [volume for volume in pod(objects)["volumes"] if "secret" in volume]
+    assert objects["ServiceAccount", "tonnage-agent"]["automountServiceAccountToken"] is False
+    bound = [objects[key] for key in objects if key[0] in ("RoleBinding", "ClusterRoleBinding")]
+    assert "tonnage-agent" not in {each["name"] for binding in bound for each in binding["subjects"]}
 
 
-def test_a_key_secret_of_ones_own_is_used_and_none_is_made() -> None:
-    objects = with_agent({"keySecret": "mine"})
+def test_the_certificate_is_for_the_name_that_agents_call_and_believed_by_its_authority(tmp_path: Path) -> None:
+    objects = with_agent()
+    data = {name: b64decode(text) for name, text in objects["Secret", "tonnage-power-tls"]["data"].items()}
+    for name in ("tls.crt", "tls.key"):
+        (tmp_path / name).write_bytes(data[name])
+    (tmp_path / "ca.crt").write_text(objects["ConfigMap", "tonnage-power-ca"]["data"]["ca.crt"], encoding="ascii")
+    serves = ServerTls(str(tmp_path / "tls.crt"), str(tmp_path / "tls.key"), lambda: 0.0, "power.tls").context
+    trusts = ControllerAddress(ca=tmp_path / "ca.crt").context()
+    trusts.verify_flags |= ssl.VERIFY_X509_STRICT  # the default from Python 3.13 on
+    ours, theirs = socket.socketpair()
+    with ThreadPoolExecutor(1) as other:
+        serving = other.submit(serves.wrap_socket, ours, server_side=True)
+        host = read(objects, tmp_path).controller.host
+        with trusts.wrap_socket(theirs, server_hostname=host) as connected:
+            shown = connected.version()
+        serving.result(10).close()
 
-    (keys,) = [volume["secret"] for volume in pod(objects)["volumes"] if volume["name"] == "keys"]
-    assert keys["secretName"] == "mine"
+    assert shown == "TLSv1.3"
+    assert set(data) == {"tls.crt", "tls.key"}
+
+
+def test_a_certificate_of_ones_own_is_used_and_none_is_made() -> None:
+    objects = with_agent({"tls": {"secret": "mine", "caConfigMap": "bundle"}})
+
+    assert identity(objects)[1]["configMap"]["name"] == "bundle"
     assert "Secret" not in {kind for kind, _ in objects}
-
-
-def test_mutual_tls_is_for_the_name_that_agents_call(tmp_path: Path) -> None:
-    objects = with_agent({"tls": {"agentSecret": "agents", "operatorSecret": "operator"}})
-    tls = read(objects, tmp_path).controller.tls
-    mounts = {mount["mountPath"]: mount["name"] for mount in container(objects)["volumeMounts"]}
-
-    assert tls is not None
-    assert {mounts[str(each.parent)] for each in (tls.ca, tls.certificate, tls.key)} == {"tls"}
-    assert [volume["secret"]["secretName"] for volume in pod(objects)["volumes"] if volume["name"] == "tls"] == [
-        "agents"
-    ]
 
 
 def test_settings_that_change_start_new_agents_a_few_at_a_time() -> None:
@@ -385,7 +407,7 @@ def test_agents_are_scraped_under_the_names_of_their_nodes() -> None:
         ({"backend": "redfish", **NODES}, "redfish.host"),
         ({"meter": True}, "agent.meter needs agent.redfish.host"),
         ({"backend": "amdsmi"}, "nodeSelector"),
-        ({"tls": {"agentSecret": "one"}}, "operatorSecret"),
+        ({"tls": {"secret": "one"}}, "caConfigMap"),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_place(agent: Values, place: str) -> None:

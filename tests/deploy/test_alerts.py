@@ -151,7 +151,7 @@ STORIES = (
     Story("TonnagePowerLoopStalled", {'tonnage_power_last_turn_timestamp_seconds{job="t"}': stopped_clock}),
     Story(
         "TonnagePowerForged",
-        {'tonnage_power_messages_refused_total{job="t", reason="Forged"}': counter(0, 1)},
+        {'tonnage_power_messages_refused_total{job="t", reason="OtherNode"}': counter(0, 1)},
     ),
     # 16 of 100 devices.
     Story(

@@ -141,6 +141,7 @@ def test_where_watts_are_leased_it_may_see_power_domains_and_write_their_status(
         ("tonnage.dev", "powerdomains", "list"),
         ("tonnage.dev", "powerdomains", "watch"),
         ("tonnage.dev", "powerdomains/status", "patch"),
+        ("authentication.k8s.io", "tokenreviews", "create"),
     }
     wanted = needed(frozenset({"gate"}), (NAMESPACE, "tonnage"), ("power",))
     asked = {(each.group, each.resource, each.verb) for feature, each in wanted if feature == "power"}
@@ -261,25 +262,22 @@ def test_an_endpoint_is_enabled_by_the_values_and_not_by_the_settings_alone(endp
         rendered({"settings": {"autoscaler": {endpoint: {"enabled": True}}}})
 
 
-@pytest.mark.parametrize("tls", ["", "operator-tls"])
-def test_where_watts_are_leased_the_operator_has_their_port_and_keys(tls: str, tmp_path: Path) -> None:
-    values: Values = {"agent": {"enabled": True, "port": 9999, "tls": {"operatorSecret": tls, "agentSecret": tls}}}
+@pytest.mark.parametrize("own", ["", "mine"])
+def test_where_watts_are_leased_the_operator_has_their_port_and_a_certificate(own: str, tmp_path: Path) -> None:
+    tls = {"secret": own, "caConfigMap": own}
+    values: Values = {"agent": {"enabled": True, "port": 9999, "tls": tls}}
     objects, pod = rendered(values), deployment(values)["spec"]["template"]["spec"]
     file = tmp_path / "settings.yaml"
     file.write_text(objects["ConfigMap", "tonnage-settings"]["data"]["settings.yaml"], encoding="utf-8")
     power = read_settings(file).power
 
     assert (power.enabled, power.port) == (True, 9999)
+    assert power.agents == f"system:serviceaccount:{NAMESPACE}:tonnage-agent"
     assert {"name": "power", "containerPort": 9999} in pod["containers"][0]["ports"]
     mounted = {each["mountPath"]: each["name"] for each in pod["containers"][0]["volumeMounts"]}
     secrets = {each["name"]: each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each}
-    assert secrets[mounted[power.keys]].strip() == "tonnage-power-keys"
-    if tls:
-        assert power.tls is not None
-        assert power.tls.key.startswith("/etc/tonnage-tls/")
-        assert secrets[mounted["/etc/tonnage-tls"]] == "operator-tls"
-    else:
-        assert power.tls is None
+    for path in (power.tls.certificate, power.tls.key):
+        assert secrets[mounted[str(Path(path).parent)]].strip() == (own or "tonnage-power-tls")
 
 
 @pytest.mark.parametrize("placers", [("gate",), ("bind",), ("gate", "bind"), ("dra",)])

@@ -11,7 +11,8 @@ from cli.main import tonnage
 from tests.generated.test_docs_paths import FOLDERS, PAGES, ROOT, ids
 
 FENCED = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
-RULES = re.findall(r"^([\w -]+):(?!=)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+RULES = re.findall(r"^([\w -]+):(?!=)", MAKEFILE, re.MULTILINE)
 TARGETS = frozenset(target for rule in RULES for target in rule.split())
 MODULE = re.compile(rf"python -m ((?:{'|'.join(FOLDERS)})(?:\.\w+)*)")
 TONNAGE = re.compile(r"(?:^|\| |&& |\(|kubectl )tonnage((?: +[^\s#;&|)]+(?:\|[a-z|]+)?)+)")
@@ -25,6 +26,14 @@ def test_every_module_and_target_that_a_page_runs_exists(page: Path) -> None:
 
     assert {name for name in modules if not _is_runnable(name)} == set()
     assert targets - TARGETS == set()
+
+
+def test_every_module_that_the_makefile_runs_exists() -> None:
+    named = re.findall(r"python -m ([\w.]+)", MAKEFILE)
+    own = {name for name in named if name.partition(".")[0] in FOLDERS}
+
+    assert {"tests.generated.crd_files", "deploy.chart_files", "benchmarks"} <= own
+    assert {name for name in own if not _is_runnable(name)} == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)

@@ -7,10 +7,9 @@ from nodeagent.recovery import AgentRules, Session, record_at_start
 from nodeagent.state_file import Record
 from power.devices.backend import DeviceReading
 from power.leases.holder import Bursting, Holder, accepted, is_in_force, limits, orders
-from power.leases.messages import Keys, Lease, Refusal, Report, opened, sealed
+from power.leases.messages import Lease, Refusal, Report, decoded, encoded
 from tests.power_histories.hardware import Gpu, facts_of, readings_of
 
-KEYS = Keys("k1", {"k1": b"secret"})
 FOUND_AGAIN_S = 10.0
 """Shortest interval between discoveries; an agent waits a minute."""
 
@@ -72,13 +71,13 @@ class Node:
 
     def inventory(self) -> bytes:
         facts = {each.uuid: each for each in self.facts}
-        return sealed(inventory_of(self.holder, facts, self.record.previous), KEYS, self.name)
+        return encoded(inventory_of(self.holder, facts, self.record.previous))
 
     def hear(self, travelled: bytes, now_s: float) -> Refusal | None:
         """A lease for this node; refused by the rules of `Holder`, or lost while the agent does not run."""
         if not self.runs or now_s < self.paused_until_s:
             return None
-        lease = opened(Lease, travelled, KEYS, self.name)
+        lease = decoded(Lease, travelled, self.name)
         if isinstance(lease, Refusal):
             return lease
         holder, refusal = accepted(self.holder, lease, self.clock(now_s))
@@ -136,4 +135,4 @@ class Node:
         devices = dict(device_reports(read, draws_w, limits(self.holder, clock_s), Bursting(), clock_s))
         since_s = max(0.0, clock_s - at_s)
         said = Report(self.name, self.holder.life, clock_s, *self._in_force, devices, epoch, answered_s, since_s)
-        return sealed(said, KEYS, self.name)
+        return encoded(said)

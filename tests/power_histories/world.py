@@ -9,10 +9,10 @@ from controller.api.power_domain import PowerDomainSpec
 from controller.loops.power.domain_tree import PoweredNode
 from controller.loops.power.power_table import OVERSHOOT_SHARE, power_table
 from controller.loops.power.term import PowerTerm
-from power.leases.messages import Inventory, Refusal, Report, opened, sealed
+from power.leases.messages import Inventory, Refusal, Report, decoded, encoded
 from power.rules import PowerRules
 from tests.power_histories.hardware import MAX_W
-from tests.power_histories.node import KEYS, Node
+from tests.power_histories.node import Node
 
 STEP_S = 0.5
 RULES = PowerRules(burst_share=0.0, stuck_s=0.0)
@@ -83,7 +83,7 @@ class World:
             if self.now_s < controller.paused_until_s:
                 continue
             for lease in controller.term.turn(controller.start_s + self.now_s):
-                self._send("lease", lease.node, (sealed(lease, KEYS, lease.node),))
+                self._send("lease", lease.node, (encoded(lease),))
 
     def limits_w(self, *, excused: bool) -> Mapping[str, float]:
         """Limit that each device enforces. excused: before its reboot, for one that no agent has limited since."""
@@ -129,7 +129,7 @@ def _caps_w(node: Node) -> Mapping[str, float]:
 
 def _hear(controller: Controller, node: str, inventory: bytes, report: bytes) -> None:
     """What the operator's server does with a connection: an inventory counts with the first report that does."""
-    said, found = opened(Report, report, KEYS, node), opened(Inventory, inventory, KEYS, node)
+    said, found = decoded(Report, report, node), decoded(Inventory, inventory, node)
     assert not isinstance(said, Refusal)
     assert not isinstance(found, Refusal)
     if controller.term.receive(said) is None and controller.term.inventories.get(node) != found:

@@ -12,10 +12,9 @@ from power.control.state import Allocator, AllocatorState, Grants, allocator_of,
 from power.control.step import step
 from power.leases.holder import DeviceLimits, Holder, accepted, limits
 from power.leases.issuer import LeaseLedger, adopted, answers, found_w, readings_of, with_report
-from power.leases.messages import DeviceReport, Keys, Lease, Refusal, Report, opened, sealed
+from power.leases.messages import DeviceReport, Lease, Refusal, Report, decoded, encoded
 from power.rules import PowerRules
 
-KEYS = Keys("k1", {"k1": b"secret"})
 STRICT = PowerRules(control_delay_s=2.0, stale_s=10.0, lease_s=8.0, burst_share=0.0, stuck_s=0.0)
 
 
@@ -83,7 +82,7 @@ class Agent:
             self.in_force, self.answered = (-1, -1), None
 
     def hear(self, travelled: bytes, now_s: int) -> Refusal | None:
-        lease = opened(Lease, travelled, KEYS, self.holder.node)
+        lease = decoded(Lease, travelled, self.holder.node)
         if isinstance(lease, Refusal):
             return lease
         self.holder, refusal = accepted(self.holder, lease, self.clock(now_s))
@@ -117,7 +116,7 @@ class Agent:
             answered_s,
             self.clock(now_s) - at_s if self.answered else 0.0,
         )
-        return sealed(said, KEYS, self.holder.node)
+        return encoded(said)
 
 
 class Controller:
@@ -136,7 +135,7 @@ class Controller:
         return self.start_s + now_s
 
     def hear(self, travelled: bytes, node: str) -> None:
-        report = opened(Report, travelled, KEYS, node)
+        report = decoded(Report, travelled, node)
         assert not isinstance(report, Refusal)
         self.ledger, _ = with_report(self.ledger, report)
 
@@ -206,7 +205,7 @@ class Fleet:
         for controller in self.controllers:
             for lease in controller.decide(self.now_s, budget_w):
                 self.leases.append(lease)
-                self._send("lease", lease.node, sealed(lease, KEYS, lease.node))
+                self._send("lease", lease.node, encoded(lease))
 
     def _send(self, kind: str, node: str, travelled: bytes) -> None:
         for _ in range(2 if self.chance.random() < self.weather.doubled else 1):

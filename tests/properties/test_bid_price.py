@@ -15,6 +15,7 @@ from placement.prices.classes import class_of, kinds_of, shares_of
 from simulator.packing.relocation import cheapest_relocation
 from tests.builders.fleet import Node, Pod, node, shape, world
 from tests.builders.running import running_pods_of
+from tests.rigs.packing_rivals import RIVALS
 
 ASKS = ((0, 0), (1, 200), (1, 500), (1, 810), (1, 1000), (2, 1000), (4, 1000))
 
@@ -41,7 +42,7 @@ def fleets(draw: st.DrawFn) -> Snapshot:
 
 
 def seated(seen: Snapshot, policy: str) -> Snapshot:
-    engine = Packer(seen, POLICIES[policy](Knowledge(seen, seen.pods.shapes)))
+    engine = Packer(seen, {**POLICIES, **RIVALS}[policy](Knowledge(seen, seen.pods.shapes)))
     node_of, devices = seen.pods.node.copy(), seen.pods.devices.copy()
     for row in seen.pods.pending:
         asked = seen.pods.shapes[seen.pods.shape[row]]

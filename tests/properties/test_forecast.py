@@ -38,7 +38,7 @@ def samples(draw: st.DrawFn) -> list[tuple[float, float, bool]]:
 
 def seen(history: FloatArray, after: list[tuple[float, float, bool]]) -> OnlineForecaster:
     series = regular(0.0, STEP_S, history)
-    forecaster = OnlineForecaster.of(series, fit(series, boosted=False))
+    forecaster = OnlineForecaster.of(series, fit(series))
     end_s = len(history) * STEP_S
     for at_s, value, is_censored in after:
         forecaster.observe(end_s + at_s, value, is_censored=is_censored)

@@ -16,7 +16,7 @@ from hypothesis import example, given, settings, strategies as st
 from nodeagent.agent import NodeAgent
 from nodeagent.recovery import AgentRules
 from power.devices.backend import REFUSED, DeviceError
-from power.leases.messages import Keys, Lease, node_secret, sealed
+from power.leases.messages import Lease, encoded
 from tests.clock import HandClock
 from tests.fake_devices import FakeDevice, FakeDevices
 from tests.node_agents import agent_of
@@ -25,7 +25,6 @@ pytestmark = pytest.mark.slow
 
 many = settings(max_examples=max(500, settings.default.max_examples if settings.default else 0), deadline=None)
 
-KEYS = Keys("k", {"k": node_secret(b"a secret of the fleet, long enough", "n1")})
 RULES = AgentRules(period_s=0.001, restore_s=0.001)
 CLAMPS_W = (300.0, 500.0)
 IN_MEMORY = next((str(each) for each in (Path("/dev") / "shm",) if each.is_dir()), None)
@@ -83,7 +82,7 @@ class Story:
             self.lives += 1
             self.agent = agent_of(
                 *("n1", f"life-{self.lives}", f"boot-{self.boots}", self.hardware, self.folder / "record", RULES),
-                *(self.hardware.clock, lambda: KEYS, lambda _: None),
+                *(self.hardware.clock, lambda _: None),
             )
             if not self.hardware.is_ours:
                 self.theirs_w = self.hardware.limit_w
@@ -105,7 +104,7 @@ class Story:
             caps_w={"g": limit_w},
             safe_w={"g": 200.0},
         )
-        agent.receive(sealed(lease, KEYS, "n1"))
+        agent.receive(encoded(lease))
         assert agent.counts.refused == {}
         hardware.crashes = crashes
         with suppress(CrashError):

@@ -63,7 +63,7 @@ def ray() -> Iterator[tuple[BackgroundHost, ChildDriver]]:
 def tasks(wanted: int) -> list[BackgroundTask]:
     """Batches of four histories with trees; no two are alike, and a test that is tried again gets others."""
     names = [[f"d/{'x' * (4 * n + k)}" for k in range(4)] for n in islice(NUMBERS, wanted)]
-    return [task_of([history(name, 4, boosted=True) for name in batch]) for batch in names]
+    return [task_of([history(name, 4) for name in batch]) for batch in names]
 
 
 def results(host: BackgroundHost, wanted: int) -> dict[str, TaskResult]:

@@ -5,7 +5,7 @@ so that no client can delay the renewal of the Lease.
 import asyncio
 import json
 import math
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,18 +16,17 @@ import structlog
 
 from autoscaler.demand.lengths import FEWEST_REQUESTS, MOST_EDGES
 from autoscaler.demand.presets import Role
-from cluster.clock import Clock
 from cluster.demand import LengthGrid
 from cluster.errors import UNREADABLE, ObservationError
 from controller.api.labels import GROUP
 from controller.kube.api_server import ApiServer
 from controller.kube.connection import LoopThread
-from controller.kube.request import Body
 from controller.loops.autoscaler import http_server
 from controller.loops.autoscaler.external_metrics import METRIC, ExternalMetrics, FrontError, front_in
 from controller.loops.autoscaler.measured import LengthShares, Measured
 from controller.loops.autoscaler.policies import DesiredReplicas, PolicyReader
 from controller.loops.loop import Leader, LoopClocks, LoopContext, repeat
+from controller.loops.reviews import Access, AccessReviews, TooBusyError
 from controller.loops.server_tls import ServerTls
 from controller.metrics.registry import Meter, Sample
 from controller.settings import AutoscalerSettings
@@ -150,7 +149,7 @@ class PushEndpoint:
     def __init__(
         self,
         measured: Measured,
-        reviews: http_server.AccessReviews,
+        reviews: AccessReviews,
         policies: PolicyReader,
         leader: Leader,
         clocks: LoopClocks,
@@ -172,12 +171,12 @@ class PushEndpoint:
             return _reply(401, "a bearer token is needed")
         try:
             push = pushed(request.body, self._clocks.wall())
-            access = http_server.Access("update", GROUP, "scalingpolicies/demand", push.namespace, push.name)
-            if not await self._reviews.allows_token(token.strip(), access):
+            access = Access("update", GROUP, "scalingpolicies/demand", push.namespace, push.name)
+            if not await self._reviews.allows_token(token.strip(), request.address, access):
                 return _reply(403, f"the token may not update scalingpolicies/demand {push.name} in {push.namespace}")
         except BadPushError as error:
             return _reply(400, str(error)[:300])
-        except http_server.TooBusyError as error:
+        except TooBusyError as error:
             return _reply(503, str(error)[:300], 1)
         # Only a sender that may push learns whether the policy exists, and uses up its budget.
         result, reply = self._taken(push)
@@ -231,14 +230,6 @@ class Endpoints:
         self._open = AsyncExitStack()
         stack.callback(self._thread.close)
         stack.callback(lambda: self._thread.run_within(self._open.aclose(), CLOSE_WITHIN_S))
-
-    def reviews(self, clock: Clock, audience: str = "") -> http_server.AccessReviews:
-        """Access reviews by the API server. clock: monotonic, seconds."""
-
-        def post(path: str, body: Body) -> Awaitable[bytes]:
-            return self._kube.run_from_another(self._connection.write("POST", path, body))
-
-        return http_server.AccessReviews(post, clock, audience)
 
     def serve_push(self, endpoint: PushEndpoint, at: EndpointAddress, tls: ServerTls | None = None) -> int:
         """Serves the push endpoint; returns its port. Raises ConfigError."""
@@ -296,13 +287,13 @@ def open_endpoints(
         setting, tls = "autoscaler.push", None
         if push.tls:
             tls = ServerTls(push.tls.certificate, push.tls.key, clocks.monotonic, f"{setting}.tls")
-        reviews = endpoints.reviews(clocks.monotonic, push.audience)
+        reviews = AccessReviews(context.post, clocks.monotonic, push.audience)
         endpoint = PushEndpoint(measured, reviews, policies, context.leadership, clocks, context.meter)
         ports["push"] = endpoints.serve_push(endpoint, (host, push.port, f"{setting}.port"), tls)
     if external.enabled:
         setting = "autoscaler.external_metrics"
         serving = ServerTls(external.tls.certificate, external.tls.key, clocks.monotonic, f"{setting}.tls")
-        api = ExternalMetrics(policies, endpoints.reviews(clocks.monotonic), clocks.wall)
+        api = ExternalMetrics(policies, AccessReviews(context.post, clocks.monotonic), clocks.wall)
         at = host, external.port, f"{setting}.port"
         ports["external_metrics"] = endpoints.serve_external_metrics(api, at, serving)
     return ports

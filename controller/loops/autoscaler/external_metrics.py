@@ -15,8 +15,9 @@ import msgspec
 from cluster.clock import Clock
 from cluster.errors import UNREADABLE
 from controller.api.notation import rfc3339
-from controller.loops.autoscaler.http_server import Access, AccessReviews, Request, Response, TooBusyError, User
+from controller.loops.autoscaler.http_server import Request, Response
 from controller.loops.autoscaler.policies import PolicyReader
+from controller.loops.reviews import Access, AccessReviews, TooBusyError, User
 
 Labels = Mapping[str, str]
 Selector = Callable[[Labels], bool]

@@ -53,8 +53,6 @@ class LoadSeries:
     role: Role
     history_s: float
     """Oldest load that is learned from, seconds."""
-    boosted: bool = True
-    """Whether gradient-boosted quantiles rival the other models."""
 
 
 @dataclass(slots=True)
@@ -205,7 +203,8 @@ class Forecasts:
         return bool(results)
 
     def _ask_for_fits(self) -> None:
-        """Asks for the fits of batches with a policy that is due. All of a batch are fitted, since they share trees."""
+        """Asks for the fits of batches with a policy that is due. All of a batch are fitted, so that one saved value
+        has them."""
         at_s, kept = self._clock(), self._kept.keys()
         self._asked = {digest: each for digest, each in self._asked.items() if kept & each.lengths.keys()}
         busy = {name for each in self._asked.values() for name in each.lengths}
@@ -222,7 +221,7 @@ class Forecasts:
 
     def _history(self, name: str) -> load_fits.LoadHistory:
         kept = self._kept[name]
-        return load_fits.LoadHistory(name, kept.forecaster.history.whole(), boosted=kept.series.boosted)
+        return load_fits.LoadHistory(name, kept.forecaster.history.whole())
 
     def _is_due(self, name: str, at_s: float) -> bool:
         """Whether a policy's fit is due. A history that is too short is looked at again later, and delays no batch."""

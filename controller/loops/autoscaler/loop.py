@@ -386,8 +386,7 @@ class AutoscalerLoop(ControlLoop):
 
 def series_of(policy: ScalingPolicy) -> LoadSeries:
     """What is forecast of a policy."""
-    forecast = policy.spec.forecast
-    return LoadSeries(policy.spec.demand.load.role, forecast.history, boosted=forecast.model != "core")
+    return LoadSeries(policy.spec.demand.load.role, policy.spec.forecast.history)
 
 
 def enabled(settings: OperatorSettings) -> AutoscalerLoop | None:

@@ -1,11 +1,8 @@
 """Answers of Prometheus' query API, checked: a value that is not finite is missing, never zero."""
 
-import asyncio
 import math
 import ssl
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +12,7 @@ import msgspec
 
 from cluster.clock import Clock
 from cluster.errors import UNREADABLE
+from controller.loops.fair_turns import FairTurns
 from controller.settings import PrometheusSettings
 
 REFUSALS = (400, 422)
@@ -98,53 +96,6 @@ def _finite(values: Any) -> tuple[tuple[float, float], ...]:
 
 def _short(text: str) -> str:
     return " ".join(text.split())[:200]
-
-
-class FairTurns:
-    """At most `limit` turns at once, and at most half of them for one namespace."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit, self._of_one = limit, max(1, limit // 2)
-        self._taken: dict[str, int] = {}
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        """Waiters by namespace; the namespace whose turn is next comes first."""
-
-    @asynccontextmanager
-    async def turn(self, namespace: str) -> AsyncIterator[None]:
-        """Waits for a turn, and gives it back at the end."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(namespace, deque()).append(waiter)
-        self._grant()
-        try:
-            await waiter
-        except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled():
-                self._give_back(namespace)
-            raise
-        try:
-            yield
-        finally:
-            self._give_back(namespace)
-
-    def _give_back(self, namespace: str) -> None:
-        self._taken[namespace] -= 1
-        if not self._taken[namespace]:
-            del self._taken[namespace]
-        self._grant()
-
-    def _grant(self) -> None:
-        while (
-            sum(self._taken.values()) < self._limit
-            and (namespace := next((name for name in self._waiting if self._taken.get(name, 0) < self._of_one), None))
-            is not None
-        ):
-            waiters = self._waiting.pop(namespace)
-            waiter = waiters.popleft()
-            if waiters:
-                self._waiting[namespace] = waiters  # behind all others
-            if not waiter.done():
-                self._taken[namespace] = self._taken.get(namespace, 0) + 1
-                waiter.set_result(None)
 
 
 MOST_POINTS = 10_000

@@ -275,6 +275,7 @@ def _checkpoints(found: CheckpointAdvice) -> CheckpointStatus:
             "advised": notation.duration(advised_s),
             "lostShare": lost,
             "advisedLostShare": advised_lost,
+            "spares": found.spares,
         }
     )
 

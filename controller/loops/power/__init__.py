@@ -1,1 +1,1 @@
-"""The fast loop of power: turns budgets into signed power leases for node agents, beside the planning cycle."""
+"""The fast loop of power: turns budgets into power leases for node agents, beside the planning cycle."""

@@ -1,11 +1,12 @@
 """The controller's end of agent connections: it receives reports, answers with leases, and serves while it leads.
 
-It runs in its own thread and event loop, so neither a long plan nor the Kubernetes API delays it.
+It runs in its own thread and event loop, so neither a long plan nor the Kubernetes API delays it. A connection begins
+with the agent's token, which names its node; what arrives on it is that node's, and nobody else's.
 """
 
 import asyncio
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -14,19 +15,22 @@ import structlog
 from cluster.clock import Clock
 from controller.loops.loop import AgentChannel
 from controller.loops.power.term import PowerTerm
+from controller.loops.reviews import TokenReviews, TooBusyError
 from power.leases import messages
-from power.leases.mounted_keys import keys_of_node
 
 log = structlog.get_logger(__name__)
 
 HELLO_S = 5.0
 """Time for a new connection to identify itself."""
+GOODBYE_S = 1.0
+"""Time for the end of TLS on a connection that is closed."""
 QUIET_S = 30.0
 """Silence after which a connection is closed."""
 SOONEST_S, LATEST_S = 0.1, 1.0
 """Shortest and longest interval between turns: soon after a report, and once a second in any case, since leases and
 readings age."""
-LONGEST_NAME = 253
+SHOWN_FOR_S = 3600.0
+"""Time after which a connection ends, so that its agent shows a token again: one whose pod is gone is not valid."""
 LOG_EVERY_S = 10.0
 """Time between two lines in the log about refusals of one kind: of a node that is known, else of all callers. All are
 counted."""
@@ -49,25 +53,54 @@ class LoopCounts:
     """Times from receiving a report to having sent the lease that answers it; the newest 10,000."""
 
 
+Identify = Callable[[bytes, str], Awaitable[str | messages.Refusal]]
+"""Name of the node that a token is bound to, or why none is believed. The second argument is the caller's address."""
+NODE = "authentication.kubernetes.io/node-name"
+"""Where a TokenReview names the node. Source: kubernetes/apiserver, pkg/authentication/serviceaccount."""
+
+
+class NodeTokens:
+    """Which nodes agents' tokens are bound to, as the API server says.
+
+    The kubelet mounts a token into the agent's pod. It ends with the pod, and names the pod's node (Kubernetes 1.30).
+    """
+
+    def __init__(self, reviews: TokenReviews, account: str) -> None:
+        """account: name of the agents' service account, as `system:serviceaccount:NAMESPACE:NAME`."""
+        self._reviews, self._account = reviews, account
+
+    async def node_of(self, token: bytes, address: str) -> str | messages.Refusal:
+        """`Identify`. A token that cannot be reviewed now is refused: its agent asks again, and its lease ends."""
+        try:
+            user = await self._reviews.user_of(token.decode("ascii", "replace").strip(), address)
+        except TooBusyError as error:
+            return messages.Refusal("NotReviewed", str(error))
+        if user is None:
+            return messages.Refusal("NotAuthenticated", "its token is not valid, or not for this connection")
+        if user.username != self._account:
+            return messages.Refusal("NotAnAgent", f"its token is of {user.username}, not of {self._account}")
+        nodes = user.extra.get(NODE, ())
+        return nodes[0] if len(nodes) == 1 else messages.Refusal("NotAnAgent", "its token is bound to no node")
+
+
 class AgentServer:
     """Server for agents. `term()` returns the present term, None while this process does not lead."""
 
     def __init__(
         self,
         term: Callable[[], PowerTerm | None],
-        keys: Callable[[], messages.Keys],
+        identify: Identify,
         clock: Clock,
         channels: Sequence[AgentChannel] = (),
     ) -> None:
         """channels: other loops' messages; more may join while it serves."""
-        self._term, self._keys, self._clock, self._channels = term, keys, clock, channels
+        self._term, self._identify, self._clock, self._channels = term, identify, clock, channels
         self._connections: dict[str, asyncio.StreamWriter] = {}
         self._reported_at_s: dict[str, float] = {}
         """When the oldest report of each node came that no lease has answered."""
         self._has_reports = asyncio.Event()
-        self._keys_of: dict[str, tuple[messages.Keys, messages.Keys]] = {}
         self._logged_at_s: dict[tuple[str, str], float] = {}
-        """When a refusal was logged last, by node, empty for callers that are not known, and code."""
+        """When a refusal was logged last, by node, empty for callers that showed none, and code."""
         self.counts = LoopCounts()
 
     @property
@@ -77,7 +110,11 @@ class AgentServer:
 
     async def serve(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> asyncio.Server:
         """Listens for agents. Raises OSError when the address is not available."""
-        return await asyncio.start_server(self._attend, host, port, ssl=tls)
+        if tls is None:  # in tests
+            return await asyncio.start_server(self._attend, host, port)
+        return await asyncio.start_server(
+            self._attend, host, port, ssl=tls, ssl_handshake_timeout=HELLO_S, ssl_shutdown_timeout=GOODBYE_S
+        )
 
     async def decide(self) -> None:
         """Runs turns for ever: soon after each report, and periodically."""
@@ -108,9 +145,7 @@ class AgentServer:
             writer = self._connections.get(lease.node)
             if writer is None:
                 continue
-            writer.write(
-                messages.framed(messages.sealed(replace(lease, hears=kinds), self._node_keys(lease.node), lease.node))
-            )
+            writer.write(messages.framed(messages.encoded(replace(lease, hears=kinds))))
             self.counts.leases += 1
             if (reported_at_s := self._reported_at_s.pop(lease.node, None)) is not None:
                 self.counts.reaction_s.append(self._clock() - reported_at_s)
@@ -123,16 +158,19 @@ class AgentServer:
             if self._term() is None:
                 return
             async with asyncio.timeout(HELLO_S):
-                node = (await messages.read_frame(reader, LONGEST_NAME)).decode("ascii")
-                # Derived anew: keys of names that anybody may claim are not kept.
-                inventory = messages.opened(
-                    messages.Inventory, await messages.read_frame(reader), keys_of_node(self._keys(), node), node
-                )
-            if isinstance(inventory, messages.Refusal):
-                self._refused(inventory, node)
+                token = await messages.read_frame(reader, messages.LONGEST_TOKEN)
+            shown = await self._identify(token, str(writer.get_extra_info("peername")[0]))
+            if isinstance(shown, messages.Refusal):
+                self._refused(shown)
                 return
+            async with asyncio.timeout(HELLO_S):
+                inventory = messages.decoded(messages.Inventory, await messages.read_frame(reader), shown)
+            if isinstance(inventory, messages.Refusal):
+                self._refused(inventory, shown)
+                return
+            node = shown
             await self._listen(reader, writer, node, inventory)
-        except (OSError, EOFError, TimeoutError, UnicodeDecodeError, messages.MessageFrameError):
+        except (OSError, EOFError, TimeoutError, messages.MessageFrameError):
             return
         finally:
             if self._connections.get(node) is writer:
@@ -145,17 +183,15 @@ class AgentServer:
         introduced_to: PowerTerm | None = None
         sent: dict[str, bytes] = {}
         received: set[str] = set()
-        # An inventory may be a recording. Where the node is known, only a report that is newer than all before shows
-        # that its agent speaks: until then nothing displaces its connection or its devices.
-        term = self._term()
-        is_shown = node not in self._connections and (term is None or node not in term.inventories)
-        if is_shown:
-            self._take_place(node, writer)
-        while not is_shown or self._connections.get(node) is writer:
+        if (before := self._connections.get(node)) is not None:
+            before.close()
+        self._connections[node] = writer
+        until_s = self._clock() + SHOWN_FOR_S
+        while self._connections.get(node) is writer and self._clock() < until_s:
             term = self._term()
             if term is None:
                 return
-            if is_shown and term is not introduced_to:
+            if term is not introduced_to:
                 term.found(inventory)
                 introduced_to = term
             async with asyncio.timeout(QUIET_S):
@@ -163,14 +199,11 @@ class AgentServer:
             kind = messages.kind_in(frame)
             if (channel := next((each for each in self._channels if each.receives == kind), None)) is not None:
                 received.add(kind)
-                text = messages.opened_text(kind, frame, self._node_keys(node), node)
-                if isinstance(text, messages.Refusal):
-                    self._refused(text, node)
-                elif why := channel.receive(node, text):
+                if why := channel.receive(node, messages.text_in(frame)):
                     self._refused(messages.Refusal("Unreadable", why), node)
                 self._send_new(channel, node, writer, sent)
                 continue
-            report = messages.opened(messages.Report, frame, self._node_keys(node), node)
+            report = messages.decoded(messages.Report, frame, node)
             if isinstance(report, messages.Refusal):
                 refusal: messages.Refusal | None = report
             elif report.life != inventory.life:
@@ -180,12 +213,7 @@ class AgentServer:
                 refusal = term.receive(report)
             if refusal is not None:
                 self._refused(refusal, node)
-                if not is_shown:
-                    return
                 continue
-            if not is_shown:
-                is_shown = True
-                self._take_place(node, writer)
             self.counts.reports += 1
             self._reported_at_s.setdefault(node, self._clock())
             self._has_reports.set()
@@ -193,28 +221,16 @@ class AgentServer:
                 if each.receives in received:  # its own messages may be rarer than these
                     self._send_new(each, node, writer, sent)
 
-    def _take_place(self, node: str, writer: asyncio.StreamWriter) -> None:
-        if (before := self._connections.get(node)) is not None:
-            before.close()
-        self._connections[node] = writer
-
     def _send_new(self, channel: AgentChannel, node: str, writer: asyncio.StreamWriter, sent: dict[str, bytes]) -> None:
         """Sends what a channel has for a node, where that is new. sent: last text of each on this connection."""
         text = channel.message_to(node)
         if text is not None and sent.get(channel.sends) != text:
             sent[channel.sends] = text
-            writer.write(messages.framed(messages.sealed_text(channel.sends, text, self._node_keys(node), node)))
+            writer.write(messages.framed(messages.encoded_text(channel.sends, text)))
 
-    def _refused(self, refusal: messages.Refusal, node: str) -> None:
+    def _refused(self, refusal: messages.Refusal, node: str = "") -> None:
         self.counts.refused[refusal.code] = self.counts.refused.get(refusal.code, 0) + 1
-        about, now_s = (node if node in self._keys_of else "", refusal.code), self._clock()
+        about, now_s = (node, refusal.code), self._clock()
         if now_s - self._logged_at_s.get(about, -LOG_EVERY_S) >= LOG_EVERY_S:
             self._logged_at_s[about] = now_s
             log.warning("agent's message refused", node=node, code=refusal.code, why=refusal.words)
-
-    def _node_keys(self, node: str) -> messages.Keys:
-        fleet = self._keys()
-        known = self._keys_of.get(node)
-        if known is None or known[0] is not fleet:
-            known = self._keys_of[node] = (fleet, keys_of_node(fleet, node))
-        return known[1]

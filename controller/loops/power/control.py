@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,12 @@ from controller.api.structs import Node, OwnObject
 from controller.kube import cache, connection
 from controller.loops.loop import ControlLoop, LoopContext, repeat
 from controller.loops.power import domain_status
+from controller.loops.power.agent_server import NodeTokens
 from controller.loops.power.domain_facts import DomainFacts, HeldBackDevice, facts_of, held_of
 from controller.loops.power.domain_tree import CLASS_LABEL, PoweredNode, lineage
 from controller.loops.power.loop import LOOK_S, PowerLoop, PowerLoopState, PowerView
 from controller.loops.power.power_table import NODE_LABELS
+from controller.loops.reviews import TokenReviews
 from controller.loops.server_tls import ServerTls
 from controller.metrics.registry import Meter, Sample
 from controller.objects.own_objects import by_object, own_from, own_resource
@@ -28,13 +29,13 @@ from controller.objects.read import Read
 from controller.report.events import Events
 from controller.report.statuses import WrittenStatuses
 from controller.settings import OperatorSettings
-from power.leases.mounted_keys import MountedKeys
+from power.leases.messages import AUDIENCE
 from power.rules import PowerRules
 
 log = structlog.get_logger(__name__)
 EVERY_S = 1.0
 HELD_EVERY_S = 5.0
-REFUSALS = ("Forged", "UnknownKey", "Unreadable", "OtherNode", "OtherLife", "Replayed")
+REFUSALS = ("NotAuthenticated", "NotAnAgent", "NotReviewed", "Unreadable", "OtherNode", "OtherLife", "Replayed")
 """Codes of refused agent messages, whose counters start at 0."""
 
 
@@ -289,12 +290,11 @@ class PowerControl(ControlLoop):
     def start(self, context: LoopContext) -> dict[str, int]:
         """Serves agents in a thread of its own, and reports; both end before the Lease is released.
 
-        Raises ConfigError for keys, certificates or an address that cannot be used.
+        Raises ConfigError for a certificate or an address that cannot be used.
         """
         power, clock, wall_clock = self._settings.power, context.clocks.monotonic, context.clocks.wall
-        keys, tls = MountedKeys(Path(power.keys), clock), None
-        if power.tls:
-            tls = ServerTls(power.tls.certificate, power.tls.key, clock, "power.tls", power.tls.ca)
+        tls = ServerTls(power.tls.certificate, power.tls.key, clock, "power.tls")
+        tokens = NodeTokens(TokenReviews(context.post, clock, AUDIENCE), power.agents)
         resources = frozenset(self._settings.dra_drivers.values())
         watcher = PowerWatcher(self._domains, context.caches.nodes, resources)
         rules = PowerRules(
@@ -303,22 +303,17 @@ class PowerControl(ControlLoop):
             lease_s=power.lease_s,
             burst_share=power.burst_share,
         )
-        loop = PowerLoop(watcher.see, context.leadership, keys, clock, rules, context.channels)
-        metrics, logged = PowerLoopMetrics(context.meter, wall_clock() - clock()), ""
+        loop = PowerLoop(watcher.see, context.leadership, tokens.node_of, clock, rules, context.channels)
+        metrics = PowerLoopMetrics(context.meter, wall_clock() - clock())
 
         async def look() -> None:
-            """Publishes metrics, logs a new error of the keys once, and loads renewed certificates."""
-            nonlocal logged
+            """Publishes metrics, and loads a renewed certificate."""
             metrics.publish(loop)
-            before, logged = logged, keys.mistake
-            if logged and logged != before:
-                log.warning("the mounted keys cannot be used; the previous ones stay in use", why=logged)
-            if tls is not None:
-                tls.look()
+            tls.look()
 
         thread = connection.LoopThread("power")
         context.stack.callback(thread.close)
-        port = thread.run(loop.listen(self._settings.host, power.port, tls.context if tls else None))
+        port = thread.run(loop.listen(self._settings.host, power.port, tls.context))
         thread.begin(loop.run())
         thread.begin(repeat(look, LOOK_S, "the upkeep of the power loop failed"))
         self._running = watcher, loop

@@ -15,13 +15,13 @@ import structlog
 from cluster import arrays, errors, power
 from cluster.clock import Clock
 from controller.loops.loop import AgentChannel, Leader
-from controller.loops.power.agent_server import AgentServer, LoopCounts
+from controller.loops.power.agent_server import AgentServer, Identify, LoopCounts
 from controller.loops.power.domain_tree import Domains, PoweredNode, PowerTree, power_tree
 from controller.loops.power.power_table import NODE_LABELS, power_table, sound, unheard
 from controller.loops.power.term import PowerTerm, TableOf
 from power.control.admission import headroom_w
 from power.control.state import Allocator, AllocatorState
-from power.leases.messages import Inventory, Keys
+from power.leases.messages import Inventory
 from power.rules import PowerRules
 from power.tree import reach_of
 from power.watching import Meters
@@ -107,7 +107,7 @@ class PowerLoop:
         self,
         source: Callable[[], PowerView | None],
         leader: Leader,
-        keys: Callable[[], Keys],
+        identify: Identify,
         clock: Clock,
         rules: PowerRules,
         channels: Sequence[AgentChannel] = (),
@@ -117,7 +117,7 @@ class PowerLoop:
         channels: other loops' messages on the agents' connections.
         """
         self._source, self._leader, self._clock, self._rules = source, leader, clock, rules
-        self._server = AgentServer(self._present, keys, clock, channels)
+        self._server = AgentServer(self._present, identify, clock, channels)
         self._term: PowerTerm | None = None
         self._view: PowerView | None = None
         self._tree: PowerTree | None = None

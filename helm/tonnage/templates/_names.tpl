@@ -206,11 +206,7 @@ capabilities: {drop: [ALL]}
 {{- end }}
 {{- $power := dict }}
 {{- if include "tonnage.leasesWatts" . }}
-{{- $power = dict "power" (dict "enabled" true "port" (int .Values.agent.port) "keys" "/etc/tonnage-keys") }}
-{{- if .Values.agent.tls.operatorSecret }}
-{{- $files := dict "ca" "/etc/tonnage-tls/ca.crt" "certificate" "/etc/tonnage-tls/tls.crt" "key" "/etc/tonnage-tls/tls.key" }}
-{{- $_ := set $power.power "tls" $files }}
-{{- end }}
+{{- $power = dict "power" (dict "enabled" true "port" (int .Values.agent.port) "agents" (printf "system:serviceaccount:%s:%s" .Release.Namespace (include "tonnage.agentName" .))) }}
 {{- end }}
 {{- if include "tonnage.heals" . }}
 {{- $_ := set $power "health" (dict "enabled" true) }}

@@ -51,9 +51,13 @@ yes
 {{ include "tonnage.powerService" . }}.{{ .Release.Namespace }}.svc
 {{- end }}
 
-{{/* Secret with the fleet's keys: one entry per key; the entry whose name sorts last is the newest key. */}}
-{{- define "tonnage.powerKeys" -}}
-{{ .Values.agent.keySecret | default (printf "%s-power-keys" (include "tonnage.fullname" .)) }}
+{{/* Secret with the certificate that the operator shows to agents, and ConfigMap with its authority. */}}
+{{- define "tonnage.powerSecret" -}}
+{{ .Values.agent.tls.secret | default (printf "%s-tls" (include "tonnage.powerService" .)) }}
+{{- end }}
+
+{{- define "tonnage.powerAuthority" -}}
+{{ .Values.agent.tls.caConfigMap | default (printf "%s-ca" (include "tonnage.powerService" .)) }}
 {{- end }}
 
 {{- define "tonnage.agentName" -}}
@@ -105,11 +109,7 @@ nvidia.com/gpu.present: "true"
 {{- define "tonnage.agentSettings" -}}
 {{- $agent := .Values.agent }}
 {{- $controller := dict "host" (include "tonnage.powerHost" .) "port" (int $agent.port) }}
-{{- if $agent.tls.agentSecret }}
-{{- $files := dict "ca" "/etc/tonnage-tls/ca.crt" "certificate" "/etc/tonnage-tls/tls.crt" "key" "/etc/tonnage-tls/tls.key" }}
-{{- $_ := set $controller "tls" $files }}
-{{- end }}
-{{- $settings := dict "backend" $agent.backend "controller" $controller "keys" "/etc/tonnage-keys" "record" "/var/lib/tonnage/power.record" }}
+{{- $settings := dict "backend" $agent.backend "controller" $controller "record" "/var/lib/tonnage/power.record" }}
 {{- $_ := set $settings "period" $agent.period }}
 {{- $_ := set $settings "floor_share" $agent.floorShare }}
 {{- /* An empty list differs from null: no device may be limited. */}}

@@ -51,13 +51,13 @@ def test_a_folder_without_a_recording_is_refused_with_what_helps(tmp_path: Path)
 
 
 def test_what_checkpoints_cost_and_what_they_would_is_advised(monkeypatch: pytest.MonkeyPatch) -> None:
-    costs = {"save": "10s", "interval": "30m", "advised": "7m", "lostShare": 0.12, "advisedLostShare": 0.05}
+    costs = {"save": "10s", "interval": "30m", "advised": "7m", "lostShare": 0.12, "advisedLostShare": 0.05, "spares": 9}
     policy = {"metadata": {"name": "all"}, "status": {"checkpoints": [{"job": "train/a", **costs}]}}
     monkeypatch.setattr("cli.inputs.cluster.listed", lambda *_, **__: [policy])
 
     shown = run("health", "advise")
     assert shown.exit_code == 0, shown.output
-    assert shown.stdout.splitlines()[1].split() == ["train/a", "10s", "30m", "7m", "12.0%", "5.0%"]
+    assert shown.stdout.splitlines()[1].split() == ["train/a", "10s", "30m", "7m", "12.0%", "5.0%", "9"]
     assert json.loads(run("health", "advise", "-o", "json").stdout) == [
         {"job": "train/a", **costs, "interval": "1800s", "advised": "420s"}
     ]

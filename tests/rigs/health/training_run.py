@@ -6,6 +6,7 @@ from enum import StrEnum
 import numpy as np
 
 from cluster.arrays import FloatArray
+from health.remediation.advice import CLUSTER
 
 DAY_S = 86_400.0
 
@@ -41,8 +42,6 @@ SLOW_MEAN_S = {NodeFaultKind.SLOW_COMPUTE: 600.0, NodeFaultKind.SLOW_NIC: 1440.0
 SLOW_SIGMA = 1.5
 LEMON_SHAPE = 0.35
 """Shape of the gamma distribution of hazards over nodes: a tenth of the StepFun trace's nodes has 41 % of faults."""
-CLUSTER = 1.7
-"""Mean faults of one parent event, within an hour of it."""
 REPAIR_MU_H, REPAIR_SIGMA = 3.0, 2.1
 """Lognormal repair times of the StepFun trace, hours: median 20 h, mean 133 h as measured there."""
 REPAIR_MOST_H = 2000.0

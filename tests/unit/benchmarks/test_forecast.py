@@ -37,7 +37,7 @@ def test_the_crps_of_a_normal_forecast_is_the_known_one() -> None:
 def test_every_model_is_scored_on_the_same_samples() -> None:
     trace = generated_trace(seed=3, days=3)
     records = list(forecast_rows(trace, 2880, 2880 + 288, (1, 5)))
-    assert {record["model"] for record in records} == {"naive", "ewma", "core", "boosted", "auto", *PEERS}
+    assert {record["model"] for record in records} == {"naive", "ewma", "core", "auto", *PEERS}
     for lead in (1.0, 5.0):
         assert len({record["n"] for record in records if record["lead_min"] == lead}) == 1
 

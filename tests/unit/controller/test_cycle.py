@@ -15,7 +15,7 @@ from controller.guard import Limits
 from controller.ports import Outcome
 from simulator.world import Fault, SimulatedWorld
 from tests.builders.arbitrary_fleets import fleets
-from tests.builders.fleet import Pod, node, pod, world
+from tests.builders.fleet import Pod, node, pod, shape, world
 from tests.builders.mix import of_types, profile, service
 from tests.clock import ticking
 
@@ -58,6 +58,18 @@ def test_the_second_cycle_plans_nothing(policy: str) -> None:
 def test_the_loop_comes_to_rest_on_any_fleet(seen: Snapshot) -> None:
     _, second = cycles(seen, 2)
 
+    assert second.is_quiet
+
+
+def test_what_made_room_for_one_serves_the_others_in_the_same_plan() -> None:
+    """Two pods that start now change places for one of A100s, and leave a GPU there for a share."""
+    fleet = [node(name, gpus=4, gpu_type=kind, cpu_milli=8_000) for name, kind in (("n0", "A100"), ("n1", "L4"))]
+    asked = [shape(2), shape(1, gpu_types=("A100",)), shape(2), shape(1, 200, gpu_types=("A100",))]
+    pods = [Pod(f"p{number}", each) for number, each in enumerate(asked)]
+
+    first, second = cycles(world(fleet, pods), 2)
+
+    assert len(first.outcome.done) == len(pods)
     assert second.is_quiet
 
 

@@ -8,7 +8,7 @@ from health.stream import Analyser
 from health.verdicts.verdict import Fact, JobVerdict
 from tests.rigs.health.cases import Case, case
 from tests.rigs.health.job import DisturbanceKind
-from tonnage.records import Kind
+from tonnage.records import Kind, Times
 
 
 def judged(drawn: Case, facts: tuple[Fact, ...] | None = None) -> list[JobVerdict]:
@@ -37,7 +37,7 @@ def queued_ahead(found: Case, ahead: float) -> Case:
     rows["at_ns"][done] -= ahead_ns
     rows["for_ns"][done] += ahead_ns
     seen = replace(found.transcript, rows=rows)
-    return replace(found, transcript=seen, layout=replace(found.layout, is_queued=True))
+    return replace(found, transcript=seen, layout=replace(found.layout, times=Times.QUEUED))
 
 
 def seeded(seed: int) -> np.random.Generator:

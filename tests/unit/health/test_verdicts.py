@@ -13,6 +13,7 @@ from health.verdicts.verdict import SLOW, Cause, Fact, FactKind, Part, Syndrome
 from tests.rigs.health.cases import Case, case
 from tests.rigs.health.job import NO_FAULTS, STOPS, DisturbanceKind
 from tests.unit.health.jobs import blames, drawn, judged, queued_ahead
+from tonnage.records import Times
 
 SEEDS = (11, 28)
 
@@ -220,9 +221,19 @@ def test_a_host_that_queues_ahead_of_its_device_blames_nobody_for_slowness_and_s
         assert Cause.NO_DEVICE_TIME in {verdict.cause for verdict in queued}
 
 
+@pytest.mark.parametrize("kind", SLOW_KINDS)
+def test_with_the_devices_times_slow_parts_are_named_as_where_hosts_wait(kind: DisturbanceKind) -> None:
+    found = drawn(kind, 11)
+    timed = judged(replace(found, layout=replace(found.layout, times=Times.DEVICE)))
+
+    slow = [verdict for verdict in timed if verdict.blames and verdict.syndrome in SLOW]
+    assert {each.subject for each in slow} == {each.subject for each in judged(found) if each.syndrome in SLOW}
+    assert {each.signals for each in slow} == {"times on the device"}
+
+
 def test_a_host_that_queues_ahead_of_its_device_still_tells_hangs() -> None:
     found = drawn(DisturbanceKind.HANG_RANK, 11)
 
-    (verdict,) = blames(replace(found, layout=replace(found.layout, is_queued=True)))
+    (verdict,) = blames(replace(found, layout=replace(found.layout, times=Times.QUEUED)))
 
     assert (verdict.syndrome, verdict.signals) == (Syndrome.OTHER_HANG, "calls and heartbeats")

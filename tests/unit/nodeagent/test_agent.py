@@ -13,14 +13,11 @@ from nodeagent.agent import NodeAgent
 from nodeagent.recovery import AgentRules
 from nodeagent.state_file import lease_path, read_record
 from power.devices.backend import DeviceError, DeviceFacts, DeviceReading
-from power.leases.messages import Inventory, Keys, Lease, Refusal, Report, node_secret, opened, sealed
+from power.leases.messages import Inventory, Lease, Refusal, Report, decoded, encoded
 from tests.clock import HandClock
 from tests.fake_devices import FakeDevice, FakeDevices
 from tests.node_agents import agent_of
 from tests.until import until_async
-
-FLEET = b"a secret of the fleet, long enough"
-KEYS = Keys("k", {"k": node_secret(FLEET, "n1")})
 
 
 class RecordingDevices(FakeDevices):
@@ -49,12 +46,12 @@ class Node:
     def made(self, life: str = "life-2", boot: str = "boot-1") -> NodeAgent:
         return agent_of(
             *("n1", life, boot, self.devices, self.folder / "record", AgentRules(), self.clock),
-            *(lambda: KEYS, self.said.append),
+            self.said.append,
         )
 
     async def looks(self) -> Report:
         await self.agent.turn(looks=True)
-        report = opened(Report, self.said[-1], KEYS, "n1")
+        report = decoded(Report, self.said[-1], "n1")
         assert isinstance(report, Report)
         return report
 
@@ -75,8 +72,7 @@ class Node:
             "caps_w": caps_w,
             "safe_w": dict.fromkeys(caps_w, 250.0),
         }
-        keys = other.pop("keys", KEYS)
-        return sealed(Lease(**(about | other)), keys, "n1")
+        return encoded(Lease(**(about | other)))
 
 
 def lived(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -190,9 +186,7 @@ def test_a_lease_that_a_device_does_not_obey_is_never_reported_in_force(tmp_path
 @pytest.mark.parametrize(
     ("other", "code"),
     [
-        ({"keys": Keys("k", {"k": b"somebody else's"})}, "Forged"),
-        ({"keys": Keys("old", {"old": FLEET})}, "UnknownKey"),
-        ({"node": "n2"}, "Forged"),
+        ({"node": "n2"}, "OtherNode"),
         ({"epoch": 0}, "StaleEpoch"),
         ({"sequence": 0}, "Replayed"),
         ({"echo_s": 985.0}, "Expired"),
@@ -313,14 +307,14 @@ def test_a_device_that_comes_back_is_taken_up_and_told_to_the_controller(tmp_pat
                 return {uuid: each for uuid, each in super().read().items() if uuid not in hidden}
 
         def told_now() -> set[str]:
-            inventory = opened(Inventory, node.agent.inventory(), KEYS, "n1")
+            inventory = decoded(Inventory, node.agent.inventory(), "n1")
             assert isinstance(inventory, Inventory)
             return set(inventory.devices)
 
         node.devices = Returning([gpu("a"), gpu("b")], node.clock)
         node.agent = agent_of(
             *("n1", "life-1", "boot-1", node.devices, tmp_path / "record", AgentRules(), node.clock),
-            *(lambda: KEYS, node.said.append, lambda: None, lambda _: None),
+            *(node.said.append, lambda: None, lambda _: None),
             lambda: told.append(told_now()),
         )
         await node.agent.start()
@@ -439,7 +433,7 @@ def test_opted_out_devices_are_reported_and_never_touched(tmp_path: Path) -> Non
         node = Node(tmp_path, gpu("a"), gpu("b"))
         node.agent = agent_of(
             *("n1", "life-1", "boot-1", node.devices, tmp_path / "record", AgentRules(manages=frozenset({"a"}))),
-            *(node.clock, lambda: KEYS, node.said.append),
+            *(node.clock, node.said.append),
         )
         await node.agent.start()
         report = await node.looks()
@@ -457,7 +451,7 @@ def test_devices_of_other_nodes_may_be_among_those_that_may_be_limited(tmp_path:
         node = Node(tmp_path, gpu("a"), gpu("b"))
         rules = AgentRules(manages=frozenset({"a", "of another node"}))
         node.agent = agent_of(
-            *("n1", "life-1", "boot-1", node.devices, tmp_path / "record", rules, node.clock, lambda: KEYS),
+            *("n1", "life-1", "boot-1", node.devices, tmp_path / "record", rules, node.clock),
             node.said.append,
         )
         await node.agent.start()
@@ -484,14 +478,13 @@ def test_a_device_that_does_not_answer_is_missing_from_the_report(tmp_path: Path
     lived(story)
 
 
-def test_a_report_is_sealed_for_its_node_alone(tmp_path: Path) -> None:
+def test_a_report_is_about_its_node_alone(tmp_path: Path) -> None:
     async def story() -> None:
         node = Node(tmp_path, gpu())
         await node.agent.start()
         await node.looks()
-        other = Keys("k", {"k": node_secret(FLEET, "n2")})
 
-        assert isinstance(opened(Report, node.said[-1], other, "n2"), Refusal)
+        assert isinstance(decoded(Report, node.said[-1], "n2"), Refusal)
 
     lived(story)
 
@@ -522,7 +515,7 @@ def test_who_outlives_the_agent_is_told_its_leases_before_a_device_bursts(tmp_pa
         told: list[tuple[Mapping[str, float], int]] = []
         node.agent = agent_of(
             *("n1", "life-1", "boot-1", node.devices, tmp_path / "record", AgentRules(), node.clock),
-            *(lambda: KEYS, node.said.append, lambda: None),
+            *(node.said.append, lambda: None),
             lambda leave_w: told.append((leave_w, len(node.devices.orders))),
         )
         await node.agent.start()
@@ -547,7 +540,7 @@ def test_what_cannot_be_given_back_stays_remembered(tmp_path: Path) -> None:
         await node.looks()
 
         node.agent = agent_of(
-            *("n1", "life-2", "boot-1", node.devices, tmp_path / "record", rules, node.clock, lambda: KEYS),
+            *("n1", "life-2", "boot-1", node.devices, tmp_path / "record", rules, node.clock),
             node.said.append,
         )
         await node.agent.start()
@@ -569,7 +562,7 @@ def test_a_device_that_was_taken_out_of_management_gets_its_limit_back_in_the_en
         rules = AgentRules(manages=frozenset({"a"}))
 
         node.agent = agent_of(
-            *("n1", "life-2", "boot-1", node.devices, tmp_path / "record", rules, node.clock, lambda: KEYS),
+            *("n1", "life-2", "boot-1", node.devices, tmp_path / "record", rules, node.clock),
             node.said.append,
         )
         await node.agent.start()
@@ -587,7 +580,7 @@ def test_out_of_band_no_burst_is_used_whatever_the_lease_allows(tmp_path: Path) 
         node = Node(tmp_path, gpu(wants_w=lambda _: 100.0))
         rules = AgentRules(bursts=False)
         node.agent = agent_of(
-            *("n1", "life-1", "boot-1", node.devices, tmp_path / "record", rules, node.clock, lambda: KEYS),
+            *("n1", "life-1", "boot-1", node.devices, tmp_path / "record", rules, node.clock),
             node.said.append,
         )
         await node.agent.start()
@@ -625,19 +618,19 @@ def test_the_agent_acts_when_its_lease_ends_not_at_its_next_look(tmp_path: Path)
         clock, device, said = asyncio.get_running_loop().time, gpu(), list[bytes]()
         agent = agent_of(
             *("n1", "life", "boot", FakeDevices([device], clock), tmp_path / "record", AgentRules(period_s=3600.0)),
-            *(clock, lambda: KEYS, said.append),
+            *(clock, said.append),
         )
         stop = asyncio.Event()
         await agent.start()
         running = asyncio.create_task(agent.run(stop))
         await until_async(lambda: bool(said), "the first report")
-        report = opened(Report, said[-1], KEYS, "n1")
+        report = decoded(Report, said[-1], "n1")
         assert isinstance(report, Report)
         about = {"node": "n1", "life": "life", "echo_s": report.sent_s, "epoch": 1, "sequence": 1, "issued_s": 5.0}
         ends_s = clock() - report.sent_s + 0.5
         lease = Lease(**about, for_s=ends_s, caps_w={"g": 600.0}, safe_w={"g": 250.0})  # type: ignore[arg-type]
 
-        agent.receive(sealed(lease, KEYS, "n1"))
+        agent.receive(encoded(lease))
         await until_async(lambda: device.enforced_w(clock()) == 600.0, "the lease is in force")
         await until_async(lambda: device.enforced_w(clock()) == 250.0, "the floor", within_s=10.0)
 
@@ -666,7 +659,7 @@ def test_a_limit_that_was_not_read_back_is_not_restored(tmp_path: Path) -> None:
         devices = node.devices = Unreadable([gpu()], node.clock)
         rules = AgentRules(period_s=0.01, restore_s=0.02)
         node.agent = agent_of(
-            *("n1", "life-1", "boot-1", devices, tmp_path / "record", rules, node.clock, lambda: KEYS),
+            *("n1", "life-1", "boot-1", devices, tmp_path / "record", rules, node.clock),
             node.said.append,
         )
         await node.agent.start()

@@ -15,9 +15,7 @@ from cluster.errors import ConfigError
 from nodeagent import controller_link
 from nodeagent.controller_link import LOGGED_ROUNDS, ControllerLink
 from nodeagent.settings import read_settings
-from power.leases.messages import framed, node_secret, read_frame
-from power.leases.mounted_keys import SPREADS_S, MountedKeys, keys_of_node, read_keys
-from tests.clock import HandClock
+from power.leases.messages import framed, read_frame
 from tests.until import until_async
 
 PATIENCE_S = 10.0
@@ -61,7 +59,7 @@ def test_the_agent_says_who_it_is_and_hears_answers() -> None:
     async def story() -> None:
         served, heard = list[bytes](), asyncio.Queue[bytes]()
         async with await leader(served, answers=1) as server:
-            link = ControllerLink("n1", "127.0.0.1", port_of(server), heard.put_nowait, chance())
+            link = ControllerLink("n1".encode, "127.0.0.1", port_of(server), heard.put_nowait, chance())
             talking = asyncio.create_task(link.keep_up())
             await until_async(lambda: link.is_up)
             link.send(b"report")
@@ -78,7 +76,7 @@ def test_a_line_that_ended_is_made_again() -> None:
     async def story() -> None:
         served, heard = list[bytes](), asyncio.Queue[bytes]()
         async with await leader(served, answers=1) as server:
-            link = ControllerLink("n1", "127.0.0.1", port_of(server), heard.put_nowait, chance())
+            link = ControllerLink("n1".encode, "127.0.0.1", port_of(server), heard.put_nowait, chance())
             talking = asyncio.create_task(link.keep_up())
             for _ in range(2):
                 await until_async(lambda: not heard.empty() or link.send(b"report"))
@@ -102,7 +100,7 @@ def test_an_agent_without_a_controller_for_hours_still_tries(monkeypatch: pytest
             return False
 
     async def story() -> None:
-        link = Alone("n1", "127.0.0.1", 1, lambda _: None, chance())
+        link = Alone("n1".encode, "127.0.0.1", 1, lambda _: None, chance())
         trying = asyncio.create_task(link.keep_up())
         await until_async(lambda: link.tries > 1030 or trying.done())
         await ended(trying)
@@ -117,7 +115,7 @@ def test_an_agent_that_finds_no_controller_says_why_once_and_when_there_is_one_a
         served, heard = list[bytes](), asyncio.Queue[bytes]()
         async with await leader(served, answers=1) as server:
             port = port_of(server)
-        link = ControllerLink("n1", "127.0.0.1", port, heard.put_nowait, chance())
+        link = ControllerLink("n1".encode, "127.0.0.1", port, heard.put_nowait, chance())
         with structlog.testing.capture_logs() as lines:
             talking = asyncio.create_task(link.keep_up())
             await until_async(lambda: lines)
@@ -148,7 +146,7 @@ def test_an_agent_that_finds_its_controller_in_the_last_silent_round_says_nothin
     async def story() -> None:
         served, heard = list[bytes](), asyncio.Queue[bytes]()
         async with await leader(served, answers=1) as server:
-            link = ControllerLink("n1", "127.0.0.1", port_of(server), heard.put_nowait, chance())
+            link = ControllerLink("n1".encode, "127.0.0.1", port_of(server), heard.put_nowait, chance())
             link._in_vain = LOGGED_ROUNDS - 1
             with structlog.testing.capture_logs() as lines:
                 talking = asyncio.create_task(link.keep_up())
@@ -173,7 +171,7 @@ def test_what_is_no_message_ends_the_line_and_harms_nobody() -> None:
             await writer.wait_closed()
 
         async with await asyncio.start_server(rave, "127.0.0.1", 0) as server:
-            link = ControllerLink("n1", "127.0.0.1", port_of(server), heard.append, chance())
+            link = ControllerLink("n1".encode, "127.0.0.1", port_of(server), heard.append, chance())
             talking = asyncio.create_task(link.keep_up())
             await calls.get()
             await calls.get()
@@ -185,57 +183,7 @@ def test_what_is_no_message_ends_the_line_and_harms_nobody() -> None:
 
 
 def test_saying_something_without_a_line_is_no_error() -> None:
-    ControllerLink("n1", "127.0.0.1", 1, lambda _: None, chance()).send(b"report")
-
-
-def test_the_newest_key_is_the_one_whose_name_comes_last(tmp_path: Path) -> None:
-    (tmp_path / "2026-01").write_bytes(b"a" * 32)
-    (tmp_path / "2026-02").write_bytes(b"b" * 32 + b"\n")
-    (tmp_path / "..data").write_bytes(b"x")
-
-    keys = keys_of_node(read_keys(tmp_path), "n1")
-
-    assert keys.newest == "2026-02"
-    assert keys.secrets == {"2026-01": node_secret(b"a" * 32, "n1"), "2026-02": node_secret(b"b" * 32, "n1")}
-
-
-def test_a_key_that_is_added_is_accepted_at_once_and_signed_with_when_everybody_has_it(tmp_path: Path) -> None:
-    clock = HandClock()
-    (tmp_path / "2026-01").write_bytes(b"a" * 32)
-    keys = MountedKeys(tmp_path, clock)
-    (tmp_path / "2026-02").write_bytes(b"b" * 32)
-
-    clock.now_s = 31.0
-    spreading = keys()
-    clock.now_s = 31.0 + SPREADS_S - 1.0
-    still = keys()
-    clock.now_s += 40.0
-    spread = keys()
-
-    assert (spreading.newest, set(spreading.secrets)) == ("2026-01", {"2026-01", "2026-02"})
-    assert still is spreading
-    assert spread.newest == "2026-02"
-
-
-def test_a_key_that_is_removed_is_signed_with_no_longer(tmp_path: Path) -> None:
-    clock = HandClock()
-    (tmp_path / "2026-01").write_bytes(b"a" * 32)
-    keys = MountedKeys(tmp_path, clock)
-    (tmp_path / "2026-02").write_bytes(b"b" * 32)
-    (tmp_path / "2026-01").unlink()
-
-    clock.now_s = 31.0
-
-    assert (keys().newest, set(keys().secrets)) == ("2026-02", {"2026-02"})
-
-
-@pytest.mark.parametrize("content", [None, b"short"])
-def test_no_key_or_a_short_one_stops_the_agent(tmp_path: Path, content: bytes | None) -> None:
-    if content is not None:
-        (tmp_path / "k").write_bytes(content)
-
-    with pytest.raises(ConfigError, match="keys"):
-        read_keys(tmp_path)
+    ControllerLink("n1".encode, "127.0.0.1", 1, lambda _: None, chance()).send(b"report")
 
 
 def test_settings_name_every_mistake(tmp_path: Path) -> None:
@@ -301,7 +249,7 @@ class Backlog:
 @pytest.mark.parametrize(("waiting", "is_sent"), [(0, True), (1, False)])
 def test_a_report_is_dropped_while_an_older_one_waits_to_be_sent(waiting: int, *, is_sent: bool) -> None:
     """Reports of a stalled connection would arrive in a burst, minutes old, and fill the memory meanwhile."""
-    link, line = ControllerLink("n1", "127.0.0.1", 1, lambda _: None, chance()), Backlog(waiting)
+    link, line = ControllerLink("n1".encode, "127.0.0.1", 1, lambda _: None, chance()), Backlog(waiting)
     link._writer = line  # type: ignore[assignment]
 
     link.send(b"report")
@@ -311,7 +259,7 @@ def test_a_report_is_dropped_while_an_older_one_waits_to_be_sent(waiting: int, *
 
 def test_a_report_follows_bulk_that_still_waits_and_bulk_follows_nothing_that_waits() -> None:
     """A batch of records may take a while on a slow link; a report on power must not be lost for it."""
-    link, line = ControllerLink("n1", "127.0.0.1", 1, lambda _: None, chance()), Backlog(0)
+    link, line = ControllerLink("n1".encode, "127.0.0.1", 1, lambda _: None, chance()), Backlog(0)
     link._writer = line  # type: ignore[assignment]
     link.send_bulk(b"records")
     line.waiting = 1

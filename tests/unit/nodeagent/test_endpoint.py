@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from nodeagent.metrics import probes
-from power.leases.messages import Keys
 from tests.unit.nodeagent.test_agent import Node, gpu, lived
 
 
@@ -27,16 +26,16 @@ def test_an_agent_is_ready_while_a_lease_was_accepted_in_the_last_minute(tmp_pat
     lived(story)
 
 
-def test_an_agent_with_a_wrong_key_is_alive_but_not_ready_and_says_what_it_refuses(tmp_path: Path) -> None:
+def test_an_agent_that_gets_another_nodes_leases_is_not_ready_and_says_what_it_refuses(tmp_path: Path) -> None:
     async def story() -> None:
         node = Node(tmp_path, gpu())
         await node.agent.start()
-        forged = node.lease(await node.looks(), {"g": 600.0}, keys=Keys("k", {"k": b"another secret of another fleet"}))
-        node.agent.receive(forged)
+        other = node.lease(await node.looks(), {"g": 600.0}, node="n2")
+        node.agent.receive(other)
         asked = probes(node.agent, node.clock)
 
         assert asked["/healthz"]() is None
-        assert "1 Forged" in (asked["/readyz"]() or "")
+        assert "1 OtherNode" in (asked["/readyz"]() or "")
 
     lived(story)
 

@@ -183,7 +183,7 @@ def broken_listener() -> ProbeListener:
 
 
 def misled_prober() -> Prober:
-    made = Prober("n", "life", odd, broken_listener(), HandClock(), lambda _: None)
+    made = Prober("n", "life", broken_listener(), HandClock(), lambda _: None)
     made.listener._loop._begin_s = 1e6
     made._orders.put("no order")  # type: ignore[arg-type]
     return made

@@ -10,13 +10,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from nodeagent.metrics import DCGM, Scraped, agent_metrics
 from nodeagent.out_of_band import MeterReading
 from nodeagent.recovery import AgentRules
-from power.leases.messages import Keys
 from tests.clock import HandClock
 from tests.fake_devices import FakeDevice, FakeDevices
 from tests.node_agents import agent_of
 
 PAGE = (Path(__file__).parents[3] / "docs" / "power.md").read_text(encoding="utf-8")
-KEYS = Keys("k", {"k": b"of a node"})
 
 
 def scraped(folder: Path, *devices: FakeDevice, as_dcgm: bool = False) -> str:
@@ -29,13 +27,13 @@ def scraped(folder: Path, *devices: FakeDevice, as_dcgm: bool = False) -> str:
         there = devices or (FakeDevice("g0"), FakeDevice("g1", silent_from_s=0.0))
         backend = FakeDevices(there, clock)
         agent = agent_of(
-            *("n1", "life", "boot", backend, folder / "record", AgentRules(), clock, lambda: KEYS, lambda _: None),
+            *("n1", "life", "boot", backend, folder / "record", AgentRules(), clock, lambda _: None),
             lambda: MeterReading(1900.0, 995.0),
         )
         await agent.start()
         clock.now_s = 1000.0
         await agent.turn(looks=True)
-        agent.receive(b"nothing that anybody signed")
+        agent.receive(b"no message")
         registry = CollectorRegistry()
         registry.register(Scraped(partial(agent_metrics, agent, "n1", clock, lambda: True, as_dcgm=as_dcgm)))
         agent.close()
@@ -50,7 +48,7 @@ def test_limits_draws_and_failures_are_told(tmp_path: Path) -> None:
     assert 'tonnage_agent_device_limit_watts{device="g0"} 350.0' in lines
     assert 'tonnage_agent_device_allowed_watts{device="g1"} 350.0' in lines
     assert 'tonnage_agent_device_draw_watts{device="g0"} 600.0' in lines
-    assert 'tonnage_agent_leases_refused_total{code="Forged"} 1.0' in lines
+    assert 'tonnage_agent_leases_refused_total{code="Unreadable"} 1.0' in lines
     assert any(line.startswith('tonnage_agent_device_errors_total{code="Silent"}') for line in lines)
     assert "tonnage_agent_lease_remaining_seconds 0.0" in lines
     assert "tonnage_agent_node_draw_watts 1900.0" in lines

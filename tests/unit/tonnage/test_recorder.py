@@ -13,7 +13,7 @@ import pytest
 
 from tonnage import records
 from tonnage.recorder import AgentSocket, Recorder
-from tonnage.records import FIELDS, Failure, Kind, Op, Phase, Role
+from tonnage.records import FIELDS, Failure, Kind, Op, Phase, Role, Times
 
 
 class HandClock:
@@ -298,7 +298,21 @@ def test_a_recorder_of_a_job_that_queues_ahead_says_so_with_its_place() -> None:
     recorder = recorder_of(agent, clock)
     recorder.place(stage=0, replica=0, ranks=4)
     recorder.beat()
-    recorder.queues_ahead()
+    recorder.bear(Times.QUEUED)
     recorder.beat()
 
-    assert [each["op"] for each in agent.got(Kind.PLACE)] == [0, 1]
+    assert [each["op"] for each in agent.got(Kind.PLACE)] == [Times.HOST, Times.QUEUED]
+
+
+def test_an_operation_belongs_to_the_step_that_it_was_issued_in() -> None:
+    """A host that queues ahead is in the next step when the device ends it, and each host by another margin."""
+    agent, clock = Agent(), HandClock()
+    recorder = recorder_of(agent, clock)
+    recorder.step(3)
+    token = recorder.enter(0, Op.ALL_REDUCE)
+    recorder.step(4)
+    recorder.exit(token, on_device=(2_000, 2_300))
+    recorder.beat()
+
+    (done,) = agent.got(Kind.OPERATION)
+    assert (done["step"], done["at_ns"], done["for_ns"]) == (3, 2_000, 300)

@@ -4,17 +4,20 @@ import importlib.util
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from health.records.frames import decoded
 from tonnage.recorder import Recorder
-from tonnage.records import Failure, Kind, Op, Role, role_of
+from tonnage.records import Failure, Kind, Op, Role, Times, role_of
 
 
 class Future:
@@ -174,6 +177,141 @@ def test_whatever_a_hook_is_given_the_job_does_not_notice(torch_recorder: Module
         hook(SimpleNamespace())
 
     assert not np.any(rows_of(recorder, sent)["kind"] == Kind.OPERATION)
+
+
+@dataclass
+class Device:
+    """The parts of torch.cuda that the recorder uses, over a device that is this many milliseconds behind its host."""
+
+    queued_ms: float = 0.0
+    """Work that is queued on the job's stream: what is queued next begins that much later."""
+    is_capturing: bool = False
+    now_ns: int = 1_000_000_000
+    """The host's clock, which stands still meanwhile."""
+
+    def __post_init__(self) -> None:
+        device = self
+
+        class Event:
+            def __init__(self, enable_timing: bool) -> None:
+                assert enable_timing
+
+            def record(self, stream: object = None) -> None:
+                self.at_ns = device.now_ns + (0 if stream else int(device.queued_ms * 1e6))
+
+            def synchronize(self) -> None:
+                pass
+
+            def elapsed_time(self, other: "Event") -> float:
+                return (other.at_ns - self.at_ns) / 1e6
+
+        self.Event, self.Stream, self.device = Event, lambda _: object(), lambda _: nullcontext()
+        self.is_available = self.is_initialized = lambda: True
+        self.is_current_stream_capturing = lambda: self.is_capturing
+
+
+@pytest.fixture
+def device(torch_recorder: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Device:
+    made = Device()
+    monkeypatch.setattr(torch_recorder.torch, "cuda", made)
+    monkeypatch.setattr(
+        torch_recorder, "ctypes", SimpleNamespace(CDLL=lambda _: Mock(), byref=lambda it: it, c_int=lambda it: it)
+    )
+    monkeypatch.setattr(torch_recorder, "time", SimpleNamespace(monotonic_ns=lambda: made.now_ns, sleep=time.sleep))
+    monkeypatch.setattr(Group, "_enable_collectives_timing", lambda _: None, raising=False)
+    return made
+
+
+def issued(made: Any, group: Group, number: int, took_ms: float | None) -> None:
+    """An operation on the device that took so long there; None: its backend does not tell."""
+
+    def duration() -> float:
+        if took_ms is None:
+            raise RuntimeError("getDuration only works if timing was enabled")
+        return took_ms
+
+    work = SimpleNamespace(is_completed=lambda: True, is_success=lambda: True, _get_duration=duration)
+    tensors = [SimpleNamespace(nbytes=1 << 20, is_cuda=True, device="cuda:0")]
+    given = SimpleNamespace(
+        name=SimpleNamespace(name="ALLREDUCE"),
+        op_id=number,
+        input_tensors=tensors,
+        output_tensors=[],
+        root=-1,
+        work=work,
+    )
+    for hook in (*group.before, *group.after):
+        hook(given)
+    made._look_once()
+
+
+def test_an_operation_on_a_device_is_recorded_as_the_device_ran_it(torch_recorder: ModuleType, device: Device) -> None:
+    """The host queues three operations within a millisecond, 50 and 80 ms before the device comes to them."""
+    sent: list[bytes] = []
+    recorder, group = Recorder(sent.append, rank=0), Group("mesh_dp")
+    made = torch_recorder.TorchRecorder(recorder, 0, 2)
+    made._arrived = threading.Event()
+    made.follow(group, [0, 1])
+
+    for number, (queued_ms, took_ms) in enumerate([(50.0, 4.0), (51.0, 2.0), (80.0, 7.0)]):
+        device.queued_ms = queued_ms
+        issued(made, group, number, took_ms)
+
+    rows = rows_of(recorder, sent)
+    done = rows[rows["kind"] == Kind.OPERATION]
+    assert ((done["at_ns"] - device.now_ns) / 1e6).tolist() == [50.0, 51.0, 80.0]
+    assert (done["for_ns"] / 1e6).tolist() == [4.0, 5.0, 7.0]  # the second waits on its stream for the first
+    assert rows["op"][rows["kind"] == Kind.PLACE].tolist() == [Times.DEVICE]
+
+
+def test_a_job_whose_backend_times_nothing_says_that_its_times_are_the_hosts(
+    torch_recorder: ModuleType, device: Device, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent: list[bytes] = []
+    recorder, group = Recorder(sent.append, rank=0), Group("mesh_dp")
+    made = torch_recorder.TorchRecorder(recorder, 0, 2)
+    made._arrived = threading.Event()
+    made.follow(group, [0, 1])
+    device.queued_ms = 50.0
+
+    for number in range(3):
+        issued(made, group, number, None)
+
+    rows = rows_of(recorder, sent)
+    assert rows["op"][rows["kind"] == Kind.PLACE].tolist() == [Times.QUEUED]
+    assert len(rows[rows["kind"] == Kind.OPERATION]) == 3
+    assert [each.message for each in caplog.records if "without the device's times" in each.message] == [
+        "operations are recorded without the device's times: getDuration only works if timing was enabled"
+    ]
+
+
+def test_what_a_graph_captures_is_not_recorded_as_run(torch_recorder: ModuleType, device: Device) -> None:
+    sent: list[bytes] = []
+    recorder, group = Recorder(sent.append, rank=0), Group("mesh_dp")
+    made = torch_recorder.TorchRecorder(recorder, 0, 2)
+    made._arrived = threading.Event()
+    made.follow(group, [0, 1])
+
+    device.is_capturing = True
+    issued(made, group, 0, 1.0)
+    device.is_capturing = False
+    issued(made, group, 1, 1.0)
+
+    rows = rows_of(recorder, sent)
+    assert rows["seq"][rows["kind"] == Kind.OPERATION].tolist() == [1]
+    assert not made._watched
+
+
+def test_a_new_anchor_does_not_move_what_was_marked_before_it(torch_recorder: ModuleType, device: Device) -> None:
+    clock = torch_recorder.DeviceClock("cuda:0")
+    device.queued_ms = 30.0
+    mark = clock.mark()
+    before = clock.ran((0, 0), mark, 1.0)
+
+    device.now_ns += 20_000_000_000
+    clock.anchor()
+
+    assert torch_recorder.DeviceClock.ran(clock, (1, 0), mark, 1.0) == before
 
 
 def test_a_step_ends_with_that_of_the_first_optimizer(torch_recorder: ModuleType) -> None:

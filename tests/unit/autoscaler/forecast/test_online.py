@@ -19,7 +19,7 @@ def history(days: int, seed: int = 1) -> FloatArray:
 
 def after(values: FloatArray, *, with_fit: bool = False) -> OnlineForecaster:
     series = regular(0.0, MINUTE_S, values)
-    return OnlineForecaster.of(series, fit(series, boosted=False) if with_fit else None)
+    return OnlineForecaster.of(series, fit(series) if with_fit else None)
 
 
 def test_nothing_is_forecast_after_too_little_history() -> None:
@@ -42,7 +42,7 @@ def test_without_a_fit_there_are_forecasts_within_the_first_hour() -> None:
 
 def test_a_forecaster_restored_from_a_history_goes_on_as_the_one_that_saw_it() -> None:
     values = history(4)
-    learned = fit(regular(0.0, MINUTE_S, values[: 3 * 1440]), boosted=False)
+    learned = fit(regular(0.0, MINUTE_S, values[: 3 * 1440]))
     restored = OnlineForecaster.of(regular(0.0, MINUTE_S, values[: 3 * 1440 + 600]), learned)
     seen = OnlineForecaster.of(regular(0.0, MINUTE_S, values[: 3 * 1440]), learned)
     for n in range(3 * 1440, 4 * 1440):
@@ -63,7 +63,7 @@ def test_a_new_fit_keeps_the_calibration_of_the_models_that_were_there() -> None
     for n in range(3 * 1440, 4 * 1440):
         forecaster.observe(n * MINUTE_S, values[n])
     skill = forecaster.skill
-    forecaster.adopt(fit(forecaster.history.whole(), boosted=False))
+    forecaster.adopt(fit(forecaster.history.whole()))
     assert forecaster.skill == skill
     assert forecaster.observe(4 * 1440 * MINUTE_S, values[-1])
 
@@ -199,7 +199,7 @@ def test_a_series_that_is_measured_at_every_other_step_is_forecast_at_the_leads_
     values = np.array(history(3))
     values[1::2] = np.nan
     series = regular(0.0, MINUTE_S, values)
-    forecast = OnlineForecaster.of(series, fit(series, boosted=False)).forecast()
+    forecast = OnlineForecaster.of(series, fit(series)).forecast()
     assert forecast is not None
     assert forecast.leads_s.tolist() == [120.0, 600.0, 1800.0]
 
@@ -213,3 +213,36 @@ def test_a_burst_of_samples_after_a_long_gap_is_no_fault() -> None:
     forecast = forecaster.forecast()
     assert forecast is not None
     assert np.isfinite(forecast.quantiles).all()
+
+
+def test_a_series_without_load_has_no_fit() -> None:
+    assert fit(regular(0.0, MINUTE_S, np.zeros(5000))) is None
+    assert fit(regular(0.0, MINUTE_S, np.full(5000, np.nan))) is None
+
+
+def test_a_constant_series_is_forecast_as_constant() -> None:
+    series = regular(0.0, MINUTE_S, np.full(5000, 7.0))
+    forecast = OnlineForecaster.of(series, fit(series)).forecast()
+    assert forecast is not None
+    np.testing.assert_allclose(forecast.quantiles, 7.0, rtol=1e-3)
+
+
+def hourly(days: int, *, jobs: float) -> FloatArray:
+    """A load of 100 with its noise, and jobs in the first eight minutes of each hour."""
+    minute = np.arange(days * 1440)
+    noise = np.random.default_rng(5).normal(0.0, 5.0, len(minute))
+    return np.asarray(100.0 + noise + np.where(minute % 60 < 8, jobs, 0.0))
+
+
+def test_jobs_that_start_by_the_clock_are_foreseen() -> None:
+    """At minute 58 the load is 100, and five minutes later it is 300."""
+    series = regular(0.0, MINUTE_S, hourly(4, jobs=200.0)[: 3 * 1440 + 59])
+    forecast = OnlineForecaster.of(series, fit(series)).forecast()
+    assert forecast is not None
+    assert forecast.quantile(0.5, 300.0) == pytest.approx(300.0, rel=0.1)
+
+
+def test_hours_without_jobs_have_no_season_of_their_own() -> None:
+    found = fit(regular(0.0, MINUTE_S, hourly(4, jobs=0.0)))
+    assert found is not None
+    assert not found.linear.season.hour.any()

@@ -38,7 +38,7 @@ def child() -> ChildDriver:
 
 
 def test_fits_of_the_child_are_those_of_this_process(child: ChildDriver) -> None:
-    task = task_of([history("d/a", 4), history("d/bb", 7, boosted=True)])
+    task = task_of([history("d/a", 4), history("d/bb", 7)])
     host = BackgroundHost([child])
     host.want(wanted=True)
     try:

@@ -10,10 +10,8 @@ from controller.background.load_fits import BATCH, LoadHistory, batches_of, fits
 from simulator.scaling.traces import generated_trace
 
 
-def history(name: str, days: int = 2, *, boosted: bool = False) -> LoadHistory:
-    step_s = 60.0 if boosted else 600.0  # trees need thousands of points
-    values = generated_trace(len(name), days=days, step_s=step_s).values
-    return LoadHistory(name, regular(0.0, step_s, values), boosted=boosted)
+def history(name: str, days: int = 2) -> LoadHistory:
+    return LoadHistory(name, regular(0.0, 600.0, generated_trace(len(name), days=days, step_s=600.0).values))
 
 
 def run(*histories: LoadHistory) -> bytes:
@@ -31,23 +29,16 @@ def test_a_history_that_is_too_short_is_answered_without_a_fit() -> None:
     series = history("d/a").series
     short = replace(series, values=series.values[:10], is_censored=np.zeros(10, dtype=np.bool_))
 
-    assert fits_in(run(LoadHistory("d/a", short, boosted=False))) == {"d/a": None}
+    assert fits_in(run(LoadHistory("d/a", short))) == {"d/a": None}
 
 
 def test_a_batch_of_one_is_the_fit_of_its_series() -> None:
-    mine = history("d/a", 7, boosted=True)
+    mine = history("d/a", 7)
 
     alone, made = fit(mine.series), fits_in(run(mine))["d/a"]
 
     assert made is not None
-    assert made.boosted is not None
     assert framed(made) == framed(alone)
-
-
-def test_a_batch_shares_its_trees() -> None:
-    pair = [history("d/a", 7, boosted=True), history("d/bb", 7, boosted=True)]
-
-    assert len(run(*pair)) < 1.8 * len(run(pair[0]))
 
 
 def test_the_same_histories_are_the_same_task_and_others_are_another() -> None:

@@ -4,15 +4,15 @@ import pytest
 
 from cluster.actions import Bind
 from controller.kube.cluster_view import SeenPod
-from controller.kube_world.reservations import ASSUMED_FOR_S, AssumedBinds
+from controller.kube_world.reservations import ASSUMED_FOR_S, AssumedWrites
 
 BIND = Bind("ns/p", "a", (0,))
 WAITING = SeenPod("ns/p", "uid-1", "1", "", "tonnage")
 
 
 def held(seen: SeenPod | None, now_s: float = 101.0) -> tuple[Bind, ...]:
-    assumed = AssumedBinds()
-    assumed.add(BIND, "uid-1", 100.0)
+    assumed = AssumedWrites()
+    assumed.add(BIND.pod, BIND, "uid-1", 100.0)
     return assumed.unconfirmed({"ns/p": seen}.get, now_s)
 
 
@@ -36,8 +36,8 @@ def test_a_bind_that_is_never_confirmed_counts_as_failed() -> None:
 
 
 def test_a_bind_that_was_dropped_is_not_assumed() -> None:
-    assumed = AssumedBinds()
-    assumed.add(BIND, "uid-1", 100.0)
+    assumed = AssumedWrites()
+    assumed.add(BIND.pod, BIND, "uid-1", 100.0)
     assumed.drop(["ns/p"])
 
     assert assumed.unconfirmed({"ns/p": WAITING}.get, 100.0) == ()

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from cluster.actions import Bind, Evict, HoldSeats, Move, Scale
 from cluster.errors import ActionError
+from cluster.held_seats import text_of
 from cluster.plans import Phase, Plan, Reason, Step
 from cluster.snapshot import PENDING, HeldSeat, HeldSeats, Snapshot
 from cluster.workloads import InstanceType
@@ -174,6 +175,33 @@ def test_held_seats_stand_on_the_pod_that_they_are_for_with_the_owner_of_what_mo
         ("ns/waits", ""),
         ("ns/runs", "ReplicaSet/ns/app-1"),
     ]
+
+
+def test_stops_and_held_seats_count_before_the_watch_has_shown_them() -> None:
+    own, moved = HeldSeat("ns/waits", "a", (0,), 1000, 5, 6), HeldSeat("ns/runs", "a", (1,), 1000, 5, 6, is_moved=True)
+    sightings, clock, record = with_owner(small(), "ns/runs"), HandClock(), held(own, moved)
+    cluster = kubernetes(sightings, FakeWriter(), clock)
+
+    cluster.apply([record, Move("ns/runs", "a", "a", (1,))])
+
+    now = cluster.observe()
+    assert now.pods.ending is not None
+    assert [now.pods.names[row] for row in now.pods.ending.nonzero()[0].tolist()] == ["ns/runs"]
+    known = replace(moved, owner="ReplicaSet/ns/app-1")
+    assert [each.seats for each in now.held] == [(replace(own, taker="ns/waits"), known)]
+    shown = text_of(replace(record.held, seats=(own, known)))
+    sightings.pods["ns/waits"] = replace(sightings.pods["ns/waits"], held_seats=shown)
+    sightings.pods["ns/runs"] = replace(sightings.pods["ns/runs"], is_ending=True)
+    assert cluster.observe().held == (), "what the watch shows from now on is what counts"
+    assert cluster.observe().pods.ending is None
+
+
+def test_seats_whose_write_was_refused_are_not_held() -> None:
+    cluster = kubernetes(small(), FakeWriter(lambda _: refused(409)))
+
+    cluster.apply([held(HeldSeat("ns/waits", "a", (0,), 1000, 5, 6))])
+
+    assert cluster.observe().held == ()
 
 
 def test_no_seat_is_held_for_the_replacement_of_a_pod_without_owner() -> None:

@@ -135,8 +135,7 @@ def test_settings_in_a_bundle_lead_to_no_secret() -> None:
             "context": "prod-admin",
             "ray": {"mode": "cluster", "address": "ray:6390", "token_file": "/secret/token"},
             "power": {
-                "keys": "/secret/keys",
-                "tls": {"ca": "/secret/ca", "certificate": "/secret/c", "key": "/secret/k"},
+                "tls": {"certificate": "/secret/c", "key": "/secret/k"},
             },
         }
     )[0]

@@ -63,6 +63,32 @@ def test_a_replacement_that_runs_there_needs_no_seat_any_more() -> None:
     assert takers(seen(a_pod("app-2", owner="app", on="b", created_s=1))) == [("ns/wide", "ns/wide")]
 
 
+def test_the_seat_of_a_pod_that_is_yet_to_move_waits_for_it_and_not_for_the_replacement_of_another() -> None:
+    other = replace(MOVED, pod="ns/app-9", devices=(0,))
+    runs, waits = a_pod("app-1", owner="app", on="a", created_s=-600), a_pod("app-2", owner="app", created_s=1)
+
+    assert takers(seen(runs, waits, written=text(MOVED))) == [("ns/app-1", "")]
+    assert takers(seen(runs, waits, written=text(MOVED, other))) == [("ns/app-1", ""), ("ns/app-9", "ns/app-2")]
+    ends = a_pod("app-1", owner="app", on="a", created_s=-600, deletionTimestamp="2026-01-01T00:00:00Z")
+    assert takers(seen(ends, waits, written=text(MOVED))) == [("ns/app-1", "ns/app-2")]
+
+
+def test_a_replacement_has_one_of_the_seats_that_decisions_hold_on_a_node_and_it_is_the_one_that_it_runs_on() -> None:
+    """Two wide pods, each with a seat on b; the pod on its first device is the replacement for the later decision."""
+    first, later = text(MOVED), text(replace(MOVED, pod="ns/app-9", devices=(0,)))
+    wide = a_pod("wider", annotations={HELD_SEATS_ANNOTATION: later.replace("ns/wide", "ns/wider")}, created_s=-600)
+    here = a_pod("app-2", owner="app", on="b", created_s=1, annotations={"tonnage.dev/devices": "0"})
+
+    assert takers(seen(wide, here, written=first)) == [("ns/app-1", "")]
+
+
+def test_a_seat_of_an_earlier_decision_waits_for_replacements_that_were_made_since_that_one() -> None:
+    old = a_pod("app-2", owner="app", created_s=-60)
+
+    assert takers(seen(old, written=text(MOVED))) == [("ns/app-1", "")]
+    assert takers(seen(old, written=text(replace(MOVED, since_s=AT_S - 60)))) == [("ns/app-1", "ns/app-2")]
+
+
 def test_the_seats_of_those_that_moved_are_held_on_after_the_pod_has_its_own() -> None:
     assert takers(seen(on="a")) == [("ns/app-1", "")]
 

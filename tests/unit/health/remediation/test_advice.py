@@ -35,6 +35,15 @@ def test_a_day_of_many_restarts_asks_for_checkpoints_more_often_and_a_quiet_one_
     assert often.advised_s < quiet.advised_s / 3
 
 
+def test_a_rigid_job_needs_spare_nodes_and_one_that_goes_on_with_fewer_needs_fewer() -> None:
+    """100 nodes with 4.2 stops in 1,000 node-days of 133 h each: 2.3 are out in the mean, 9 but for 1 % of the time."""
+    rigid = advice_on(replace(JOB, min_available=len(JOB.pods)), START_S)
+    fewer = advice_on(replace(JOB, min_available=len(JOB.pods) * 95 // 100), START_S)
+    elastic = advice_on(replace(JOB, min_available=len(JOB.pods) // 2), START_S)
+
+    assert [each.spares for each in (rigid, fewer, elastic) if each is not None] == [9, 4, 0]
+
+
 @pytest.mark.parametrize("factor", [0.3, 0.7, 1.5, 4.0])
 def test_no_other_interval_loses_less_than_the_advised_one(factor: float) -> None:
     found = advice_on(JOB, START_S)

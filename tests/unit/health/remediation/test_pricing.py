@@ -4,8 +4,8 @@ from math import isclose, sqrt
 
 import pytest
 
-from health.remediation.advice import advised_interval_s, lost_share
-from tests.rigs.health.sizing import mean_out_s, mtbf_s, spares
+from health.remediation.advice import advised_interval_s, lost_share, spares
+from tests.rigs.health.sizing import mean_out_s, mtbf_s
 
 
 def test_the_advised_interval_loses_less_than_half_and_twice_of_it() -> None:

@@ -9,9 +9,8 @@ import msgspec
 
 from isolation.orders import ORDERS, REPORT, IsolationReport, Orders, SandboxOrder
 from nodeagent.sandboxes.process import ProcessSettings, SandboxSupervisor, recorded
-from power.leases.messages import Keys, Refusal, opened_text, sealed_text
+from power.leases.messages import encoded_text, kind_in, text_in
 
-KEYS = Keys("k", {"k": b"of a node" * 8})
 ORDER = Orders("n1", 1, 1, {"uid": SandboxOrder("containerd://x", "tenant")})
 ECHO = """
 import json, sys
@@ -39,7 +38,7 @@ def supervised(story: Callable[[SandboxSupervisor, list[bytes]], "asyncio.Future
     settings = ProcessSettings("n1", "/c", "/s", "/r", 0.5)
 
     async def run() -> None:
-        isolation = SandboxSupervisor(settings, lambda: KEYS, said.append, (sys.executable, "-c", ECHO, *more))
+        isolation = SandboxSupervisor(settings, said.append, (sys.executable, "-c", ECHO, *more))
         running = asyncio.create_task(isolation.keep_up())
         await story(isolation, said)
         await isolation.stop()
@@ -55,30 +54,28 @@ async def until(claim: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-def test_orders_reach_the_process_and_its_reports_are_signed() -> None:
+def test_orders_reach_the_process_and_its_reports_leave() -> None:
     async def story(isolation: SandboxSupervisor, said: list[bytes]) -> None:
-        assert isolation.receive(sealed_text(ORDERS, msgspec.json.encode(ORDER), KEYS, "n1"))
+        assert isolation.receive(encoded_text(ORDERS, msgspec.json.encode(ORDER)))
         await until(lambda: bool(said))
 
-    text = opened_text(REPORT, supervised(story)[0], KEYS, "n1")  # type: ignore[arg-type]
+    report = supervised(story)[0]  # type: ignore[arg-type]
 
-    assert not isinstance(text, Refusal)
-    assert msgspec.json.decode(text, type=IsolationReport).why == "uid"
+    assert kind_in(report) == REPORT
+    assert msgspec.json.decode(text_in(report), type=IsolationReport).why == "uid"
 
 
-def test_another_kind_of_message_is_left_to_the_agent_and_a_forged_one_too() -> None:
+def test_another_kind_of_message_is_left_to_the_agent() -> None:
     async def story(isolation: SandboxSupervisor, _: list[bytes]) -> None:
         text = msgspec.json.encode(ORDER)
-        assert not isolation.receive(sealed_text("lease", text, KEYS, "n1"))
-        assert not isolation.receive(sealed_text(ORDERS, text, Keys("k", {"k": b"another key" * 8}), "n1"))
-        assert not isolation.receive(sealed_text(ORDERS, text, KEYS, "n2"))
+        assert not isolation.receive(encoded_text("lease", text))
 
     supervised(story)  # type: ignore[arg-type]
 
 
 def test_a_process_that_ends_is_started_again_with_the_orders() -> None:
     async def story(isolation: SandboxSupervisor, said: list[bytes]) -> None:
-        isolation.receive(sealed_text(ORDERS, msgspec.json.encode(ORDER), KEYS, "n1"))
+        isolation.receive(encoded_text(ORDERS, msgspec.json.encode(ORDER)))
         await until(lambda: len(said) >= 2)
 
     assert len(supervised(story, "once", "once")) >= 2  # type: ignore[arg-type]
@@ -87,7 +84,7 @@ def test_a_process_that_ends_is_started_again_with_the_orders() -> None:
 def test_a_process_that_dies_within_a_report_is_started_again(tmp_path: Path) -> None:
     said: list[bytes] = []
     command = (sys.executable, "-c", HALF_FIRST, str(tmp_path / "began"))
-    isolation = SandboxSupervisor(ProcessSettings("n1", "/c", "/s", "/r", 0.5), lambda: KEYS, said.append, command)
+    isolation = SandboxSupervisor(ProcessSettings("n1", "/c", "/s", "/r", 0.5), said.append, command)
 
     async def run() -> None:
         running = asyncio.create_task(isolation.keep_up())
@@ -104,7 +101,7 @@ def test_a_process_that_falls_silent_is_killed_and_started_again(tmp_path: Path)
     said: list[bytes] = []
     hangs_first = HALF_FIRST.replace('print(report[:20], end="", flush=True)', "sys.stdin.read()")
     command = (sys.executable, "-c", hangs_first, str(tmp_path / "began"))
-    isolation = SandboxSupervisor(ProcessSettings("n1", "/c", "/s", "/r", 0.5), lambda: KEYS, said.append, command, 2.0)
+    isolation = SandboxSupervisor(ProcessSettings("n1", "/c", "/s", "/r", 0.5), said.append, command, 2.0)
 
     async def run() -> None:
         running = asyncio.create_task(isolation.keep_up())

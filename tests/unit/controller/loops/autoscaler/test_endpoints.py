@@ -21,6 +21,7 @@ from controller.loops.autoscaler.external_metrics import ExternalMetrics
 from controller.loops.autoscaler.measured import Measured
 from controller.loops.autoscaler.policies import DesiredReplicas
 from controller.loops.loop import LoopClocks
+from controller.loops.reviews import AccessReviews, Post
 from controller.loops.server_tls import ServerTls
 from controller.metrics.registry import Meter
 from tests.builders.certificates import Authority
@@ -68,10 +69,20 @@ class Policies:
         return [DesiredReplicas("team-a", "chat", "llama", 7, 0.0)]
 
 
+def cluster_post(endpoints: Endpoints) -> Post:
+    """As `LoopContext.post`."""
+
+    async def post(path: str, body: Body) -> bytes:
+        return await endpoints._kube.run_from_another(endpoints._connection.write("POST", path, body))
+
+    return post
+
+
 def _push(endpoints: Endpoints, leader: Leading, measured: Measured) -> PushEndpoint:
     policies: Any = Policies()
     clocks = LoopClocks(time.monotonic, time.time)
-    return PushEndpoint(measured, endpoints.reviews(time.monotonic, "tonnage"), policies, leader, clocks, Meter())
+    reviews = AccessReviews(cluster_post(endpoints), time.monotonic, "tonnage")
+    return PushEndpoint(measured, reviews, policies, leader, clocks, Meter())
 
 
 def _post(port: int, body: bytes, path: str = "/v1/demand") -> tuple[int, dict[str, str]]:
@@ -117,7 +128,7 @@ def test_the_external_metrics_api_answers_the_front_alone(stack: ExitStack, tmp_
     tls = ServerTls(str(serving.certificate), str(serving.key), time.monotonic, "autoscaler.external_metrics.tls")
     policies: Any = Policies()
     port = endpoints.serve_external_metrics(
-        ExternalMetrics(policies, endpoints.reviews(time.monotonic), time.time),
+        ExternalMetrics(policies, AccessReviews(cluster_post(endpoints), time.monotonic), time.time),
         ("127.0.0.1", 0, "autoscaler.external_metrics.port"),
         tls,
     )

@@ -7,8 +7,9 @@ import pytest
 
 from controller.kube.request import Body
 from controller.loops.autoscaler.external_metrics import ExternalMetrics, Front, FrontError, front_in
-from controller.loops.autoscaler.http_server import AccessReviews, Request, Response
+from controller.loops.autoscaler.http_server import Request, Response
 from controller.loops.autoscaler.policies import DesiredReplicas
+from controller.loops.reviews import AccessReviews
 from tests.clock import HandClock
 
 FRONT = Front("pem", ("front-proxy-client",), ("X-Remote-User",), ("X-Remote-Group",))

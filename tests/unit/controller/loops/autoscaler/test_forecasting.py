@@ -11,7 +11,7 @@ from tests.builders.background import Here
 from tests.clock import HandClock
 
 MINUTE_S, DAY_S = 60.0, 86_400.0
-CORE = LoadSeries("load", 14 * DAY_S, boosted=False)
+CORE = LoadSeries("load", 14 * DAY_S)
 
 
 class Bench:

@@ -9,7 +9,7 @@ from tests.clock import HandClock
 NAME = "team-a/chat"
 DAY_S = 86_400.0
 NOW_S = 20_000 * DAY_S
-WANTED = {NAME: LoadSeries("requests", 4 * DAY_S, boosted=False)}
+WANTED = {NAME: LoadSeries("requests", 4 * DAY_S)}
 
 
 def _history() -> list[Sample]:

@@ -12,7 +12,7 @@ from controller.loops.loop import LoopClocks
 from controller.metrics.registry import Meter
 from tests.builders.leading import Leading
 from tests.clock import HandClock
-from tests.unit.controller.loops.autoscaler.test_access_review import FakeApiServer, _reviews
+from tests.unit.controller.loops.test_reviews import FakeApiServer, _reviews
 
 NAME = "team-a/chat"
 NOW_S = 1_000_000.0

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from controller.loops.health.loop import ReportQueue
+from controller.loops.power import agent_server
 from controller.loops.power.agent_server import AgentServer
 from controller.loops.power.term import PowerTerm
-from power.leases.messages import Inventory, Keys, Report, framed, sealed, sealed_text
-from power.leases.mounted_keys import keys_of_node
+from power.leases.messages import Inventory, Report, encoded, encoded_text, framed
+from tests.agents.credentials import names_itself
 from tests.builders.power import row_of
 from tests.until import until_async
 
-FLEET = Keys("k", {"k": b"a secret of the fleet, long enough"})
 PATIENCE_S = 10.0
 
 
@@ -26,7 +26,7 @@ class Leader:
         self.term: PowerTerm | None = PowerTerm(lambda _: row_of([], 1000.0), epoch=1)
         self.queue = ReportQueue()
         clock = asyncio.get_running_loop().time
-        self.server = AgentServer(lambda: self.term, lambda: FLEET, clock, [self.queue])
+        self.server = AgentServer(lambda: self.term, names_itself, clock, [self.queue])
 
     @asynccontextmanager
     async def up(self) -> AsyncIterator[int]:
@@ -41,10 +41,12 @@ class Leader:
             listening.close()
 
 
-async def caller(port: int, node: str, keys: Keys) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection that has introduced itself as a node, with these keys."""
+async def caller(
+    port: int, node: str, token: str = "", life: str = "life"
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection that has introduced itself as a node; with the token of that node by default."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(framed(node.encode()) + framed(sealed(Inventory(node, "life", {}), keys, node)))
+    writer.write(framed((token or node).encode()) + framed(encoded(Inventory(node, life, {}))))
     await writer.drain()
     return reader, writer
 
@@ -53,7 +55,7 @@ async def is_ended(reader: asyncio.StreamReader) -> bool:
     """Waits until the other end has closed the connection, or has reset it because of what it did not read."""
     try:
         return await reader.read() == b""
-    except ConnectionResetError:
+    except ConnectionError:
         return True
 
 
@@ -65,15 +67,15 @@ def test_an_impostor_is_sent_away_and_pushes_no_node_aside() -> None:
     async def story() -> None:
         leader = Leader()
         async with leader.up() as port:
-            _, honest = await caller(port, "n1", keys_of_node(FLEET, "n1"))
+            _, honest = await caller(port, "n1")
             await until_async(lambda: leader.server.nodes == {"n1"}, "the node is connected")
 
-            reader, writer = await caller(port, "n1", Keys("k", {"k": b"guessed"}))
-            other, also = await caller(port, "n1", keys_of_node(FLEET, "n2"))
+            reader, writer = await caller(port, "n1", "wrong")
+            other, also = await caller(port, "n1", "n2")
 
             assert await is_ended(reader)
             assert await is_ended(other)
-            assert leader.server.counts.refused == {"Forged": 2}
+            assert leader.server.counts.refused == {"NotAuthenticated": 1, "OtherNode": 1}
             assert leader.server.nodes == {"n1"}
             for each in (honest, writer, also):
                 each.close()
@@ -81,74 +83,83 @@ def test_an_impostor_is_sent_away_and_pushes_no_node_aside() -> None:
     lived(story)
 
 
-def test_callers_of_any_name_are_not_remembered_and_fill_no_log(capsys: pytest.CaptureFixture[str]) -> None:
-    """Keys of each name that was ever claimed were kept, and each refused message was a line."""
+def test_a_node_that_is_taken_over_speaks_for_itself_alone() -> None:
+    """With its token it connects, and then reports for another node: none counts, and no lease of the other comes."""
+
+    async def story() -> None:
+        leader = Leader()
+        assert leader.term is not None
+        async with leader.up() as port:
+            _, writer = await caller(port, "n2")
+            for number in range(1, 101):
+                writer.write(framed(encoded(Report("n1", "life", float(number), -1, -1, {}))))
+            writer.write(framed(encoded(Report("n2", "life", 1.0, -1, -1, {}))))
+            await until_async(lambda: leader.server.counts.reports == 1, "its own report is heard")
+
+            assert leader.server.counts.refused == {"OtherNode": 100}
+            assert set(leader.term.inventories) == {"n2"}
+            assert leader.server.nodes == {"n2"}
+            writer.close()
+
+    lived(story)
+
+
+def test_callers_of_any_name_fill_no_log(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each refused message was a line."""
 
     async def story() -> None:
         leader = Leader()
         async with leader.up() as port:
             for number in range(50):
-                reader, writer = await caller(port, f"n{number}", Keys("k", {"k": b"guessed"}))
+                reader, writer = await caller(port, f"n{number}", f"wrong-{number}")
                 assert await is_ended(reader)
                 writer.close()
-            _, agent = await caller(port, "known", keys_of_node(FLEET, "known"))
+            _, agent = await caller(port, "known")
             for _ in range(50):
-                agent.write(framed(sealed(Report("known", "life", 5.0, -1, -1, {}), Keys("k", {"k": b"no"}), "known")))
-            await until_async(lambda: leader.server.counts.refused == {"Forged": 100}, "all are counted")
-
-            assert leader.server._keys_of.keys() == {"known"}
+                agent.write(framed(encoded(Report("another", "life", 5.0, -1, -1, {}))))
+            refused = leader.server.counts.refused
+            await until_async(lambda: refused == {"NotAuthenticated": 50, "OtherNode": 50}, "all are counted")
             agent.close()
 
     lived(story)
     assert capsys.readouterr().out.count("message refused") == 2
 
 
-def test_recorded_messages_push_neither_a_node_nor_its_devices_aside() -> None:
+def test_an_agent_that_connects_anew_takes_its_place_at_once() -> None:
     async def story() -> None:
-        leader, keys = Leader(), keys_of_node(FLEET, "n1")
-        assert leader.term is not None
-        had, has = (Inventory("n1", life, {}) for life in ("before", "now"))
-        async with leader.up() as port:
-            _, agent = await asyncio.open_connection("127.0.0.1", port)
-            agent.write(framed(b"n1") + framed(sealed(has, keys, "n1")))
-            recorded = sealed(Report("n1", "now", 5.0, -1, -1, {}), keys, "n1")
-            agent.write(framed(sealed(Report("n1", "now", 6.0, -1, -1, {}), keys, "n1")))
-            await until_async(lambda: leader.server.counts.reports == 1, "the agent was heard")
-
-            for inventory in (had, has):
-                reader, writer = await asyncio.open_connection("127.0.0.1", port)
-                writer.write(framed(b"n1") + framed(sealed(inventory, keys, "n1")) + framed(recorded))
-                assert await is_ended(reader)
-                writer.close()
-            agent.write(framed(sealed(Report("n1", "now", 7.0, -1, -1, {}), keys, "n1")))
-            await until_async(lambda: leader.server.counts.reports == 2, "the agent's connection is still its own")
-
-            assert leader.term.inventories == {"n1": has}
-            assert leader.server.counts.refused == {"OtherLife": 1, "Replayed": 1}
-            agent.close()
-
-    lived(story)
-
-
-def test_an_agent_that_connects_anew_takes_its_place_with_its_first_report() -> None:
-    async def story() -> None:
-        leader, keys = Leader(), keys_of_node(FLEET, "n1")
+        leader = Leader()
         assert leader.term is not None
         async with leader.up() as port:
-            first_reader, first = await caller(port, "n1", keys)
+            first_reader, first = await caller(port, "n1")
             await until_async(lambda: leader.server.nodes == {"n1"}, "the node is connected")
-            _, second = await asyncio.open_connection("127.0.0.1", port)
-            second.write(framed(b"n1") + framed(sealed(Inventory("n1", "next", {}), keys, "n1")))
-            second.write(framed(sealed(Report("n1", "next", 1.0, -1, -1, {}), keys, "n1")))
+            _, second = await caller(port, "n1", life="next")
+            second.write(framed(encoded(Report("n1", "next", 1.0, -1, -1, {}))))
 
             assert await is_ended(first_reader)
             await until_async(lambda: leader.server.counts.reports == 1, "it is heard")
             assert leader.server.nodes == {"n1"}
-            await until_async(
-                lambda: leader.term is not None and leader.term.inventories["n1"].life == "next", "its devices count"
-            )
+            assert leader.term.inventories["n1"].life == "next"
             for each in (first, second):
                 each.close()
+
+    lived(story)
+
+
+def test_a_connection_ends_after_an_hour_so_that_its_agent_shows_a_token_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(agent_server, "SHOWN_FOR_S", 0.2)
+
+    async def story() -> None:
+        leader = Leader()
+        async with leader.up() as port:
+            reader, writer = await caller(port, "n1")
+            for number in range(1, 10):
+                writer.write(framed(encoded(Report("n1", "life", float(number), -1, -1, {}))))
+                await asyncio.sleep(0.05)
+
+            assert await is_ended(reader)
+            writer.close()
 
     lived(story)
 
@@ -159,12 +170,12 @@ def test_agents_are_sent_away_when_this_process_leads_no_more() -> None:
     async def story() -> None:
         leader = Leader()
         async with leader.up() as port:
-            reader, writer = await caller(port, "n1", keys_of_node(FLEET, "n1"))
+            reader, writer = await caller(port, "n1")
             await until_async(lambda: leader.server.nodes == {"n1"}, "the node is connected")
 
             leader.term = None
             assert await is_ended(reader)
-            refused_reader, refused = await caller(port, "n1", keys_of_node(FLEET, "n1"))
+            refused_reader, refused = await caller(port, "n1")
 
             assert await is_ended(refused_reader)
             assert leader.server.nodes == frozenset()
@@ -174,19 +185,18 @@ def test_agents_are_sent_away_when_this_process_leads_no_more() -> None:
     lived(story)
 
 
-def test_another_parts_message_reaches_its_courier_and_nobody_under_a_false_key_or_kind() -> None:
+def test_another_loops_message_reaches_it_and_no_other_kind_does() -> None:
     async def story() -> None:
-        leader, keys = Leader(), keys_of_node(FLEET, "n1")
+        leader = Leader()
         async with leader.up() as port:
-            _, writer = await caller(port, "n1", keys)
-            writer.write(framed(sealed_text("health", b"of another node", keys_of_node(FLEET, "n2"), "n1")))
-            writer.write(framed(sealed_text("unheard of", b"nobody's", keys, "n1")))
-            writer.write(framed(sealed_text("lease", b"of another kind", keys, "n1").replace(b"lease", b"health", 1)))
-            writer.write(framed(sealed_text("health", b"its own", keys, "n1")))
+            _, writer = await caller(port, "n1")
+            writer.write(framed(encoded_text("unheard of", b"nobody's")))
+            writer.write(framed(encoded_text("lease", b"of another kind")))
+            writer.write(framed(encoded_text("health", b"its own")))
             await until_async(leader.queue.arrived.is_set, "a report has arrived")
 
             assert leader.queue.take() == [("n1", b"its own")]
-            assert leader.server.counts.refused == {"Forged": 3}
+            assert leader.server.counts.refused == {"Unreadable": 2}
             writer.close()
 
     lived(story)

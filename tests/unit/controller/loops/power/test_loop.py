@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from controller.loops.power.loop import LOOK_S, PowerLoop, PowerView
-from power.leases.messages import Keys
 from power.rules import PowerRules
+from tests.agents.credentials import names_itself
 from tests.clock import HandClock, run_in_no_time
-
-KEYS = Keys("k", {"k": b"a secret of the fleet, long enough"})
 
 
 @dataclass
@@ -24,7 +22,7 @@ class Process:
     epoch: int = 1
 
     def __post_init__(self) -> None:
-        self.loop = PowerLoop(self.see, self, lambda: KEYS, self.clock, PowerRules())
+        self.loop = PowerLoop(self.see, self, names_itself, self.clock, PowerRules())
 
     def see(self) -> PowerView | None:
         return self.view

@@ -1,6 +1,6 @@
 import asyncio
 
-from controller.loops.autoscaler.prometheus import FairTurns
+from controller.loops.fair_turns import FairTurns
 
 
 class Work:
