@@ -54,10 +54,10 @@ class LeaseSettings(Part):
 class RaySettings(Part):
     """Where background work runs, which takes longer than a cycle, as fits of forecasts do. Plans never wait for it."""
 
-    mode: Literal["none", "embedded", "cluster"] = "none"
+    mode: Literal["none", "embedded", "cluster"] = "embedded"
     """none: one child process at the lowest priority. embedded: tasks of a private Ray, in child processes on this
-    machine; 0.25 GB more memory while there is work. cluster: tasks on a Ray cluster, through the server at `address`.
-    While Ray is unavailable, the child process of mode none takes the same tasks."""
+    machine; 0.4 GB more memory while there is work. cluster: tasks on a Ray cluster, through the server at `address`.
+    While Ray is unavailable, or not installed, the child process of mode none takes the same tasks."""
     address: str = Field(default="", pattern=r"^$|^.+:[0-9]+$")
     """`host:port` of the server (`tonnage background serve`); only for mode cluster."""
     token_file: str = ""

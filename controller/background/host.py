@@ -20,9 +20,9 @@ import structlog
 from cluster.clock import Clock
 from cluster.version import VERSION
 from controller.background import wire
+from controller.background.kinds import KINDS
 from controller.background.launcher import ChildDriver, DriverPeer, RemoteDriver
-from controller.background.load_fits import KINDS
-from controller.background.on_ray import DriverStart
+from controller.background.on_ray import DriverStart, is_installed
 from controller.background.tasks import BackgroundTask, TaskResult
 from controller.metrics.registry import Meter
 from controller.settings import OperatorSettings
@@ -309,7 +309,7 @@ def background_from(settings: OperatorSettings, meter: Meter) -> BackgroundHost:
     """The host of background work. It starts when its replica leads (`BackgroundHost.want`)."""
     meter.foresee("tonnage_background_tasks_total", KINDS, ("done", "failed"))
     ray, peers = settings.ray, list[DriverPeer]()
-    if ray.mode == "embedded":
+    if ray.mode == "embedded" and is_installed():
         peers.append(ChildDriver(DriverStart("embedded", cpus=ray.cpus)))
     elif ray.mode == "cluster":
         peers.append(RemoteDriver(ray.address, Path(ray.token_file)))

@@ -11,7 +11,7 @@ from zlib import crc32
 from autoscaler.forecast.fits import Fit, fit
 from autoscaler.series import Series
 from cluster.frame import Buffer, framed, unframed
-from controller.background.tasks import BackgroundTask, TaskFunction
+from controller.background.tasks import BackgroundTask
 
 KIND = "load_fits"
 FORM = 2
@@ -26,7 +26,7 @@ class LoadHistory:
     """Load of one policy over the last weeks."""
 
     scaler: str
-    """`namespace/name` of the ScalingPolicy."""
+    """Name of its fits: `namespace/name` of the ScalingPolicy, and what it is about."""
     series: Series
 
 
@@ -74,7 +74,3 @@ def fits_in(result: Buffer) -> Mapping[str, Fit | None]:
     """Fits by policy; None where the history was too short. Raises FrameError."""
     read = unframed(_BatchFits, result)
     return {**dict.fromkeys(read.failed), **dict(zip(read.policies, read.fits, strict=False))}
-
-
-KINDS: Mapping[str, TaskFunction] = {KIND: fitted}
-"""Functions of background tasks, by kind."""

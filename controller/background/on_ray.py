@@ -53,17 +53,21 @@ class DriverStart:
     """File with the cluster's token; empty: as the variables RAY_AUTH_... say. A Ray of its own gets its own token."""
     cpus: int = 1
     """Processors of a Ray of its own: the number of tasks at once."""
-    registry: str = "controller.background.load_fits"
+    registry: str = "controller.background.kinds"
     """Module whose `KINDS` are the kinds of tasks."""
+
+
+def is_installed() -> bool:
+    """Whether Ray can be imported."""
+    try:
+        return find_spec("ray") is not None
+    except ImportError:
+        return False
 
 
 def check_installed(option: str) -> None:
     """Raises ConfigError where Ray is not installed, before a process waits for one that could never start."""
-    try:
-        found = find_spec("ray")
-    except ImportError:
-        found = None
-    if found is None:
+    if not is_installed():
         raise ConfigError(Mistake(option, "Ray is not installed", "pip install 'tonnage[ray]', or leave it out"))
 
 

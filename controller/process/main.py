@@ -15,6 +15,7 @@ import structlog
 
 from cluster.errors import ConfigError, Mistake, ObservationError
 from controller.background.host import BackgroundHost, background_from
+from controller.background.mix_search import MixSearches
 from controller.brain.inline import InlineBrain, decisions_from, limits_from
 from controller.cycle import Cycle, run_cycle
 from controller.guard import Limits
@@ -196,6 +197,7 @@ class Operator:
     brain: InlineBrain
     limits: Limits
     background: BackgroundHost
+    mix_searches: MixSearches
     loops: tuple[ControlLoop, ...]
     """Those beside the cycle that the settings enable."""
     reporter: CycleReporter
@@ -239,13 +241,15 @@ def started(settings: OperatorSettings, registries: Registries = PRODUCT) -> Ite
         served = probes_endpoint(settings.host, settings.probe_port, probes, recorder, cluster.leadership.identity)
         probe_port = stack.enter_context(served)
         cluster.leadership.answers_at(own_address(settings.host, probe_port))
+        brain = InlineBrain(decisions_from(settings), order=registries.order)
         yield Operator(
             settings,
             cluster,
             writer,
-            InlineBrain(decisions_from(settings), order=registries.order),
+            brain,
             limits_from(settings),
             background,
+            MixSearches(brain.memory.mix, background),
             loops,
             CycleReporter(meter, structlog.get_logger("cycle"), time.time),
             recorder,
@@ -310,6 +314,7 @@ def run_loop(operator: Operator, stop: Event) -> None:
 
 def _one_cycle(operator: Operator) -> None:
     reporter, deadline_s = operator.reporter, operator.settings.plan_deadline_s
+    operator.mix_searches.turn()
     try:
         cycle = run_cycle(operator.writer.world, operator.brain, operator.limits, deadline_s, time.monotonic)
     except ObservationError as error:
@@ -321,5 +326,6 @@ def _one_cycle(operator: Operator) -> None:
         operator.heartbeat.failures = 0
         reporter.report_cycle(cycle)
         operator.recorder.put(cycle)
+        operator.mix_searches.turn()
         for loop in operator.loops:
             loop.learn(cycle.plan)

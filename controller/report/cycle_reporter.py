@@ -5,7 +5,7 @@ from collections import Counter
 from structlog.typing import FilteringBoundLogger
 
 from cluster import actions, clock, errors, plans
-from controller.background.load_fits import KINDS
+from controller.background.kinds import KINDS
 from controller.cycle import STAGES, Cycle
 from controller.deciders.pipeline import DECIDER_FAILED, ORDER
 from controller.guard import REASONS

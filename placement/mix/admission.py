@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,12 +10,13 @@ from cluster.arrays import FloatArray
 from cluster.plans import Reason
 from placement.budget import Budget
 from placement.mix import columns
-from placement.mix.columns import ColumnPool, MixProof, solve_at
+from placement.mix.columns import ColumnPool, MixProof
 from placement.mix.feasibility import is_feasible
 from placement.mix.heuristics import best_single_type, greedy_mix, running_mix, stock_after
 from placement.mix.memory import SearchMemory
 from placement.mix.milp import MixChoice, RelaxedMaster, StockPrices, no_prices, relaxed
 from placement.mix.optimizer import answer_mix, certain_shortage, mixes_on
+from placement.mix.own_search import solve_at
 from placement.mix.pool_split import LEAST_PRICE, WORK_PER_ROUNDING, Split, Splitter, rounded
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need
 
@@ -118,6 +119,7 @@ def answer_shared(
             columns.generate(pool, pool.prices, budget)
         served = (np.isfinite(offer.load).sum() for need in pool.question.needs for offer in need.offers)
         pool.root_work = ROOT_WORK * int(sum(served))
+    memory.deepen(pool)
     if not pool.has_running:
         pool.has_running = True
         _keep_running(pool, budget)
@@ -131,6 +133,7 @@ def answer_shared(
             for row, mix in enumerate(answer.mixes):
                 pool.add(row, mix)
     admission = _with_columns(pool, prices, budget.part(COLUMN_SHARE), gap)
+    memory.open = [] if _is_good(admission, gap) else memory.questions_of(pool, REFINED_SHARE * gap)
     refusals: dict[str, Reason] = {}
     while (k := admission.missing(refusals)) is not None:
         # Already to ask takes a look at all needs, so that hundreds of them would take minutes.
@@ -367,9 +370,7 @@ def refine(pool: ColumnPool, budget: Budget, gap: float) -> bool | None:
         return None
     k = max(gaps, key=lambda k: (gaps[k], -k))
     nodes = pool.nodes.get(k, FIRST_NODES)
-    solved, is_new = solve_at(pool, k, proof.prices.instance[k], budget, REFINED_SHARE * gap, nodes)
-    least = tuple(max(solved.bound, value) if n == k else value for n, value in enumerate(proof.least))
-    refined = replace(proof, least=least)
-    pool.proofs[pool.proofs.index(proof)] = pool.refined = refined
+    solved, mix = solve_at(pool.alone(k), proof.prices.instance[k], budget, REFINED_SHARE * gap, nodes)
+    pool.raise_proof(proof, {k: solved.bound})
     pool.nodes[k] = 0 if solved.status == "optimal" or nodes >= MOST_NODES else 2 * nodes
-    return is_new
+    return mix is not None and pool.add(k, mix)

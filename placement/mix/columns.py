@@ -16,13 +16,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pulp
 
-from cluster.arrays import FloatArray, IntArray
+from cluster.arrays import IntArray
 from placement.budget import Budget
 from placement.mix import heuristics, milp
 from placement.mix.feasibility import is_feasible
 from placement.mix.pool_split import split_and_rounded
-from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, objective_of
-from placement.mix.pulp_solver import Solved, spent
+from placement.mix.problem import Mix, MixAnswer, MixQuestion, objective_of
+from placement.mix.pulp_solver import spent
 from placement.stock import Stock
 
 CHOOSING_NODES = 400
@@ -158,6 +158,12 @@ class ColumnPool:
         everything = range(len(self.columns))
         return max(self.proofs, key=lambda proof: proof.bound(everything), default=None)
 
+    def raise_proof(self, proof: MixProof, bounds: Mapping[int, float]) -> None:
+        """Raises a proof by bounds on single needs at its prices."""
+        least = tuple(max(value, bounds.get(k, value)) for k, value in enumerate(proof.least))
+        self.refined = replace(proof, least=least)
+        self.proofs[self.proofs.index(proof)] = self.refined
+
     def gap(self, k: int, column: Column) -> float:
         """What a column costs more than the least of its need at the prices of the best proof, dollars per hour."""
         proof = self.best_proof
@@ -205,29 +211,6 @@ def column_prices(pool: ColumnPool, budget: Budget) -> milp.StockPrices | None:
     """Prices of the relaxation in which columns are taken in fractions."""
     found = milp.relaxed(pool.question, pool.choices, budget)
     return None if found is None else found.prices
-
-
-def solve_at(
-    pool: ColumnPool, k: int, prices: FloatArray, budget: Budget, gap: float, nodes: int
-) -> tuple[Solved, bool]:
-    """Outcome of the own model of need k at these prices, without the price of changes, and whether its mix is new."""
-    alone = pool.alone(k).without_changes
-    model = milp.build_model(alone, whole_slices=True)
-    _tighten(model, alone.needs)
-    paid = pulp.lpSum(float(prices[g]) * count for (_, g), count in model.y.items())
-    model.problem.setObjective(model.problem.objective + paid)
-    solved = spent(model.problem, budget, most_nodes=nodes, gap=gap)
-    if not solved.has_answer:
-        return solved, False
-    (mix,) = milp.mixes_from(alone, model)
-    return solved, pool.add(k, heuristics.whole_slices(alone.needs[0], mix))
-
-
-def _tighten(model: milp.MixModel, needs: Sequence[Need]) -> None:
-    """Adds that a bucket needs an instance where it is served: redundant, but it raises the relaxation."""
-    problem = model.problem
-    for (k, _, g), sent in model.n.items():
-        problem += sent <= milp.slices(needs[k]) * model.y[k, g]
 
 
 def choose(pool: ColumnPool, budget: Budget, gap: float, *, serve_all: bool = False) -> Chosen:

@@ -1,9 +1,12 @@
 """Memory of the mix between plans: searches to go on from, variants that were solved, and mixes that may stand."""
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import NamedTuple
+
+import numpy as np
 
 from cluster.arrays import FloatArray
 from cluster.demand import ThroughputProfile
@@ -13,6 +16,7 @@ from placement.mix.columns import ColumnPool
 from placement.mix.feasibility import is_feasible, seats_at_once
 from placement.mix.heuristics import most_of
 from placement.mix.optimizer import SearchState, answer_mix, begun
+from placement.mix.own_search import OwnAnswer, OwnQuestion, shared_again
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, objective_of
 from placement.mix.problem_builder import Claimant
 from placement.stock import Stock
@@ -82,6 +86,17 @@ def _digest(words: str, *columns: FloatArray) -> bytes:
     for column in columns:
         found.update(column.tobytes())
     return found.digest()
+
+
+def own_question(alone: MixQuestion, prices: FloatArray, gap: float) -> OwnQuestion:
+    """The question of a need at these prices, as it may be searched anywhere."""
+    (need,) = alone.needs
+    digest, stock = _own_digest(digest_of(alone), prices), stock_that_counts(alone, need)
+    return OwnQuestion(digest, replace(need, running=None), prices, stock, gap)
+
+
+def _own_digest(now: Digest, prices: FloatArray) -> str:
+    return _digest(repr((now.needs, now.stock)), prices).hex()
 
 
 def is_of_same_offers(one: MixQuestion, other: MixQuestion) -> bool:
@@ -247,31 +262,82 @@ class SearchMemory:
     """What explanations of the last plan solved."""
     standing: StandingMixes | None = None
     """Mixes that the next plans may keep without a search."""
+    found: dict[str, OwnAnswer] = field(default_factory=dict)
+    """By service: the newest answer of a search beside the plans."""
+    open: list[OwnQuestion] = field(default_factory=list)
+    """Questions that the last plan had no work for."""
     _in_place: "SearchMemory | None" = None
 
     @property
     def in_place(self) -> "SearchMemory":
         """Memory of the same plan's searches in which running instances stay where they are: their stock is another."""
         if self._in_place is None:
-            self._in_place = SearchMemory()
+            self._in_place = SearchMemory(found=self.found)
         return self._in_place
 
     def begun(self, question: MixQuestion, budget: Budget) -> SearchState:
         """State of the search for a question of one need: the kept one, or a new one that starts from its best mix.
 
+        That may be one of another demand, with the instances that its shares need now.
+        """
+        (need,) = question.needs
+        kept, answer = self.kept.get(need.service), self.found.get(need.service)
+        if kept is None and answer is None:
+            return begun(question, budget=budget)
+        now, state = digest_of(question), None
+        if kept is not None and kept.digest.needs == now.needs:
+            state = kept.state if now == kept.digest else self._gone_on(question, kept, now, budget)
+        if answer is None and state is not None:
+            return state
+        known = [*(kept.state.candidates if kept else ()), *((mix,) for mix in (answer.mixes if answer else ()))]
+        again = [(mix,) for (old,) in known if (mix := shared_again(need, old)) is not None]
+        again.sort(key=lambda mixes: objective_of(question, mixes))
+        best = next((mixes for mixes in again if is_feasible(question, mixes)), None)
+        is_answered = answer is not None and answer.digest == _own_digest(now, np.zeros(len(need.offers)))
+        bound = answer.bound if answer is not None and is_answered and question.is_exact else -math.inf
+        if math.isfinite(bound) and (state is None or bound > state.bound):
+            return begun(question, best, bound)
+        return begun(question, best, budget=budget) if state is None else state
+
+    def _gone_on(self, question: MixQuestion, kept: Kept, now: Digest, budget: Budget) -> SearchState:
+        """State of the search for the same needs on another stock, or with other running instances.
+
         The kept bound holds for the same stock alone, or for any that is ample, and, where it includes changes, for the
         same running instances.
         """
-        (need,) = question.needs
-        kept = self.kept.get(need.service)
-        if kept is None or kept.digest.needs != needs_digest(question):
-            return begun(question, budget=budget)
-        now = digest_of(question)
-        if now == kept.digest:
-            return kept.state
         best = min(kept.state.candidates, key=lambda mixes: objective_of(question, mixes), default=None)
         holds = now.stock == kept.digest.stock and not kept.counts_changes
         return begun(question, best, kept.state.bound, None) if holds else begun(question, best, budget=budget)
+
+    def learn(self, answers: Iterable[OwnAnswer]) -> None:
+        """Takes answers to open questions; the next plan searches on from them."""
+        learned = {each.service: each for each in answers}
+        self.found.update(learned)
+        if learned:
+            self.standing = None
+
+    def questions_of(self, pool: ColumnPool, gap: float) -> list[OwnQuestion]:
+        """Questions of the needs of a pool whose gap a better column or proof may close."""
+        proof = pool.best_proof
+        if proof is None:
+            return []
+        left = [k for k in range(len(pool.columns)) if pool.nodes.get(k, 1) and pool.least_gap(k) > 0]
+        return [own_question(pool.alone(k), proof.prices.instance[k], gap) for k in left]
+
+    def deepen(self, pool: ColumnPool) -> None:
+        """Adds what is found of its needs to a pool: columns, and bounds where the prices are those of its proof."""
+        proof, bounds = pool.best_proof, dict[int, float]()
+        for k, need in enumerate(pool.question.needs):
+            answer = self.found.get(need.service)
+            if answer is None:
+                continue
+            for mix in filter(None, (shared_again(need, each) for each in answer.mixes)):
+                pool.add(k, mix)
+            asked = None if proof is None else own_question(pool.alone(k), proof.prices.instance[k], 0.0)
+            if asked is not None and asked.digest == answer.digest:
+                bounds[k], pool.nodes[k] = answer.bound, 0
+        if proof is not None and bounds:
+            pool.raise_proof(proof, bounds)
 
     def keep(self, questions: Sequence[MixQuestion], found: Sequence[SearchState | Reason]) -> None:
         """Remembers these searches, and no others. A question without a solution is asked anew."""
@@ -314,7 +380,9 @@ class SearchMemory:
         elif is_of_same_offers(old.question, pool.question):
             for k, best in enumerate(old.chosen):
                 if best is not None:
-                    pool.add(k, best.mix)
+                    again = shared_again(pool.question.needs[k], best.mix)
+                    for mix in filter(None, (best.mix, again)):
+                        pool.add(k, mix)
             if old.best_proof is not None:
                 pool.prices = old.best_proof.prices
 

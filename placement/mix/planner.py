@@ -15,8 +15,8 @@ from placement.mix import problem, problem_builder
 from placement.mix.admission import Answered, answer_shared
 from placement.mix.feasibility import crowd_at, is_feasible, seats_of
 from placement.mix.heuristics import best_single_type, stocks_without_others
-from placement.mix.memory import FoundMixes, SearchMemory, StandingMixes, VariantMemory, profiles_digest
-from placement.mix.optimizer import Mixes, SearchState, concluded, first_unserved, search
+from placement.mix.memory import FoundMixes, SearchMemory, StandingMixes, VariantMemory, own_question, profiles_digest
+from placement.mix.optimizer import Mixes, SearchState, concluded, first_unserved, is_good, search
 from placement.mix.problem_builder import need_of
 from placement.stock import Footprint
 
@@ -153,6 +153,8 @@ def plan_mix(
     memory = SearchMemory() if memory is None else memory
     refusals, needs = _needs_of(snapshot)
     plans = {name: _refused(name, reason) for name, reason in refusals.items()}
+    for gone in memory.found.keys() - {need.service for need in needs}:
+        del memory.found[gone]
     others_wait = any(not snapshot.pods.owner[row] for row in snapshot.pods.pending.tolist())
 
     def ask(some: Sequence[problem.Need], stay: Collection[problem_builder.Claimant]) -> problem.MixQuestion:
@@ -363,6 +365,10 @@ def _answer_separately(
     def solved(known: Sequence[SearchState | Reason], within: Budget) -> list[problem.MixAnswer | Reason]:
         states[:] = search(questions, known, within, gap)
         memory.keep(questions, states)
+        memory.open = []
+        for question, state in zip(questions, states, strict=True):
+            if isinstance(state, SearchState) and not state.is_done and not is_good(question, state, gap):
+                memory.open.append(own_question(question, np.zeros(len(question.needs[0].offers)), gap))
         return [concluded(q, each, within, gap) for q, each in zip(questions, states, strict=True)]
 
     states: list[SearchState | Reason] = []

@@ -435,9 +435,9 @@ def test_volumes_of_ones_own_are_added_to_those_of_the_chart() -> None:
 @pytest.mark.parametrize(
     ("values", "limit"),
     [
-        ({}, "1Gi"),
-        ({"ray": {"mode": "embedded"}}, "2Gi"),
-        ({"ray": {"mode": "embedded"}, "resources": {"limits": {"memory": "3Gi"}}}, "3Gi"),
+        ({"ray": {"mode": "none"}}, "1Gi"),
+        ({}, "2Gi"),
+        ({"resources": {"limits": {"memory": "3Gi"}}}, "3Gi"),
     ],
     ids=["no-ray", "embedded", "own"],
 )

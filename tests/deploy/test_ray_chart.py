@@ -69,13 +69,14 @@ def test_without_ray_nothing_of_it_is_installed() -> None:
         assert not [name for kind, name in rendered(values) if "ray" in name]
 
 
-def test_by_default_the_operator_does_without_ray(tmp_path: Path) -> None:
-    assert read_by_operator(rendered(), tmp_path).mode == "none"
-    assert "shm" not in {volume["name"] for volume in controller()["volumes"]}
+def test_by_default_ray_runs_in_the_operators_pod(tmp_path: Path) -> None:
+    assert read_by_operator(rendered(), tmp_path).mode == "embedded"
+    without = controller({"ray": {"mode": "none"}})
+    assert "shm" not in {volume["name"] for volume in without["volumes"]}
 
 
 def test_embedded_ray_has_room_for_its_object_store() -> None:
-    pod = controller({"ray": {"mode": "embedded"}})
+    pod = controller()
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     (container,) = pod["containers"]
 

@@ -24,4 +24,4 @@ def test_the_readme_of_the_chart_has_its_values() -> None:
     text = README.read_text(encoding="utf-8")
 
     assert text == readme_text(), "the chart's values changed: run `make chart`"
-    assert '| `ray.mode` | `"none"` | none: in one process of the lowest priority' in text
+    assert '| `ray.mode` | `"embedded"` | embedded: on a private Ray in the controller' in text

@@ -36,6 +36,19 @@ def test_a_driver_without_ray_says_what_is_missing() -> None:
     assert "ray.mode: Ray cannot be imported" in run_hidden(code).stdout
 
 
+def test_an_operator_without_ray_runs_background_work_in_one_process() -> None:
+    code = (
+        "from controller.background.host import background_from\n"
+        "from controller.metrics.registry import Meter\n"
+        "from controller.settings import settings_from\n"
+        "host = background_from(settings_from({}), Meter())\n"
+        "print([peer.start.mode for peer in host.peers])\n"
+        "host.close()"
+    )
+
+    assert run_hidden(code).stdout == "['none']\n"
+
+
 @pytest.mark.parametrize(
     "words",
     [
