@@ -55,7 +55,8 @@ def _policy(
             },
             "capacity": {"perReplica": 12.5, "elastic": True},
             "leadTime": {"fixed": "3m", "assumed": "2m"},
-            "objective": {"missCost": 99, "missed": 0.005, "switchSeconds": 60, **(objective or {"replicaHourPrice": 2.5})},
+            "objective": {"missCost": 99, "missed": 0.005, "switchSeconds": 60}
+            | (objective or {"replicaHourPrice": 2.5}),
             "forecast": {"model": "auto", "history": "336h"},
             "behavior": {
                 "scaleUp": {
