@@ -48,10 +48,10 @@ class LeaseRecord:
     renewed: str = ""
     transitions: int = 0
     """Number of changes of the holder: the epoch with which a leader stamps its writes."""
-    address: str = ""
-    """Where the holder says who it is (`HOST:PORT`); empty: nowhere."""
     version: str = ""
     """resourceVersion, the precondition of replacing the Lease; empty when it does not exist yet."""
+    address: str = ""
+    """Where the holder says who it is (`HOST:PORT`); empty: nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class LeaseCandidate:
         # The first holder of a new Lease makes no transition; every later holder begins a new epoch.
         transitions = seen.transitions + 1 if seen.version else 0
         times = self.times.duration_s, instant, instant
-        return LeaseRecord(self.identity, *times, transitions, self.address, seen.version)
+        return LeaseRecord(self.identity, *times, transitions, seen.version, self.address)
 
     def sending(self, record: LeaseRecord) -> "LeaseCandidate":
         """State before a write, which may take effect without an answer."""

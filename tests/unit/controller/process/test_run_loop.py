@@ -73,6 +73,9 @@ class Process:
     def learn(self, plan: Plan) -> None:
         return None
 
+    def turn(self) -> None:
+        return None
+
     def observe(self) -> Snapshot:
         self.events.append("observe")
         self._cycle += 1
@@ -104,7 +107,7 @@ class Process:
         reporter = CycleReporter(Meter(), structlog.get_logger(), time.time)
         me: Any = self
         self.leadership = self.world = self.brain = me
-        operator = Operator(known, me, me, me, self.limits, me, (me,), reporter, me, self.heartbeat)
+        operator = Operator(known, me, me, me, self.limits, me, me, (me,), reporter, me, self.heartbeat)
         run_loop(operator, self.stop)
         return self.events
 
