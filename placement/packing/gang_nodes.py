@@ -54,12 +54,12 @@ class GangNodes:
         """Members of each kind that each node has room for, without any of another kind. Shape (kinds, nodes)."""
         self._own = np.zeros(self.copies.shape[1], dtype=np.bool_)
         self._own[[int(draft.node[row]) for row in members_running(draft, gang)]] = True
-        idle = ledger.gpu_milli == WHOLE_GPU_MILLI
-        self._empty = (ledger.gpus > 0) & (idle.sum(axis=1) == ledger.gpus) & ~self._own
+        idle_devices = np.count_nonzero(ledger.gpu_milli == WHOLE_GPU_MILLI, axis=1)
+        self._empty = (ledger.gpus > 0) & (idle_devices == ledger.gpus) & ~self._own
         self._used = ~(self._own | self._empty)
         asks = [everything_asked(each) for each in shapes]
         whole = all(each.is_whole_gpu or not each.gpus for each in shapes)
-        milli = (idle * WHOLE_GPU_MILLI if whole else ledger.gpu_milli).sum(axis=1)
+        milli = idle_devices * WHOLE_GPU_MILLI if whole else ledger.gpu_milli.sum(axis=1)
         left = {GPU: milli, CPU: ledger.cpu_milli, MEMORY: ledger.memory_bytes, **ledger.free.others}
         names = [name for name in left if any(each.get(name) for each in asks)]
         self._left = np.array([left[name] for name in names]).reshape(len(names), -1)
