@@ -5,6 +5,7 @@ One process, one core, unless a case says otherwise. Every plan is verified by c
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,11 +14,22 @@ import numpy as np
 from benchmarks.cases import DATA, Row, case, numbers
 from cluster import errors, snapshot
 from cluster.clock import Clock
+from cluster.workloads import Gang
+from controller.brain.inline import InlineBrain, decisions_from
+from controller.kube.cache import Cache
+from controller.kube_world.cached_view import DEPLOYMENTS, CachedView
+from controller.kube_world.planning_view import PlanningView
+from controller.placers import NodePool
+from controller.settings import OperatorSettings
 from placement.batch.columns import Memory
 from placement.batch.ladder import BatchPlan, BatchSettings, Rung, plan_batch
 from placement.batch.problem import batch_of
 from placement.batch.proposal import proposed, reason_of
-from tests.builders import plan_fleets
+from placement.engine.packer import Packer, content_rank
+from placement.packing.planner import pack
+from placement.policies.published import BestFit
+from tests.builders import fleet, manifests, plan_fleets
+from tests.builders.live_cluster import LiveCluster
 from tests.builders.plan_check import Seat, usd_per_hour, wrongs
 from tests.rigs.plan_rivals import Outcome, best_fit_decreasing, direct_model
 
@@ -150,6 +162,59 @@ def _warm(seen: snapshot.Snapshot, memory: Memory, seeds: Sequence[int], asks: S
 
 def _pct(usd: float, bound_usd: float) -> float:
     return round((usd - bound_usd) / usd * 100, 2) if usd else 0.0
+
+
+RACK = "topology.tonnage.dev/rack"
+LEVELS: Mapping[str, dict[str, Any]] = {
+    "anywhere": {}, "in one rack": {"within": RACK}, "in few racks": {"prefer_within": RACK}
+}  # fmt: skip
+MEMBERS, RACK_NODES = 16, 20
+
+
+@case(
+    "plan-gangs",
+    "CPU time of a plan for 1,000 gangs of 16 on 2,000 nodes, and of a cycle with 5,000 groups at rest.",
+    quick={"gangs": 10, "nodes": 40, "at_rest": 20},
+)
+def plan_gangs(*, gangs: int = 1000, nodes: int = 2000, at_rest: int = 5000, tries: int = 3) -> Iterator[Row]:
+    """A row for each demand on topology, and one for groups of two that run: the least CPU seconds of some tries."""
+    for where, topology in LEVELS.items():
+        racks = [fleet.node(f"n{n}", 8, labels={RACK: f"r{n // RACK_NODES}"}) for n in range(nodes)]
+        pods = [fleet.pod(f"ns/r{n}", 1, on=f"n{n}", devices=(0,)) for n in range(0, nodes, 3)]
+        pods += [fleet.pod(f"ns/g{g}-{m}", 1, gang=f"ns/g{g}") for g in range(gangs) for m in range(MEMBERS)]
+        seen = fleet.world(racks, pods, [Gang(f"ns/g{g}", MEMBERS, **topology) for g in range(gangs)])
+        packers = [Packer(seen, BestFit(), rank=content_rank(seen)) for _ in range(tries)]
+        found = [timed(partial(pack, seen, packer)) for packer in packers]
+        binds = len(found[0][1].actions)
+        yield {
+            "case": where,
+            "gangs": gangs,
+            "nodes": nodes,
+            "binds": binds,
+            "cpu_s": round(min(took_s for took_s, _ in found), 3),
+        }
+    live = LiveCluster(_running_groups(at_rest))
+    planning = PlanningView(CachedView(live.observer, Cache(DEPLOYMENTS)), [NodePool("bind", {})], clock=live.clock)
+    brain = InlineBrain(decisions_from(OperatorSettings()))
+    brain.plan(planning.snapshot(), 2.0)
+    cycles = [timed(lambda: brain.plan(planning.snapshot(), 2.0)) for _ in range(tries)]
+    if any(plan.actions for _, plan in cycles):
+        raise AssertionError("groups at rest are changed")
+    yield {"case": "at rest", "gangs": at_rest, "cpu_s": round(min(took_s for took_s, _ in cycles), 4)}
+
+
+def _running_groups(count: int) -> Iterator[manifests.Object]:
+    """Gangs of two members with a GPU each, all running, on nodes of eight."""
+    for number in range(count):
+        if number % 4 == 0:
+            yield manifests.node(f"n{number // 4}", 8)
+        yield manifests.gang(f"g{number}", 2)
+        for member in range(2):
+            device = {"tonnage.dev/devices": str(2 * (number % 4) + member)}
+            labels, on = {"tonnage.dev/gang": f"g{number}"}, f"n{number // 4}"
+            yield manifests.pod(
+                f"g{number}-{member}", 1, on=on, labels=labels, annotations=device, schedulerName="tonnage"
+            )
 
 
 HEAVY: Mapping[str, plan_fleets.HeavyCase] = {

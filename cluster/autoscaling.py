@@ -245,6 +245,23 @@ class ScalingObjective:
 
 
 @dataclass(frozen=True, slots=True)
+class MissedShare:
+    """Target for the share of the load that is missed, and what was learned to keep it."""
+
+    target: float
+    miss_cost: float
+    """Miss cost with which it is kept."""
+    load: float = 0.0
+    """Mean load over `for_s`."""
+    share: float = 0.0
+    """Share of it that was missed."""
+    for_s: float = 0.0
+    """Time that was observed, a day at most."""
+    at_s: float = 0.0
+    """Instant of the last observation, seconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
 class LeadTime:
     """Distribution of the time from ordering a replica to its readiness, as points of equal probability."""
 
@@ -329,6 +346,10 @@ class Scaler:
     """Replicas that have a node."""
     scheduled: str = ""
     """Name of the schedule that sets the bounds now; empty: they are the policy's own."""
+    missed: MissedShare | None = None
+    """Target for the missed share; None: the policy has a miss cost."""
+    about: str = ""
+    """Digest of the target and of what is measured of it: of other ones, nothing that was learned holds."""
     reactive_target: float = 0.7
     """Fraction of a replica's load that is aimed at where there is no forecast and the present load alone decides."""
     demand: Demand | None = None

@@ -103,6 +103,11 @@ class Forecast:
     model: str = ""
     """Name of the model that made it."""
 
+    @property
+    def most(self) -> float:
+        """Largest value that it holds for possible at any lead."""
+        return TAIL_FACTOR * float(self.quantiles.max())
+
     def at(self, lead_s: float) -> FloatArray:
         """Quantiles at a lead, shape (levels,); linear between two leads, constant before the first and after the
         last."""

@@ -77,9 +77,9 @@ def lint_findings() -> list[str]:
     return [*found["errors"], *(message["error"] for message in found["messages"] if message["severity"] > 1)]
 
 
-def install(kubeconfig: Path, values: Values | None = None) -> None:
-    """Install the release into its namespace, which must exist. Raises NoHelmError, HelmRefusedError."""
-    _change("install", kubeconfig, values)
+def install(kubeconfig: Path, values: Values | None = None, name: str = RELEASE, namespace: str = NAMESPACE) -> None:
+    """Install a release into its namespace, which must exist. Raises NoHelmError, HelmRefusedError."""
+    _change("install", kubeconfig, values, name, namespace)
 
 
 def upgrade(kubeconfig: Path, values: Values | None = None) -> None:
@@ -92,17 +92,23 @@ def uninstall(kubeconfig: Path) -> None:
     _change("uninstall", kubeconfig)
 
 
-def _change(verb: str, kubeconfig: Path, values: Values | None = None) -> None:
+def _change(
+    verb: str, kubeconfig: Path, values: Values | None = None, name: str = RELEASE, namespace: str = NAMESPACE
+) -> None:
     is_end = verb == "uninstall"
     if shutil.which("helm"):
         chart = () if is_end else (str(CHART), "--values", "-")
-        _helm(verb, RELEASE, *chart, "--namespace", NAMESPACE, "--kubeconfig", str(kubeconfig), values=values)
+        _helm(verb, name, *chart, "--namespace", namespace, "--kubeconfig", str(kubeconfig), values=values)
         return
-    with _binding("helm_python").Config(kubeconfig_path=kubeconfig, namespace=NAMESPACE) as cluster:
-        if is_end:
-            cluster.uninstall(RELEASE)
-        else:
-            getattr(cluster, verb)(CHART, RELEASE, dict(values or {}), namespace=NAMESPACE)
+    helm = _binding("helm_python")
+    try:
+        with helm.Config(kubeconfig_path=kubeconfig, namespace=namespace) as cluster:
+            if is_end:
+                cluster.uninstall(name)
+            else:
+                getattr(cluster, verb)(CHART, name, dict(values or {}), namespace=namespace)
+    except helm.HelmError as error:
+        raise HelmRefusedError(str(error)) from error
 
 
 def _helm(*arguments: str, values: Values | None = None) -> str:

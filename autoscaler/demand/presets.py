@@ -284,10 +284,13 @@ def quantities(preset: Preset, roles: Iterable[Role]) -> tuple[Quantity, ...]:
 
 
 def load_from(preset: Preset, roles: Iterable[Role], measured: Mapping[Quantity, float]) -> Load:
-    """Values of these roles. What is not finite was not measured: missing is not zero."""
+    """Values of these roles. What is not finite was not measured: missing is not zero, so a server of which neither
+    queue nor cache was measured may be full."""
     known = {quantity: value for quantity, value in measured.items() if math.isfinite(value) and value >= 0}
     values = {role: value for role in roles if (value := _value(role, known)) is not None}
-    is_full = known.get("queue", 0.0) > 0 or known.get("saturation", 0.0) >= SATURATED
+    shown = {"queue", "saturation"} & preset.expressions.keys()
+    is_unknown = bool(shown) and not shown & known.keys()
+    is_full = is_unknown or known.get("queue", 0.0) > 0 or known.get("saturation", 0.0) >= SATURATED
     return Load(values, is_censored=is_full and not preset.is_offered)
 
 

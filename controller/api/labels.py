@@ -43,6 +43,8 @@ SCHEDULER_NAME = "tonnage"
 """spec.schedulerName of pods that Tonnage binds itself."""
 PLACED_AT_ANNOTATION = "tonnage.dev/placed-at"
 """Annotation on a pod or ResourceClaim that Tonnage placed: when, such as 2026-03-01T12:00:00Z."""
+ANSWERS_AT_ANNOTATION = "tonnage.dev/answers-at"
+"""On the Lease: HOST:PORT at which its holder says who it is."""
 EPOCH_ANNOTATION = "tonnage.dev/epoch"
 """Annotation on every object that a leader wrote: leaseTransitions of its Lease, the epoch."""
 

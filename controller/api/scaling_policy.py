@@ -1,6 +1,8 @@
 """ScalingPolicy: how the replicas of a target follow its load: demand sources, objective, limits and mode."""
 
 from collections.abc import Iterator
+from functools import cached_property
+from hashlib import blake2b
 from typing import Annotated, Literal, get_args
 from zoneinfo import ZoneInfo
 
@@ -150,6 +152,11 @@ class LeadTimePolicy(fields.Strict):
 class Objective(fields.Strict):
     """Costs that are weighed against each other."""
 
+    missed: Annotated[float, Field(ge=0.0001, le=0.1)] | None = Field(
+        default=None,
+        description="Share of the load that may be missed (0.005: one request in 200). The miss cost with which just "
+        "that is missed is then learned, and missCost does not count.",
+    )
     miss_cost: fields.PositiveNumber = Field(
         default=99.0,
         description="Cost of load that is not served, as a multiple of the price of the capacity that would have "
@@ -443,13 +450,27 @@ class ConcurrencyStatus(fields.StatusPart):
     pool: ConcurrencyPool | None = Field(default=None, description="Intervals with too few requests.")
 
 
+class MissedStatus(fields.Strict):
+    """What was learned to keep the objective's missed share."""
+
+    miss_cost: float = Field(ge=0, description="Miss cost with which the share is kept.")
+    load: float = Field(ge=0, description="Mean load of the last day.")
+    share: float = Field(ge=0, description="Share of it that was missed.")
+    seconds: float = Field(ge=0, description="Time that was observed, a day at most.")
+    time: fields.Instant = Field(description="When it was last observed.")
+
+
 class ScalingPolicyStatus(ObservedStatus):
     """State of the policy. Conditions: Accepted, Ready, MetricsAvailable, ForecastTrusted, ScalingLimited, Conflict,
     ConcurrencyTuned (with spec.concurrency)."""
 
+    about: str | None = Field(
+        default=None, max_length=64, description="Digest of the target and the sources that this status is about."
+    )
     current_replicas: Replicas | None = Field(default=None, description="Replicas that serve now.")
     desired_replicas: Replicas | None = Field(default=None, description="Replicas that the target's spec asks for.")
     recommended_replicas: Replicas | None = Field(default=None, description="Replicas that the decision asks for.")
+    missed: MissedStatus | None = Field(default=None, description="Missed share of the load, with objective.missed.")
     load: float | None = Field(default=None, ge=0, description="Last measured load.")
     load_time: fields.Instant | None = Field(default=None, description="When the load was measured.")
     replica_load: float | None = Field(default=None, ge=0, description="Load that one replica serves within its SLO.")
@@ -492,6 +513,17 @@ class ScalingPolicy(fields.OwnKind):
     kind: Literal["ScalingPolicy"]
     spec: ScalingPolicySpec = Field(description="Target, demand, objective, limits and mode.")
     status: ScalingPolicyStatus = Field(default=ScalingPolicyStatus(), description="Written by Tonnage.")
+
+    @cached_property
+    def about(self) -> str:
+        """Digest of the target and of what is measured of it: of other ones, nothing that was learned holds."""
+        what = self.spec.demand.model_dump_json(exclude={"sources": {"__all__": {"max_age"}}})
+        return blake2b((self.spec.target.model_dump_json() + what).encode(), digest_size=8).hexdigest()
+
+    @property
+    def own_status(self) -> ScalingPolicyStatus:
+        """The status, without what was learned of another target or by another query."""
+        return self.status if self.status.about in (None, self.about) else ScalingPolicyStatus()
 
 
 def _bounds_in_order(schedule: Schedule) -> bool:

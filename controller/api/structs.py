@@ -433,10 +433,14 @@ class LeaseSpec(Slim, frozen=True):
     lease_transitions: int | None = None
 
 
+class LeaseMeta(Meta, frozen=True):
+    annotations: dict[str, str] = {}
+
+
 class LeaseObject(Slim, frozen=True):
     """coordination.k8s.io/v1 Lease."""
 
-    metadata: Meta
+    metadata: LeaseMeta
     spec: LeaseSpec = LeaseSpec()
 
 

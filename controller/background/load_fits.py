@@ -26,7 +26,7 @@ class LoadHistory:
     """Load of one policy over the last weeks."""
 
     scaler: str
-    """`namespace/name` of the ScalingPolicy."""
+    """Name of its fits: `namespace/name` of the ScalingPolicy, and what it is about."""
     series: Series
 
 

@@ -1,7 +1,7 @@
 """Leader election by a Lease on the API server: its rules, its durations, and the task that keeps to them."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,11 +10,14 @@ import structlog
 
 from cluster.clock import Clock
 from cluster.errors import UNREADABLE, ActionError, ObservationError
+from controller.api.labels import ANSWERS_AT_ANNOTATION
 from controller.api.notation import microtime
 from controller.api.structs import LeaseObject
 from controller.kube.api_server import ApiServer
 from controller.kube.request import KubeReadError, KubeWriteError, Sleep
 
+IDENTITY_PATH = "/identity"
+"""Path on the probe port at which a process says who it is."""
 KEPT = 16
 """Number of own renewals that are remembered. Each round writes one, and without an answer no more than five of them
 fit into the time for which a Lease is held."""
@@ -47,6 +50,8 @@ class LeaseRecord:
     """Number of changes of the holder: the epoch with which a leader stamps its writes."""
     version: str = ""
     """resourceVersion, the precondition of replacing the Lease; empty when it does not exist yet."""
+    address: str = ""
+    """Where the holder says who it is (`HOST:PORT`); empty: nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,8 @@ class LeaseCandidate:
     identity: str
     """Identity that people read; two candidates may have the same, as from one settings file."""
     times: LeaseTimes = LeaseTimes()
+    address: str = ""
+    """Where this candidate says who it is."""
     seen: LeaseRecord | None = None
     """Lease as last read; None before the first read."""
     seen_at_s: float = 0.0
@@ -94,20 +101,22 @@ class LeaseCandidate:
         free = replace(record, holder="" if led else record.holder, transitions=max(record.transitions, self.epoch))
         return replace(self, seen=free, seen_at_s=now_s, renewed_at_s=None, sent=())
 
-    def wanted(self, now_s: float, instant: str) -> LeaseRecord | None:
+    def wanted(self, now_s: float, instant: str, *, is_orphaned: bool = False) -> LeaseRecord | None:
         """Lease that this candidate should try to write now; None while another candidate holds it.
 
         instant: RFC 3339 with microseconds. The Lease must have been read before (`LeaseRecord()` when there is none).
+        is_orphaned: whether the process of the holder has ended.
         """
         assert self.seen is not None, "the Lease is read before it is wanted"  # noqa: S101 - an error of the caller
         seen = self.seen
         if self._wrote(seen):
-            return replace(seen, renewed=instant, duration_s=self.times.duration_s)
-        if seen.holder and now_s < self.seen_at_s + seen.duration_s:
+            return replace(seen, renewed=instant, duration_s=self.times.duration_s, address=self.address)
+        if seen.holder and now_s < self.seen_at_s + seen.duration_s and not is_orphaned:
             return None
         # The first holder of a new Lease makes no transition; every later holder begins a new epoch.
         transitions = seen.transitions + 1 if seen.version else 0
-        return LeaseRecord(self.identity, self.times.duration_s, instant, instant, transitions, seen.version)
+        times = self.times.duration_s, instant, instant
+        return LeaseRecord(self.identity, *times, transitions, seen.version, self.address)
 
     def sending(self, record: LeaseRecord) -> "LeaseCandidate":
         """State before a write, which may take effect without an answer."""
@@ -124,11 +133,13 @@ class LeaseCandidate:
         """Lease that a leader writes when it ends, so that a standby need not wait; None when it does not lead."""
         if self.seen is None or not self._wrote(self.seen):
             return None
-        return replace(self.seen, holder="", duration_s=1, renewed=instant)
+        return replace(self.seen, holder="", duration_s=1, renewed=instant, address="")
 
 
 log = structlog.get_logger(__name__)
 
+LOOK_TIMEOUT_S, LOOK_AGAIN_S = 1.0, 0.3
+"""Timeout of asking the holder who it is, and pause before it is asked again."""
 ROUND_TIMEOUT_S = 4.0
 """Timeout of one read or write of the Lease; two of them and a wait fit into the renew deadline."""
 
@@ -146,17 +157,23 @@ class Leadership:
         clock: Clock,
         wall_clock: Clock,
         rolled_back: Callable[[], None] = lambda: None,
+        identity_at: Callable[[str], Awaitable[str | None]] | None = None,
     ) -> None:
         """clock: monotonic, seconds. wall_clock: seconds since the epoch, only for human readers of the Lease.
-        rolled_back: called in the event loop when the API server's store went back in time, as by a restored backup."""
+        rolled_back: called in the event loop when the API server's store went back in time, as by a restored backup.
+        identity_at: who answers at an address (see `identity_at`); None: a Lease is taken when it has expired only."""
         self._writer = writer
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._namespace, self._name = namespace, name
         self._clock, self._wall_clock = clock, wall_clock
         self._candidate = LeaseCandidate(identity)
         self._rests_until_s = 0.0
-        self._rolled_back = rolled_back
+        self._rolled_back, self._identity_at = rolled_back, identity_at
         self._newest = 0
+        self._answered = ""
+        """Holder that has said at its address who it is."""
+        self._orphan_until_s = 0.0
+        """When the Lease would have expired that was taken from a holder whose process has ended."""
 
     @property
     def epoch(self) -> int:
@@ -169,6 +186,19 @@ class Leadership:
 
     def may_write(self) -> bool:
         return self._candidate.may_write(self._clock())
+
+    @property
+    def identity(self) -> str:
+        return self._candidate.identity
+
+    @property
+    def rest_s(self) -> float:
+        """Time until the Lease would have expired that was taken from a holder whose process has ended, seconds."""
+        return max(0.0, self._orphan_until_s - self._clock())
+
+    def answers_at(self, address: str) -> None:
+        """Has the Lease say where this process says who it is, from its next renewal on."""
+        self._candidate = replace(self._candidate, address=address)
 
     async def campaign(self, sleep: Sleep = asyncio.sleep) -> None:
         """Take the Lease when it is free and renew it while it is held, until cancelled."""
@@ -196,8 +226,11 @@ class Leadership:
         else:
             self._candidate = self._candidate.watched(record, self._clock())
         self._newest = version or self._newest
+        is_orphaned = not self.may_write() and await self._is_orphaned(record)
         sent_at_s = self._clock()
-        if wanted := self._candidate.wanted(sent_at_s, microtime(self._wall_clock())):
+        if is_orphaned:
+            self._orphan_until_s = self._candidate.seen_at_s + record.duration_s
+        if wanted := self._candidate.wanted(sent_at_s, microtime(self._wall_clock()), is_orphaned=is_orphaned):
             self._candidate = self._candidate.sending(wanted)
             self._candidate = self._candidate.written(written := await self._write(wanted), sent_at_s)
             self._newest = _number(written.version) or self._newest
@@ -210,13 +243,29 @@ class Leadership:
     async def release(self) -> None:
         """Release the Lease, so that the next leader starts at once. Afterwards this process must not write."""
         record = self._candidate.released(microtime(self._wall_clock()))
-        self._candidate = LeaseCandidate(self._candidate.identity)
+        self._candidate = LeaseCandidate(self._candidate.identity, address=self._candidate.address)
         if record is None:
             return
         try:
             await self._write(record)
         except ActionError as error:
             log.warning("the Lease was not released; it expires", why=str(error))
+
+    async def _is_orphaned(self, record: LeaseRecord) -> bool:
+        """Whether the process of another holder has ended: it said before who it is, and now its address refuses
+        connections, or another process answers there. A holder that is silent may be frozen: its Lease has to expire.
+        """
+        if self._identity_at is None or not record.holder or not record.address:
+            return False
+        for look in range(2):
+            if look:
+                await asyncio.sleep(LOOK_AGAIN_S)
+            if (found := await self._identity_at(record.address)) == record.holder:
+                self._answered = record.holder
+            if found is None or found == record.holder or self._answered != record.holder:
+                return False
+        log.warning("the process that holds the Lease has ended: it is taken before it expires", holder=record.holder)
+        return True
 
     async def _read(self) -> LeaseRecord:
         path = f"{self._collection}/{self._name}"
@@ -243,6 +292,26 @@ def _number(version: str) -> int:
     return int(version) if version.isdecimal() else 0
 
 
+async def identity_at(address: str) -> str | None:
+    """Who answers at the address (HOST:PORT, path IDENTITY_PATH): empty where connections are refused, None where
+    nobody answers in time.
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(LOOK_TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+            try:
+                writer.write(f"GET {IDENTITY_PATH} HTTP/1.0\r\n\r\n".encode())
+                head, _, body = (await reader.read(4096)).partition(b"\r\n\r\n")
+            finally:
+                writer.close()
+    except ConnectionRefusedError:
+        return ""
+    except (OSError, TimeoutError, ValueError):
+        return None
+    return body.decode("utf-8", "replace").strip() if head else None
+
+
 def record_from(body: bytes) -> LeaseRecord:
     """Lease in a response body. Raises ObservationError."""
     try:
@@ -256,12 +325,15 @@ def record_from(body: bytes) -> LeaseRecord:
         acquired=spec.acquire_time or "",
         renewed=spec.renew_time or "",
         transitions=spec.lease_transitions or 0,
+        address=read.metadata.annotations.get(ANSWERS_AT_ANNOTATION, ""),
         version=read.metadata.resource_version,
     )
 
 
 def lease_from(record: LeaseRecord, namespace: str, name: str) -> Mapping[str, Any]:
-    metadata = {"name": name, "namespace": namespace}
+    metadata: dict[str, Any] = {"name": name, "namespace": namespace}
+    if record.address:
+        metadata["annotations"] = {ANSWERS_AT_ANNOTATION: record.address}
     if record.version:
         metadata["resourceVersion"] = record.version
     spec = {

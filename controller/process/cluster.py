@@ -112,6 +112,8 @@ class WatchedCluster(api_server.RequestListener):
             clock=boot_time_s,
             wall_clock=time.time,
             rolled_back=self._watch_anew,
+            # Without the fence nothing but time keeps what a leader sent before it died from coming after the next one.
+            identity_at=leader_election.identity_at if settings.fenced else None,
         )
         changed = self.trigger.changed
         empty = observer.empty_caches(

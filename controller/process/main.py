@@ -1,12 +1,15 @@
 """Operator process: watches, leads or stands by, runs the loop, answers probes, and stops in order."""
 
+import socket
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Event, Thread
+from threading import Event, Lock, Thread
+from typing import Any
 
 import structlog
 
@@ -16,6 +19,7 @@ from controller.background.mix_search import MixSearches
 from controller.brain.inline import InlineBrain, decisions_from, limits_from
 from controller.cycle import Cycle, run_cycle
 from controller.guard import Limits
+from controller.kube.leader_election import IDENTITY_PATH
 from controller.loops.loop import ControlLoop
 from controller.metrics.registry import Meter, metrics_endpoint
 from controller.process.cluster import PRODUCT, ClusterWriter, Registries, WatchedCluster
@@ -28,27 +32,65 @@ Probe = Callable[[], str | None]
 """Function that returns None when all is well, else the problem."""
 
 
+MOST_CLIENTS, MOST_OF_ONE = 64, 8
+"""Most connections to the probe port, in all and from one address: nobody keeps the kubelet out. More are closed."""
+CLIENT_TIMEOUT_S = 5.0
+
+
+class _ProbeServer(ThreadingHTTPServer):
+    """A thread for each connection, and so many at most."""
+
+    def __init__(self, at: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._lock, self._clients = Lock(), Counter[str]()
+        super().__init__(at, handler)
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ARG002 - the server's own interface
+        with self._lock:
+            client = str(client_address[0])
+            fits = self._clients.total() < MOST_CLIENTS and self._clients[client] < MOST_OF_ONE
+            self._clients[client] += fits
+            return fits
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            with self._lock:
+                self._clients -= Counter([str(client_address[0])])
+
+
 @contextmanager
-def probes_endpoint(host: str, port: int, probes: Mapping[str, Probe], recorder: "Recorder") -> Iterator[int]:
-    """Answers these paths, and what was recorded, while the block runs; yields the port (a free one when it is 0).
+def probes_endpoint(
+    host: str, port: int, probes: Mapping[str, Probe], recorder: "Recorder", identity: str = ""
+) -> Iterator[int]:
+    """Answers these paths, who this process is, and what was recorded, while the block runs; yields the port (a free
+    one when it is 0).
 
     Raises ConfigError when the port cannot be opened.
     """
 
     class Handler(BaseHTTPRequestHandler):
+        timeout = CLIENT_TIMEOUT_S
+
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
             if path == PATH and recorder.ring is not None:
                 self.send_response(200)
                 self.send_header("Content-Type", "application/x-tar")
                 self.end_headers()
-                with suppress(ConnectionError):  # the client has disconnected
+                with suppress(OSError):  # the client has disconnected, or reads nothing
                     recorder.send(self.wfile.write)
                 return
             probe = probes.get(path)
-            wrong = "there is no such path" if probe is None else probe()
-            body = (wrong or "ok").encode() + b"\n"
-            self.send_response(404 if probe is None else 503 if wrong else 200)
+            if path == IDENTITY_PATH:
+                status, words = 200, identity
+            elif probe is None:
+                status, words = 404, "there is no such path"
+            else:
+                wrong = probe()
+                status, words = (503, wrong) if wrong else (200, "ok")
+            body = words.encode() + b"\n"
+            self.send_response(status)
             self.send_header("Content-Type", "text/plain; charset=utf-8")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -58,7 +100,7 @@ def probes_endpoint(host: str, port: int, probes: Mapping[str, Probe], recorder:
             """Logs nothing: a line for every probe would bury everything else."""
 
     try:
-        server = ThreadingHTTPServer((host, port), Handler)
+        server = _ProbeServer((host, port), Handler)
     except OSError as error:
         raise ConfigError(Mistake(f"probe address {host}:{port}", f"cannot be opened: {error}")) from error
     thread = Thread(target=server.serve_forever, name="probes", daemon=True)
@@ -196,7 +238,9 @@ def started(settings: OperatorSettings, registries: Registries = PRODUCT) -> Ite
             "/healthz": lambda: heartbeat.probe() or next(filter(None, (loop.probe() for loop in loops)), None),
             "/readyz": lambda: heartbeat.readiness() if cluster.is_synced() else "the watches are not synced yet",
         }
-        served = probes_endpoint(settings.host, settings.probe_port, probes, recorder)
+        served = probes_endpoint(settings.host, settings.probe_port, probes, recorder, cluster.leadership.identity)
+        probe_port = stack.enter_context(served)
+        cluster.leadership.answers_at(own_address(settings.host, probe_port))
         brain = InlineBrain(decisions_from(settings), order=registries.order)
         yield Operator(
             settings,
@@ -210,10 +254,18 @@ def started(settings: OperatorSettings, registries: Registries = PRODUCT) -> Ite
             CycleReporter(meter, structlog.get_logger("cycle"), time.time),
             recorder,
             heartbeat,
-            probe_port=stack.enter_context(served),
+            probe_port=probe_port,
             metrics_port=stack.enter_context(metrics_endpoint(meter, settings.host, settings.metrics_port)),
             ports=ports,
         )
+
+
+def own_address(host: str, port: int) -> str:
+    """Where other replicas reach a port of this process; empty where its host has no name that it knows."""
+    with suppress(OSError):
+        is_one = host not in ("", "0.0.0.0", "::")  # noqa: S104 - compared, not opened
+        return f"{host if is_one else socket.gethostbyname(socket.gethostname())}:{port}"
+    return ""
 
 
 def run_loop(operator: Operator, stop: Event) -> None:
@@ -226,7 +278,7 @@ def run_loop(operator: Operator, stop: Event) -> None:
     settings, cluster, reporter = operator.settings, operator.cluster, operator.reporter
     heartbeat, trigger = operator.heartbeat, operator.cluster.trigger
     term: int | None = None
-    next_at_s = rested_at_s = 0.0
+    next_at_s = rested_at_s = quiet_until_s = 0.0
     while not stop.wait(POLL_S if trigger.is_set else 0.0):
         trigger.wait(IDLE_POLL_S)
         heartbeat.beat()
@@ -241,12 +293,14 @@ def run_loop(operator: Operator, stop: Event) -> None:
                 cluster.reservations.lead(is_guarded=is_fenced)
                 if settings.fenced and not is_fenced:
                     reporter.report_unfenced()
+                    # What a leader that ended sent before may still come.
+                    quiet_until_s = time.monotonic() + cluster.leadership.rest_s
             operator.background.want(wanted=leads)
         now_s = time.monotonic()
         # What is deleted or made together arrives together: a gang is not judged by a half of it.
         has_settled = now_s >= rested_at_s and trigger.has_settled(SETTLE_S, settings.interval_s)
         is_due = now_s >= next_at_s or (trigger.is_set and (trigger.is_urgent or has_settled))
-        if not leads or not cluster.is_synced() or not is_due:
+        if not leads or not cluster.is_synced() or not is_due or now_s < quiet_until_s:
             continue
         trigger.clear()
         next_at_s = now_s + settings.resync_s

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
+from autoscaler.decision.missed_share import missed_after
 from autoscaler.decision.outcome import LIMITS, LimitedBy
 from cluster.autoscaling import ConcurrencyLimit, ConcurrencyTuning, Scaler
 from cluster.plans import Reason
@@ -155,6 +156,8 @@ def scaling_status_after(
     the plan, where one was decided. publishes: whether limits are written to the ConfigMaps that policies name.
     """
     old = scaling_policy.ScalingPolicyStatus.read(before)
+    if scaler.about and old.about not in (None, scaler.about):
+        old = scaling_policy.ScalingPolicyStatus(conditions=old.conditions)
     concurrency = concurrency_status_after(old.concurrency, scaler.concurrency, limit)
     claims = [*_claims(scaler, found, at_s)]
     if scaler.concurrency and concurrency:
@@ -177,6 +180,8 @@ def scaling_status_after(
         )
     after = known.model_copy(
         update={
+            "about": scaler.about or old.about,
+            "missed": _missed(scaler),
             "load": _rounded(scaler.load),
             "load_time": None if scaler.load is None else float(int(scaler.observed_at_s)),
             "replica_load": _rounded(scaler.replica_load),
@@ -201,6 +206,19 @@ def scaling_status_after(
     return after.plain()
 
 
+def _missed(scaler: Scaler) -> scaling_policy.MissedStatus | None:
+    found = missed_after(scaler)
+    if found is None:
+        return None
+    return scaling_policy.MissedStatus(
+        miss_cost=round(found.miss_cost, DIGITS),
+        load=round(found.load, DIGITS),
+        share=round(found.share, DIGITS),
+        seconds=found.for_s,
+        time=float(int(found.at_s)),
+    )
+
+
 def _is_due(old: scaling_policy.ScalingPolicyStatus, after: scaling_policy.ScalingPolicyStatus) -> bool:
     """Whether new figures alone are written: the first ones, a finished start, and every now and then a newer load.
 
@@ -219,7 +237,7 @@ def _without_figures(status: scaling_policy.ScalingPolicyStatus) -> dict[str, An
     return {**plain, "conditions": [(each.type, each.status, each.reason) for each in status.conditions]}
 
 
-_FIGURES = ("load", "load_time", "replica_load", "forecast", "lead_time", "coverage90", "coverage99", "skill",
+_FIGURES = ("load", "missed", "load_time", "replica_load", "forecast", "lead_time", "coverage90", "coverage99", "skill",
             "chosen_quantile", "expected_cost")  # fmt: skip
 
 

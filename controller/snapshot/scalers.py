@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
+from autoscaler.decision.missed_share import first
 from autoscaler.demand.promql import Serving, observation_from
 from autoscaler.lead_time import LeadTimeModel, lead_time_of
 from cluster import autoscaling
@@ -32,7 +33,7 @@ DIGITS = 6
 
 def wanted_limit(policy: scaling_policy.ScalingPolicy) -> int:
     """Limit that was decided last, within the bounds of the spec; that of the spec before the first decision."""
-    spec, status = policy.spec.concurrency, policy.status.concurrency
+    spec, status = policy.spec.concurrency, policy.own_status.concurrency
     if spec is None:
         raise ValueError(f"{policy.metadata.name} has no spec.concurrency")
     decided = spec.start_limit if status is None or status.time is None else status.limit
@@ -176,7 +177,7 @@ def with_scalers(snapshot: Snapshot, reads: tuple[Read[scaling_policy.ScalingPol
     within = first_by_name(policies, MOST_POLICIES)
     words = f"{EXCEEDED}: its namespace has more than {MOST_POLICIES} ScalingPolicies; the first by name are evaluated"
     scalers = [
-        scaler_of(name, policy, snapshot, state_in(policy.status))
+        scaler_of(name, policy, snapshot, state_in(policy.own_status))
         if name in within
         else _undecided(name, policy, words)
         for name, policy in policies.items()
@@ -265,24 +266,35 @@ def _scaler_of(
         model = LeadTimeModel() if assumed_s is None else LeadTimeModel(assumed_s=(assumed_s,))
         pending_s = [max(0.0, at_s - each) for each in state.replicas.ordered_at_s] if state.replicas else []
         lead_time = lead_time_of(state.took_s, pending_s, model)
+    missed, learned = None, policy.own_status.missed
+    if objective.missed is not None:
+        missed = autoscaling.MissedShare(objective.missed, first(objective.missed), at_s=at_s)
+        if learned is not None:
+            missed = autoscaling.MissedShare(
+                *(objective.missed, learned.miss_cost, learned.load, learned.share, learned.seconds, learned.time)
+            )
     scaler = autoscaling.Scaler(
         name=name,
         target=_target(policy, state.plural),
+        missed=missed,
+        about=policy.about,
         mode=spec.mode,
         replicas=state.replicas,
         min_replicas=bounds.low,
         max_replicas=bounds.high,
         scheduled=bounds.scheduled,
         replica_load=1.0 if spec.capacity is None else spec.capacity.per_replica,
-        objective=autoscaling.ScalingObjective(price, objective.miss_cost, objective.switch_seconds),
+        objective=autoscaling.ScalingObjective(
+            price, missed.miss_cost if missed else objective.miss_cost, objective.switch_seconds
+        ),
         behavior=autoscaling.Behavior(_rules(spec.behavior.scale_up), _rules(spec.behavior.scale_down)),
         load=state.load,
         observed_at_s=state.observed_at_s,
         max_age_s=spec.demand.load.max_age,
         forecast=state.forecast,
         lead_time=lead_time,
-        recommended=recommended_in(policy.status, at_s),
-        changes=tuple((each.time, each.change) for each in policy.status.changes),
+        recommended=recommended_in(policy.own_status, at_s),
+        changes=tuple((each.time, each.change) for each in policy.own_status.changes),
         conflict=state.conflict,
         starts_s=state.took_s,
         skill=state.skill,
@@ -325,7 +337,7 @@ def _of_service(
     price = scaler.objective.price_per_hour if is_priced else unit.price_per_hour
     load = unit.load if policy.spec.capacity is None else policy.spec.capacity.per_replica
     # Its load is that of the last decision in force, or of its spec's demand.
-    wanted = policy.status.desired_replicas
+    wanted = policy.own_status.desired_replicas
     if wanted is None:
         rate = service.demand.rate_per_s if service.demand else state.load or 0.0
         wanted = max(scaler.min_replicas, math.ceil(min(rate / load, scaling_policy.MOST_REPLICAS) - 1e-9))
@@ -345,8 +357,8 @@ def _of_service(
         objective=replace(scaler.objective, price_per_hour=price),
         demand=replace(demand, rate_per_s=state.load or 0.0),
         concurrency=_tuning(policy, state, gpu_types),
-        mix_costs_for=None if policy.status.mix_cost is None else policy.status.mix_cost.replicas,
-        mix_costs_at_s=NEVER_S if policy.status.mix_cost is None else policy.status.mix_cost.time,
+        mix_costs_for=None if policy.own_status.mix_cost is None else policy.own_status.mix_cost.replicas,
+        mix_costs_at_s=NEVER_S if policy.own_status.mix_cost is None else policy.own_status.mix_cost.time,
     )
 
 
@@ -354,7 +366,7 @@ def _tuning(
     policy: scaling_policy.ScalingPolicy, state: PolicyState, gpu_type: str
 ) -> autoscaling.ConcurrencyTuning | None:
     """Tuning of the policy's concurrency. Figures of an interval in which replicas came or went are frozen ones."""
-    spec, status = policy.spec.concurrency, policy.status.concurrency
+    spec, status = policy.spec.concurrency, policy.own_status.concurrency
     if spec is None:
         return None
     tuning = autoscaling.ConcurrencyTuning(

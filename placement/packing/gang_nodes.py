@@ -1,8 +1,9 @@
 """Nodes for a whole gang: as many members as fit, on the fewest nodes, of which the fewest were empty."""
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import accumulate, combinations
 from math import comb
 
 import numpy as np
@@ -55,6 +56,7 @@ class GangNodes:
         self._own[[int(draft.node[row]) for row in members_running(draft, gang)]] = True
         idle = ledger.gpu_milli == WHOLE_GPU_MILLI
         self._empty = (ledger.gpus > 0) & (idle.sum(axis=1) == ledger.gpus) & ~self._own
+        self._used = ~(self._own | self._empty)
         asks = [everything_asked(each) for each in shapes]
         whole = all(each.is_whole_gpu or not each.gpus for each in shapes)
         milli = (idle * WHOLE_GPU_MILLI if whole else ledger.gpu_milli).sum(axis=1)
@@ -66,6 +68,8 @@ class GangNodes:
         total = np.maximum(self._count @ self._asks, 1)
         self._weight = ((self._asks / total).sum(axis=1) + 1 / len(rows)) / (len(names) + 1)
         """Share of all members, and of all that they ask for, of one member of each kind; they add up to 1."""
+        self._worth = self._weight @ np.minimum(self.copies, self._count[:, None])
+        """Share of the gang that each node holds, if its kinds do not take each other's room."""
         self._cost: arrays.FloatArray | None = None
 
     def domains(self, domain: arrays.IntArray, able: arrays.BoolArray) -> list[int]:
@@ -74,9 +78,9 @@ class GangNodes:
         domain: shape (nodes,), the domain of each node; -1 for none. able: shape (domains,), which to compare.
         """
         count = len(able)
-        worth = np.minimum(self._weight @ np.minimum(self.copies, self._count[:, None]), 1.0)
+        worth = np.minimum(self._worth, 1.0)
         room = np.bincount(domain[domain >= 0], worth[domain >= 0], count)
-        order = np.lexsort((-worth, domain))
+        order = np.argsort(domain - worth / 2, kind="stable")  # by domain, the roomiest of each first
         order = order[domain[order] >= 0]
         # Nodes that a domain needs at least: the roomiest first, until all members have a place.
         before = np.cumsum(worth[order]) - np.append(0.0, np.cumsum(room))[domain[order]] - worth[order]
@@ -85,10 +89,11 @@ class GangNodes:
         short = room[values] < 1 - SLACK
         ranked = values[np.lexsort((values, room[values], need[values], np.where(short, -room[values], 0)))].tolist()
         found: dict[int, Price] = {}
+        ends = np.cumsum(np.bincount(domain[order], minlength=count))
         for value in ranked[:MOST_COMPARED]:
             if found and room[value] >= 1 - SLACK and min(found.values()) < (0, need[value], 0):
                 break
-            found[value] = self._price_in(np.flatnonzero(domain == value))
+            found[value] = self._price_in(order[ends[value - 1] if value else 0 : ends[value]])
         return [*sorted(found, key=lambda value: found[value]), *(each for each in ranked if each not in found)]
 
     def in_fewest(self, domain: arrays.IntArray) -> arrays.IntArray:
@@ -98,10 +103,10 @@ class GangNodes:
         """
         inside = domain >= 0
         everywhere = np.flatnonzero(inside)
-        most = self._price_in(everywhere)[0]
-        worth = self._weight @ np.minimum(self.copies, self._count[:, None])
-        room = np.bincount(domain[inside], worth[inside], int(domain.max(initial=-1)) + 1)
-        values = np.flatnonzero(room)[np.argsort(-room[room > 0], kind="stable")].tolist()
+        has_room = len(self.rows) == 1 and self.copies[0][everywhere].sum() >= self._count[0]
+        most = 0 if has_room else self._price_in(everywhere)[0]
+        room = np.bincount(domain[inside], self._worth[inside], int(domain.max(initial=-1)) + 1)
+        values, rooms = np.flatnonzero(room)[np.argsort(-room[room > 0], kind="stable")].tolist(), room.tolist()
         for size in range(1, len(values)):
             if size == 1:
                 sets = [(value,) for value in self.domains(domain, room > 0)[:1]]
@@ -109,9 +114,10 @@ class GangNodes:
                 sets = list(combinations(values, size))
             else:  # the roomiest, and each that may complete them
                 sets = [(*values[: size - 1], last) for last in values[size - 1 :]]
-            whole = [each for each in sets if most > 0 or room[list(each)].sum() >= 1 - SLACK]
-            whole = sorted(whole, key=lambda each: float(room[list(each)].sum()))[:MOST_COMPARED]
-            found = [np.flatnonzero(np.isin(domain, each)) for each in whole]
+            total = {each: sum(rooms[value] for value in each) for each in sets}
+            whole = sorted((each for each in sets if most > 0 or total[each] >= 1 - SLACK), key=total.__getitem__)
+            few = (np.logical_or.reduce([domain == value for value in each]) for each in whole[:MOST_COMPARED])
+            found = [np.flatnonzero(each) for each in few]
             prices = [self._price_in(nodes) for nodes in found]
             cheapest = min(range(len(found)), key=prices.__getitem__, default=-1)
             if found and prices[cheapest][0] == most:
@@ -121,13 +127,12 @@ class GangNodes:
     def _price_in(self, nodes: arrays.IntArray) -> Price:
         """Price of the cheapest seating that is found among these nodes."""
         if len(self.rows) > 1:
-            return self.best(nodes).price
-        room, total = self.copies[0][nodes], int(self._count[0])
-        own, empty = self._own[nodes], self._empty[nodes]
+            return self.best(np.sort(nodes)).price
+        total, copies = int(self._count[0]), self.copies[0]
+        nodes = nodes[np.argsort(-copies[nodes])]
+        room, used, empty = copies[nodes], self._used[nodes], self._empty[nodes]
         wanted = min(total, int(room.sum()))
-        more = _empty_beside_used(
-            -np.sort(-room[~(own | empty)]), -np.sort(-room[empty]), wanted - int(room[own].sum())
-        )
+        more = _empty_beside_used(room[used], room[empty], wanted - int(room[~(used | empty)].sum()))
         new, broken = min((number + many, many) for number, many in enumerate(more))
         return total - wanted, new, broken
 
@@ -152,7 +157,7 @@ class GangNodes:
         room = self.copies[0]
         ranked = nodes[np.lexsort((nodes, self._costs()[nodes], -room[nodes]))]
         own, empty = ranked[self._own[ranked]], ranked[self._empty[ranked]]
-        used = ranked[~(self._own | self._empty)[ranked]]
+        used = ranked[self._used[ranked]]
         wanted = min(int(self._count[0]), int(room[nodes].sum()))
         more = _empty_beside_used(room[used], room[empty], wanted - int(room[own].sum()))
         _, many, number = min((number + many, many, number) for number, many in enumerate(more))
@@ -223,7 +228,8 @@ def _empty_beside_used(used: arrays.IntArray, empty: arrays.IntArray, need: int)
 
     used, empty: room of the nodes, the roomiest first. More than there are nodes where too few are empty.
     """
-    of_used, of_empty = (np.append(0, np.cumsum(room[: max(0, need)])) for room in (used, empty))
-    more = np.searchsorted(of_empty, np.maximum(0, need - of_used))
-    needed: list[int] = np.where(more < len(of_empty), more, len(used) + len(empty) + 1).tolist()
-    return needed
+    # In lists: most gangs need few nodes, for which a call of NumPy takes longer than the sum.
+    of_used, of_empty = ([0, *accumulate(room[: max(0, need)].tolist())] for room in (used, empty))
+    too_many = len(used) + len(empty) + 1
+    more = (bisect_left(of_empty, need - taken) for taken in of_used)
+    return [many if many < len(of_empty) else too_many for many in more]

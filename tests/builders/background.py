@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from controller.background.load_fits import KINDS
+from controller.background.kinds import KINDS
 from controller.background.tasks import BackgroundTask, TaskResult
 
 

@@ -55,7 +55,7 @@ def _policy(
             },
             "capacity": {"perReplica": 12.5, "elastic": True},
             "leadTime": {"fixed": "3m", "assumed": "2m"},
-            "objective": {"missCost": 99, "switchSeconds": 60, **(objective or {"replicaHourPrice": 2.5})},
+            "objective": {"missCost": 99, "missed": 0.005, "switchSeconds": 60, **(objective or {"replicaHourPrice": 2.5})},
             "forecast": {"model": "auto", "history": "336h"},
             "behavior": {
                 "scaleUp": {
@@ -98,7 +98,15 @@ def _policy(
         {
             "currentReplicas": 3,
             "desiredReplicas": 4,
+            "about": "ab12",
             "recommendedReplicas": 5,
+            "missed": {
+                "missCost": 20.5,
+                "load": 40.5,
+                "share": 0.004,
+                "seconds": 3600,
+                "time": "2026-03-01T12:00:00Z",
+            },
             "load": 40.5,
             "loadTime": "2026-03-01T12:00:00Z",
             "replicaLoad": 12.5,

@@ -9,7 +9,7 @@ from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import ControlPlaneSettings
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.servers import StartServer
-from tests.deploy.helm import NAMESPACE, install, rendered, uninstall, upgrade
+from tests.deploy.helm import NAMESPACE, RELEASE, HelmRefusedError, install, rendered, uninstall, upgrade
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 GPU_NODES = ("h100-1", "h100-2")
@@ -98,6 +98,17 @@ def test_the_certificate_stays_over_upgrades(installed: Kubectl) -> None:
 
     assert certificate(installed) == before
     assert set(before) == {"tls.crt", "tls.key", "ca.crt"}
+
+
+def test_a_second_release_is_refused_with_the_reason_and_the_first_goes_on(installed: Kubectl) -> None:
+    """Its policies would refuse the first one's writes, without a word."""
+    installed("create", "namespace", "another")
+
+    with pytest.raises(HelmRefusedError, match=f"as release {RELEASE} in namespace {NAMESPACE}"):
+        install(installed.kubeconfig, VALUES, name="second", namespace="another")
+
+    assert installed.within("another").get("deployments")["items"] == []
+    upgrade(installed.kubeconfig, VALUES)
 
 
 def test_every_replica_of_the_operator_is_behind_the_name_that_agents_call(installed: Kubectl) -> None:

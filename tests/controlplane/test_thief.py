@@ -21,12 +21,13 @@ from tests.controlplane.manifests import pod
 from tests.controlplane.operators import ROOT, until
 from tests.controlplane.plain_api import APPLY_PATCH, JSON, MERGE_PATCH, Answer, PlainApi
 from tests.controlplane.servers import StartServer
+from tests.until import comes_true
 
 pytestmark = pytest.mark.controlplane
 
 OWN, TENANT, SYSTEM = "tonnage-system", "tenant", "kube-system"
 ACCOUNT = f"system:serviceaccount:{OWN}:tonnage"
-POLICIES = ("fence", "marks", "own-pods", "own-deployments", "own-writes", "own-instances")
+POLICIES = ("fence", "marks", "own-pods", "own-deployments", "own-writes", "own-instances", "own-scales")
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
 SERVICE = {"apiVersion": "tonnage.dev/v1alpha1", "kind": "ModelService", "name": "chat", "uid": "1", "controller": True}
@@ -145,7 +146,8 @@ def in_a_namespace(the: Thief, at: str) -> None:
     the.lays(deployments, theirs, at)
     the.tries("patch", f"{deployments}/theirs", {"metadata": {"annotations": EPOCH}, "spec": {"replicas": 0}},
               "of others", at=at)  # fmt: skip
-    the.tries("patch", f"{deployments}/theirs/scale", {"spec": {"replicas": 0}}, at=at)
+    scale = f"{deployments}/theirs/scale", {"spec": {"replicas": 0}}
+    the.tries("patch", *scale, "without a ScalingPolicy", at=at)
     for number, (what, owners, spec) in enumerate(DEPLOYED):
         the.tries("create", deployments, deployment(f"d{number}", owners, **spec), what, at=at)
     # Where creating one was refused there is none to be changed, and an apply would create it.
@@ -185,6 +187,8 @@ def in_a_namespace(the: Thief, at: str) -> None:
         the.lays(path, {"apiVersion": "tonnage.dev/v1alpha1", "kind": kind.name, "metadata": {"name": "x"},
                         **minimal(kind.name)}, at)  # fmt: skip
         the.tries("patch", f"{path}/x/status", {"status": {"observedGeneration": 1}}, at=at)
+    # The ScalingPolicy was made just now: the server's policies learn of it a moment later.
+    comes_true(lambda: the.tries("patch", *scale, at=at).is_ok, 20.0 if at == TENANT else 2.0)
 
     leases = "/apis/coordination.k8s.io/v1/leases"
     the.tries("create", leases, {"metadata": {"name": "stolen"}, "spec": {}}, at=at)

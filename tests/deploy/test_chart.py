@@ -342,7 +342,7 @@ def test_the_fence_is_of_the_releases_own_account_and_lease() -> None:
 
 @pytest.mark.parametrize(
     ("name", "operator"),
-    [("marks", "!="), ("own-pods", "=="), ("own-deployments", "=="), ("own-writes", "=="), ("own-instances", "==")],
+    [("marks", "!="), *((f"own-{what}", "==") for what in ("pods", "deployments", "writes", "instances", "scales"))],
 )
 def test_the_policies_on_pods_are_of_the_releases_own_account(name: str, operator: str) -> None:
     objects = rendered({"fullnameOverride": "placer", "serviceAccount": {"name": "writer"}})
@@ -352,6 +352,8 @@ def test_the_policies_on_pods_are_of_the_releases_own_account(name: str, operato
     whom = policy["matchConditions"][0]["expression"]
     assert whom == f'request.userInfo.username {operator} "system:serviceaccount:{NAMESPACE}:writer"'
     assert binding.pop("matchResources", None) is None or name == "own-instances"
+    denies = {"selector": {}, "parameterNotFoundAction": "Deny"} if name == "own-scales" else None
+    assert binding.pop("paramRef", None) == denies
     assert binding == {"policyName": f"placer-{name}", "validationActions": ["Deny"]}
 
 
@@ -362,7 +364,8 @@ def test_the_operator_awaits_the_fence_where_there_is_one(enabled: bool) -> None
     assert yaml.safe_load(objects["ConfigMap", "tonnage-settings"]["data"]["settings.yaml"])["fenced"] is enabled
     policies = {name for kind, name in objects if kind == "ValidatingAdmissionPolicy"}
     assert policies == (
-        {f"tonnage-{name}" for name in ("fence", "marks", "own-deployments", "own-instances", "own-pods", "own-writes")}
+        {f"tonnage-{name}" for name in ("fence", "marks")}
+        | {f"tonnage-own-{name}" for name in ("deployments", "instances", "pods", "scales", "writes")}
         if enabled
         else set()
     )

@@ -39,6 +39,8 @@ RETRY_S = 900.0
 """Seconds until a series that was too short is tried again."""
 MOST_ASKED = 16
 """Batches that are fitted at once; each is sent with a megabyte of history."""
+RETURNED_S = 120.0
+"""Time after which a load is back that had been confirmed to be of another size. Chosen: one sample may be a gap."""
 LONG = 1000
 """Samples from which a policy's new ones are a history, not news."""
 HISTORIES_PER_TURN = 50
@@ -53,6 +55,8 @@ class LoadSeries:
     role: Role
     history_s: float
     """Oldest load that is learned from, seconds."""
+    about: str = ""
+    """Digest of the target and the sources (`ScalingPolicy.about`)."""
 
 
 @dataclass(slots=True)
@@ -60,6 +64,32 @@ class _Kept:
     series: LoadSeries
     forecaster: OnlineForecaster
     fit_due_at_s: float = 0.0
+    before: OnlineForecaster | None = None
+    """Forecaster of the load before it was confirmed to be of another size; each has samples of its own."""
+    returned: tuple[Sample, ...] = ()
+    """Samples in a row that the forecaster before holds for possible, oldest first."""
+
+    def observe(self, sample: Sample) -> None:
+        """Takes a sample. One beyond all that is possible was confirmed: a forecaster of its own begins with it, and
+        the one before goes on when the load is back."""
+        forecast = self.forecaster.forecast()
+        if forecast is not None and sample.value > forecast.most:
+            self.before, self.forecaster = self.forecaster, OnlineForecaster(STEP_S, self.capacity)
+            self.fit_due_at_s = 0.0
+        known = self.before.forecast() if self.before is not None else None
+        self.returned = (*self.returned, sample) if known is not None and sample.value <= known.most else ()
+        self._take(sample)
+        if self.before is not None and self.returned and sample.at_s - self.returned[0].at_s >= RETURNED_S:
+            self.forecaster, self.before = self.before, None
+            for each in self.returned:
+                self._take(each)
+
+    def _take(self, sample: Sample) -> None:
+        self.forecaster.observe(sample.at_s, sample.value, is_censored=sample.is_censored)
+
+    @property
+    def capacity(self) -> int:
+        return max(2, int(self.series.history_s / STEP_S))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +112,7 @@ class Forecasts:
         self._asked: dict[str, _Asked] = {}
         """Batches that are being fitted, by their task's digest."""
         self._saved: dict[str, Fit] = {}
-        """Fits that were read and not replaced since."""
+        """Fits that were read and not replaced since, by `_key`."""
         self._unsaved: dict[int, bytes] = {}
 
     def restore(self, saved: Iterable[bytes]) -> None:
@@ -110,16 +140,16 @@ class Forecasts:
     def turn(self, wanted: Mapping[str, LoadSeries]) -> None:
         """Takes the new samples of these policies, and puts their forecasts."""
         for name in self._kept.keys() - wanted.keys():
+            self._saved.pop(self._key(name), None)
             del self._kept[name]
-            self._saved.pop(name, None)
         histories = [name for name, series in wanted.items() if self._measured.waiting(name, series.role) > LONG]
         later = set(histories[HISTORIES_PER_TURN:])
         for name, series in wanted.items():
             if name not in later:
                 self._guarded(name, partial(self._learn, name, series))
-        for name in self._kept.keys() & self._saved.keys():
-            if not self._kept[name].fit_due_at_s:  # it has no fit, or its history came after that
-                saved = self._saved[name]
+        for name in tuple(self._kept):
+            saved = self._saved.get(self._key(name))
+            if saved is not None and not self._kept[name].fit_due_at_s:  # no fit, or its history came after that
                 self._guarded(name, partial(self._adopt, name, saved, saved.fitted_at_s))
         self.take_fits()
         self._ask_for_fits()
@@ -134,12 +164,17 @@ class Forecasts:
         except Exception:
             log.exception("the forecast of a policy failed; it starts again", policy=name)
             self._measured.put_forecast(name, None, None)
-            self._kept.pop(name, None)
-            self._saved.pop(name, None)
+            if name in self._kept:
+                self._saved.pop(self._key(name), None)
+                del self._kept[name]
 
     def _put_forecast(self, name: str, at_s: float) -> None:
-        forecaster = self._kept[name].forecaster
-        self._measured.put_forecast(name, forecaster.forecast(at_s), skill_of(forecaster.skill))
+        forecaster, role = self._kept[name].forecaster, self._kept[name].series.role
+        self._measured.put_forecast(name, forecaster.forecast(at_s), skill_of(forecaster.skill), role)
+
+    def _key(self, name: str) -> str:
+        """Name of a policy's fits: those of another query or target are another's."""
+        return f"{name} {self._kept[name].series.about}".rstrip()
 
     def _learn(self, name: str, series: LoadSeries) -> None:
         taken = {role: self._measured.take_samples(name, role) for role in ROLES}
@@ -148,7 +183,7 @@ class Forecasts:
         if kept is None and not samples:
             return  # a forecaster takes 200 kB, and anybody may make thousands of policies that measure nothing
         if kept is not None and kept.series != series:
-            self._saved.pop(name, None)
+            self._saved.pop(self._key(name), None)
         if kept is None or kept.series != series:
             kept = self._kept[name] = _Kept(series, OnlineForecaster(STEP_S, capacity))
         history = kept.forecaster.history
@@ -174,7 +209,7 @@ class Forecasts:
             kept.fit_due_at_s = 0.0
             return
         for each in samples:
-            kept.forecaster.observe(each.at_s, each.value, is_censored=each.is_censored)
+            kept.observe(each)
 
     def take_fits(self) -> bool:
         """Adopts the fits that came, and asks for more of what is due; False where none came."""
@@ -191,11 +226,12 @@ class Forecasts:
             if made:
                 self._unsaved[asked.number] = result.value
             for name, length in asked.lengths.items():
-                if name not in self._kept:
-                    continue
-                if made.get(name) is not None:
-                    self._saved.pop(name, None)
-                self._adopt(name, made.get(name), at_s)
+                if name not in self._kept or (made and self._key(name) not in made):
+                    continue  # it is gone, or is about something else now
+                found = made.get(self._key(name))
+                if found is not None:
+                    self._saved.pop(self._key(name), None)
+                self._adopt(name, found, at_s)
                 if self._kept[name].forecaster.history.newest_slot + 1 > 2 * length:
                     self._kept[name].fit_due_at_s = 0.0  # it was only a part of what is known now
         if results:
@@ -214,14 +250,14 @@ class Forecasts:
             if busy.isdisjoint(batch) and any(self._is_due(name, at_s) for name in batch):
                 histories = [self._history(name) for name in batch]
                 task = load_fits.task_of(histories)
-                lengths = {each.scaler: len(each.series.values) for each in histories}
+                lengths = {name: len(each.series.values) for name, each in zip(batch, histories, strict=True)}
                 self._asked[task.digest] = _Asked(number, task, lengths)
         # Also those that were asked for before: a replica that led again in between has forgotten them.
         self._background.submit(each.task for each in self._asked.values())
 
     def _history(self, name: str) -> load_fits.LoadHistory:
         kept = self._kept[name]
-        return load_fits.LoadHistory(name, kept.forecaster.history.whole())
+        return load_fits.LoadHistory(self._key(name), kept.forecaster.history.whole())
 
     def _is_due(self, name: str, at_s: float) -> bool:
         """Whether a policy's fit is due. A history that is too short is looked at again later, and delays no batch."""

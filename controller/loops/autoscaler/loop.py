@@ -115,7 +115,7 @@ class Collector:
         self._allowed, self._settings, self._clock, self._meter = allowed, settings, clock, meter
         self._windows = Windows(settings.prometheus.window_s, settings.prometheus.lengths_window_s)
         self._backfilled: dict[str, set[readings.Reading]] = {}
-        """Readings by policy whose history was read."""
+        """Readings whose history was read, by policy and what it is about."""
         self._lengths_at_s: dict[str, float] = {}
         self._serving_at_s: dict[str, float] = {}
         self._histories: dict[tuple[str, readings.Reading], asyncio.Task[None]] = {}
@@ -134,6 +134,8 @@ class Collector:
     async def turn(self, policies: Mapping[str, ScalingPolicy]) -> None:
         """Reads every source once, and begins to read histories that are missing. policies: by `namespace/name`."""
         self._forget(policies)
+        if policies:  # before a new history comes
+            self._measured.keep({name: policy.about for name, policy in policies.items()})
         wanted = {name: policy for name, policy in policies.items() if policy.spec.mode != "Off"}
         work = [self._read_serving(name, policy) for name, policy in wanted.items()]
         work += [
@@ -194,7 +196,7 @@ class Collector:
         if isinstance(reading, readings.RefusedSource):
             self._measured.put_serving_failure(name, reading.code, reading.words)
             return
-        decided = policy.status.concurrency.time if policy.status.concurrency else None
+        decided = policy.own_status.concurrency.time if policy.own_status.concurrency else None
         if at_s - max(decided or 0.0, self._serving_at_s.get(name, 0.0)) < reading.every_s:
             return
         windows = replace(self._windows, rate_s=reading.for_s)
@@ -236,15 +238,16 @@ class Collector:
         self, name: str, policy: ScalingPolicy, reading: readings.PresetReading | readings.QueryReading, namespace: str
     ) -> None:
         """Begins to read the history of a reading, once. namespace: for a proxy that limits queries to one."""
-        done = self._backfilled.setdefault(name, set())
-        if reading not in done and (name, reading) not in self._histories:
-            work = self._read_history(name, namespace, reading, policy.spec.forecast.history)
+        key = f"{name} {policy.about}"
+        if reading not in self._backfilled.get(key, ()) and (name, reading) not in self._histories:
+            work = self._read_history(name, key, namespace, reading, policy.spec.forecast.history)
             self._histories[name, reading] = asyncio.get_running_loop().create_task(work)
 
     async def _read_history(
-        self, name: str, namespace: str, reading: readings.PresetReading | readings.QueryReading, for_s: float
+        self, name: str, key: str, namespace: str, reading: readings.PresetReading | readings.QueryReading, for_s: float
     ) -> None:
-        """Reads the history of a reading, oldest first; a failure is made good in a later turn."""
+        """Reads the history of a reading, oldest first; a failure is made good in a later turn. key: of what was
+        read."""
         step_s, end_s = self._settings.prometheus.step_s, self._clock()
         start_s, span_s = end_s - for_s, (MOST_POINTS - 1) * step_s
         query, server = _query(reading, self._windows), self._servers.of(reading.server)
@@ -255,7 +258,7 @@ class Collector:
                 for role, samples in _by_role(reading, series).items():
                     self._measured.put_history(name, role, samples)
                 start_s = until_s + step_s
-            self._backfilled.setdefault(name, set()).add(reading)
+            self._backfilled.setdefault(key, set()).add(reading)
         except SourceError as error:
             log.info("the history of a policy cannot be read yet", policy=name, code=error.code, why=str(error))
         finally:
@@ -263,7 +266,7 @@ class Collector:
 
     def _forget(self, policies: Iterable[str]) -> None:
         kept = set(policies)
-        self._backfilled = {name: each for name, each in self._backfilled.items() if name in kept}
+        self._backfilled = {key: each for key, each in self._backfilled.items() if key.partition(" ")[0] in kept}
         self._lengths_at_s = {name: each for name, each in self._lengths_at_s.items() if name in kept}
         self._serving_at_s = {name: each for name, each in self._serving_at_s.items() if name in kept}
         for (name, _), task in tuple(self._histories.items()):
@@ -367,7 +370,7 @@ class AutoscalerLoop(ControlLoop):
                         term = context.leadership.epoch
                         async for value in saved.read(known):
                             await asyncio.to_thread(forecasts.restore, [value])
-                    self._measured.keep(known)
+                    self._measured.keep({name: policy.about for name, policy in known.items()})
                     await targets.turn(known)
                     series = {name: series_of(policy) for name, policy in known.items() if policy.spec.mode != "Off"}
                     # In a thread: two weeks of a new policy's history take a tenth of a second.
@@ -386,7 +389,7 @@ class AutoscalerLoop(ControlLoop):
 
 def series_of(policy: ScalingPolicy) -> LoadSeries:
     """What is forecast of a policy."""
-    return LoadSeries(policy.spec.demand.load.role, policy.spec.forecast.history)
+    return LoadSeries(policy.spec.demand.load.role, policy.spec.forecast.history, policy.about)
 
 
 def enabled(settings: OperatorSettings) -> AutoscalerLoop | None:

@@ -4,7 +4,7 @@ Sources write in the event loop of the Kubernetes connection; planning reads in 
 replaced whole, so a reader never sees half of an update.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from threading import Lock
@@ -14,6 +14,17 @@ from autoscaler.demand.promql import Serving
 from cluster import arrays, autoscaling, demand
 from cluster.clock import Clock
 
+MOST_LOAD = 1e30
+"""Value from which a sample is none: counters of 64 bits end at 2e19, and the series keep floats of 32 bits."""
+CONFIRMED_S = 300.0
+"""Time for which a load beyond all that its forecast holds for possible must last before it is obeyed. Chosen: a lead
+time; a doubled series or a restarted counter lasts a scrape or two."""
+FROZEN_S = 600.0
+"""Least time after which equal values are those of a source that stands."""
+FROZEN_RUNS = 20.0
+"""Length of a run of equal values from which it is no chance, in mean runs of the series."""
+FEWEST_RUNS = 30
+"""Runs of equal values after which their mean length is known. A load that is constant by itself never has them."""
 MOST_WAITING = 50_000
 """Samples of one role that wait to be taken, at most: a month in steps of a minute, as a history has. The oldest are
 dropped first."""
@@ -29,6 +40,41 @@ class Sample:
     """In the unit of its role, never negative."""
     is_censored: bool = False
     """Whether the target was saturated: the offered value is at least this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """What the samples of one role so far say about the next one."""
+
+    most: float = inf
+    """Largest value that the forecast holds for possible."""
+    doubted: tuple[Sample, ...] = ()
+    """Samples in a row beyond that, oldest first."""
+    run: tuple[float, float] = (-1.0, 0.0)
+    """Value of the run of equal values that goes on, and its beginning."""
+    runs: int = 0
+    mean_run_s: float = 0.0
+    """Mean length of earlier runs."""
+
+    def judge(self, sample: Sample) -> tuple["Belief", tuple[Sample, ...], str]:
+        """Belief after a sample, the samples that count now, and why this one does not, as `Code: words`."""
+        value, since_s = self.run
+        after = self
+        if sample.value != value:
+            run_s = min(max(sample.at_s - since_s, 0.0), FROZEN_S)
+            mean_run_s = self.mean_run_s + (run_s - self.mean_run_s) / min(self.runs, FEWEST_RUNS) if self.runs else 0.0
+            after = replace(self, run=(sample.value, sample.at_s), runs=self.runs + 1, mean_run_s=mean_run_s)
+        elif value and self.runs > FEWEST_RUNS:
+            stands_s = sample.at_s - since_s
+            if stands_s >= max(FROZEN_S, FROZEN_RUNS * self.mean_run_s):
+                return self, (), f"LoadFrozen: {value:.6g} for {stands_s:.0f} s, in a series that changes"
+        if sample.value <= self.most:
+            return replace(after, doubted=()), (sample,), ""
+        doubted = (*self.doubted, sample)
+        if sample.at_s - doubted[0].at_s >= CONFIRMED_S:
+            return replace(after, doubted=(), most=inf), doubted, ""
+        words = f"{sample.value:.6g} is beyond {self.most:.6g}, the most that the forecast holds for possible"
+        return replace(after, doubted=doubted), (), f"LoadImplausible: {words}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +103,7 @@ class PolicyMeasurement:
 
     newest: Mapping[Role, Sample] = field(default_factory=dict)
     """Newest sample by role."""
+    beliefs: Mapping[Role, Belief] = field(default_factory=dict)
     failures: Mapping[Role, SourceFailure] = field(default_factory=dict)
     """Failure of the last reading, by role; a role whose last reading succeeded has none."""
     lengths: LengthShares | None = None
@@ -82,32 +129,44 @@ class Measured:
         self._lock = Lock()
         self._of: dict[str, PolicyMeasurement] = {}
         self._waiting: dict[tuple[str, Role], list[Sample]] = {}
+        self._about: dict[str, str] = {}
 
     def put_sample(self, policy: str, role: Role, at_s: float, value: float, *, is_censored: bool = False) -> None:
         """Adds a sample. One that is no newer than the newest of its role only joins the history.
 
-        A value that is not finite or is negative is no sample, and is ignored: missing is not zero.
+        A value that is not finite or is negative is no sample, and is ignored: missing is not zero. One that cannot be
+        believed counts when later ones confirm it; until then the last one ages.
         """
-        if not 0 <= value < float("inf"):
+        if not 0 <= value < MOST_LOAD:
+            if value >= MOST_LOAD:
+                self.put_failure(policy, role, at_s, "LoadImplausible", f"{value:.6g} is no load")
             return
         sample = Sample(at_s, value, is_censored)
         with self._lock:
-            waiting = self._waiting.setdefault((policy, role), [])
-            waiting.append(sample)
-            del waiting[:-MOST_WAITING]
             known = self._of.get(policy, _NOTHING)
-            failures = {each: failure for each, failure in known.failures.items() if each != role}
+            belief, problem = known.beliefs.get(role, Belief()), ""
+            counted: tuple[Sample, ...] = (sample,)
             newest = known.newest.get(role)
             # One from the future was put before the clock was set back, and would stand until the clock is there again.
             is_newer = newest is None or at_s > newest.at_s or newest.at_s > self._clock()
-            samples = {**known.newest, role: sample} if is_newer else known.newest
-            self._of[policy] = replace(known, newest=samples, failures=failures)
+            if is_newer:
+                belief, counted, problem = belief.judge(sample)
+            waiting = self._waiting.setdefault((policy, role), [])
+            waiting.extend(counted)
+            del waiting[:-MOST_WAITING]
+            failures = {each: failure for each, failure in known.failures.items() if each != role}
+            if problem:
+                code, _, words = problem.partition(": ")
+                failures[role] = SourceFailure(at_s, code, words)
+            samples = {**known.newest, role: sample} if is_newer and counted else known.newest
+            beliefs = {**known.beliefs, role: belief}
+            self._of[policy] = replace(known, newest=samples, failures=failures, beliefs=beliefs)
 
     def put_history(self, policy: str, role: Role, samples: Sequence[Sample]) -> None:
         """Adds older samples, at once: a history has tens of thousands. They join the history only."""
         with self._lock:
             waiting = self._waiting.setdefault((policy, role), [])
-            waiting.extend(sample for sample in samples if 0 <= sample.value < float("inf"))
+            waiting.extend(sample for sample in samples if 0 <= sample.value < MOST_LOAD)
             del waiting[:-MOST_WAITING]
 
     def put_failure(self, policy: str, role: Role, at_s: float, code: str, words: str) -> None:
@@ -134,11 +193,18 @@ class Measured:
             self._of[policy] = replace(self._of.get(policy, _NOTHING), serving_problem=f"{code}: {words}")
 
     def put_forecast(
-        self, policy: str, forecast: demand.Forecast | None, skill: autoscaling.ForecastSkill | None
+        self,
+        policy: str,
+        forecast: demand.Forecast | None,
+        skill: autoscaling.ForecastSkill | None,
+        role: Role = "load",
     ) -> None:
-        """Replaces the forecast of the load, and what is known of its quality."""
+        """Replaces the forecast of the load, and what is known of its quality. role: that of the load."""
         with self._lock:
-            self._of[policy] = replace(self._of.get(policy, _NOTHING), forecast=forecast, skill=skill)
+            known = self._of.get(policy, _NOTHING)
+            belief = replace(known.beliefs.get(role, Belief()), most=inf if forecast is None else forecast.most)
+            beliefs = {**known.beliefs, role: belief}
+            self._of[policy] = replace(known, forecast=forecast, skill=skill, beliefs=beliefs)
 
     def of(self, policy: str) -> PolicyMeasurement:
         """Everything measured for a policy; empty where nothing is."""
@@ -155,9 +221,13 @@ class Measured:
         with self._lock:
             return self._waiting.pop((policy, role), [])
 
-    def keep(self, policies: Iterable[str]) -> None:
-        """Forgets all policies except these."""
-        kept = set(policies)
+    def keep(self, policies: Mapping[str, str]) -> None:
+        """Forgets all policies except these, and those that are about something else than before.
+
+        policies: what each is about (`ScalingPolicy.about`), by name.
+        """
         with self._lock:
+            kept = {name for name, about in policies.items() if self._about.get(name, about) == about}
+            self._about = dict(policies)
             self._of = {name: each for name, each in self._of.items() if name in kept}
             self._waiting = {key: each for key, each in self._waiting.items() if key[0] in kept}

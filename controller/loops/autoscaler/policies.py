@@ -74,9 +74,9 @@ class PolicyReader:
 def desired_replicas(policies: Iterable[ScalingPolicy], now_s: float) -> Iterator[DesiredReplicas]:
     """Recommendations; a policy that has none, or is off, is left out: missing is not zero."""
     for policy in policies:
-        replicas, spec, metadata = policy.status.recommended_replicas, policy.spec, policy.metadata
+        replicas, spec, metadata = policy.own_status.recommended_replicas, policy.spec, policy.metadata
         if replicas is not None and spec.mode != "Off":
-            at_s = policy.status.load_time or now_s
+            at_s = policy.own_status.load_time or now_s
             yield DesiredReplicas(metadata.namespace, metadata.name, spec.target.name, replicas, at_s)
 
 
@@ -160,7 +160,7 @@ def state_of(
 
     at_s: now. A status of the future is of a clock that was set back, or of another leader's.
     """
-    state = state_in(policy.status)
+    state = state_in(policy.own_status)
     known, role = measured.of(name), policy.spec.demand.load.role
     newest, failure = known.newest.get(role), known.failures.get(role)
     if newest is not None and (newest.at_s >= state.observed_at_s or state.observed_at_s > at_s):

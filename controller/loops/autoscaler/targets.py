@@ -184,6 +184,7 @@ class TargetState:
 @dataclass(slots=True)
 class _Known:
     starts: Starts
+    target: scaling_policy.Target
     pods_at_s: float = 0.0
     pods: tuple[TargetPod, ...] = ()
 
@@ -210,25 +211,26 @@ class Targets:
         self._states = dict(zip(wanted, states, strict=True))
 
     async def _state(self, name: str, policy: scaling_policy.ScalingPolicy) -> TargetState:
-        known = self._known.get(name)
-        if known is None:
-            learned = policy.status.lead_time.learned if policy.status.lead_time else ()
-            known = self._known[name] = _Known(Starts(self._clock(), learned))
+        known, target = self._known.get(name), policy.spec.target
+        if known is None or known.target != target:
+            status = policy.own_status
+            learned = status.lead_time.learned if status.lead_time else ()
+            known = self._known[name] = _Known(Starts(self._clock(), learned), target)
         try:
             async with self._turns.turn(policy.metadata.namespace):
                 return await self._read(policy, known)
         except (ObservationError, *UNREADABLE) as error:
-            status = error.refusal.status if isinstance(error, request.KubeReadError) else 0
-            target = f"{policy.spec.target.kind}/{policy.metadata.namespace}/{policy.spec.target.name}"
-            if status == 404:
-                return TargetState(problem=f"TargetNotFound: there is no {target} with a scale subresource")
-            if status == 403:
-                words = f"{target} may not be read: add its resource to autoscaler.targets of the chart"
-                return TargetState(problem=f"TargetForbidden: {words}")
+            code = error.refusal.status if isinstance(error, request.KubeReadError) else 0
+            words = f"{target.kind}/{policy.metadata.namespace}/{target.name}"
+            if code == 404:
+                return TargetState(problem=f"TargetNotFound: there is no {words} with a scale subresource")
+            if code == 403:
+                remedy = "add its resource to autoscaler.targets of the chart"
+                return TargetState(problem=f"TargetForbidden: {words} may not be read: {remedy}")
             last = self._states.get(name)
             if last and last.replicas and self._clock() - last.replicas.observed_at_s < UNREAD_AFTER_S:
                 return last
-            return TargetState(problem=f"TargetUnread: {target}: {error}")
+            return TargetState(problem=f"TargetUnread: {words}: {error}")
 
     async def _read(self, policy: scaling_policy.ScalingPolicy, known: _Known) -> TargetState:
         namespace, target, at_s = policy.metadata.namespace, policy.spec.target, self._clock()

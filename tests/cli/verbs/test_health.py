@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,7 +52,14 @@ def test_a_folder_without_a_recording_is_refused_with_what_helps(tmp_path: Path)
 
 
 def test_what_checkpoints_cost_and_what_they_would_is_advised(monkeypatch: pytest.MonkeyPatch) -> None:
-    costs = {"save": "10s", "interval": "30m", "advised": "7m", "lostShare": 0.12, "advisedLostShare": 0.05, "spares": 9}
+    costs: dict[str, Any] = {
+        "save": "10s",
+        "interval": "30m",
+        "advised": "7m",
+        "lostShare": 0.12,
+        "advisedLostShare": 0.05,
+    }
+    costs["spares"] = 9
     policy = {"metadata": {"name": "all"}, "status": {"checkpoints": [{"job": "train/a", **costs}]}}
     monkeypatch.setattr("cli.inputs.cluster.listed", lambda *_, **__: [policy])
 

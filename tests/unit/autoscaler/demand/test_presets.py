@@ -113,7 +113,7 @@ def test_without_requests_there_are_no_tokens() -> None:
 
 @pytest.mark.parametrize(
     ("measured", "is_censored"),
-    [({"queue": 1.0}, True), ({"saturation": 0.95}, True), ({"queue": 0.0, "saturation": 0.5}, False), ({}, False)],
+    [({"queue": 1.0}, True), ({"saturation": 0.95}, True), ({"queue": 0.0, "saturation": 0.5}, False), ({}, True)],
 )
 def test_a_served_rate_is_a_lower_bound_while_the_server_is_full(measured: dict[str, float], is_censored: bool) -> None:
     load = load_from(SGLANG, ["load"], {"requests": 2.0, **measured})  # type: ignore[dict-item]

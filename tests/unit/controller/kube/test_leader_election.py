@@ -2,14 +2,14 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from cluster.errors import ActionError
-from controller.kube.leader_election import ROUND_TIMEOUT_S, Leadership
+from controller.kube.leader_election import IDENTITY_PATH, ROUND_TIMEOUT_S, Leadership, identity_at
 from controller.kube.request import JSON, KubeReadError, KubeWriteError, Refusal
 from tests.clock import HandClock, run_in_no_time
 
@@ -52,7 +52,11 @@ class LeaseServer:
 
 
 def candidate(
-    server: LeaseServer, clock: HandClock, identity: str = "a", rolled_back: Callable[[], None] = lambda: None
+    server: LeaseServer,
+    clock: HandClock,
+    identity: str = "a",
+    rolled_back: Callable[[], None] = lambda: None,
+    identity_at: Callable[[str], Awaitable[str | None]] | None = None,
 ) -> Leadership:
     return Leadership(
         server,
@@ -62,6 +66,7 @@ def candidate(
         clock=clock,
         wall_clock=lambda: 1.7e9 + clock.now_s,
         rolled_back=rolled_back,
+        identity_at=identity_at,
     )
 
 
@@ -217,3 +222,86 @@ def test_a_leader_that_steps_down_leaves_the_lease_to_others_for_a_while() -> No
 
     assert [at_s for at_s, leads in held if not leads] == [100.0, 102.0, 104.0, 106.0, 108.0]
     assert (110.0, True) in held, "nobody else took it"
+
+
+@dataclass
+class Host:
+    """What answers at the leader's address: its identity, nobody ("": refused), or nothing in time (None)."""
+
+    answers: str | None = "a"
+    asked: list[str] = field(default_factory=list)
+
+    async def look(self, address: str) -> str | None:
+        self.asked.append(address)
+        return self.answers
+
+
+def standing_by(host: Host) -> tuple[HandClock, Leadership]:
+    """A leader `a` that says where it answers, and a standby that has asked it once."""
+    clock, server = HandClock(100.0), LeaseServer()
+    leader = candidate(server, clock)
+    leader.answers_at("10.0.0.1:8081")
+    standby = candidate(server, clock, "b", identity_at=host.look)
+    run_in_no_time(leader.round(), clock)
+    run_in_no_time(standby.round(), clock)
+    return clock, standby
+
+
+@pytest.mark.parametrize("answers", ["", "another"], ids=["its port is closed", "another process is there"])
+def test_a_standby_takes_the_lease_of_a_process_that_has_ended_before_it_expires(answers: str) -> None:
+    host = Host()
+    clock, standby = standing_by(host)
+    assert not standby.may_write()
+
+    host.answers = answers
+    clock.now_s += 2.0
+    run_in_no_time(standby.round(), clock)
+
+    assert standby.may_write()
+    assert (standby.epoch, set(host.asked)) == (1, {"10.0.0.1:8081"})
+    # Read at 100 s for 15 s: what it sent may come until 115 s; it is 102 s and the pause of two looks.
+    assert 12.0 < standby.rest_s < 13.0
+
+
+@pytest.mark.parametrize("answers", ["a", None], ids=["it answers", "it is silent: frozen, or cut off"])
+def test_the_lease_of_a_process_that_may_live_has_to_expire(answers: str | None) -> None:
+    host = Host()
+    clock, standby = standing_by(host)
+
+    host.answers = answers
+    for now_s in (102.0, 108.0, 114.9):
+        clock.now_s = now_s
+        run_in_no_time(standby.round(), clock)
+        assert not standby.may_write()
+    clock.now_s = 115.0
+    run_in_no_time(standby.round(), clock)
+    assert standby.may_write()
+
+
+def test_an_address_that_never_answered_proves_nothing() -> None:
+    """Where a policy of the network refuses the standby, the leader is not dead: two would take turns for ever."""
+    host = Host("")
+    clock, standby = standing_by(host)
+    for _ in range(5):
+        clock.now_s += 2.0
+        run_in_no_time(standby.round(), clock)
+
+    assert not standby.may_write()
+
+
+def test_a_process_is_asked_who_it_is_over_http() -> None:
+    async def story() -> list[str | None]:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            assert await reader.readline() == f"GET {IDENTITY_PATH} HTTP/1.0\r\n".encode()
+            writer.write(b"HTTP/1.0 200 OK\r\nContent-Length: 4\r\n\r\nme1\n")
+            await writer.drain()
+            writer.close()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        found = [await identity_at(address)]
+        server.close()
+        await server.wait_closed()
+        return [*found, await identity_at(address), await identity_at("nowhere")]
+
+    assert asyncio.run(story()) == ["me1", "", None]

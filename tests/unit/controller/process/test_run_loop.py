@@ -45,6 +45,8 @@ class Process:
     trigger: CycleTrigger = field(default_factory=CycleTrigger)
     limits: Limits = field(default_factory=Limits)
     reservations: Reservations = field(default_factory=Reservations)
+    rest_s: float = 0.0
+    """Time until the Lease would have expired that it took early."""
     _pass: int = 0
     _cycle: int = 0
 
@@ -69,6 +71,9 @@ class Process:
         return None
 
     def learn(self, plan: Plan) -> None:
+        return None
+
+    def turn(self) -> None:
         return None
 
     def observe(self) -> Snapshot:
@@ -102,7 +107,7 @@ class Process:
         reporter = CycleReporter(Meter(), structlog.get_logger(), time.time)
         me: Any = self
         self.leadership = self.world = self.brain = me
-        operator = Operator(known, me, me, me, self.limits, me, (me,), reporter, me, self.heartbeat)
+        operator = Operator(known, me, me, me, self.limits, me, me, (me,), reporter, me, self.heartbeat)
         run_loop(operator, self.stop)
         return self.events
 
@@ -129,6 +134,11 @@ def test_a_leader_that_lost_the_lease_and_took_it_again_between_two_looks_is_in_
     process = Process(lambda _: True, passes=5, epochs=lambda number: 3 if number < 3 else 5)
 
     assert process.steps(fenced=True) == ["fence", "observe", "fence", "observe"]
+
+
+def test_without_the_fence_a_leader_that_took_the_lease_early_lets_it_expire_before_it_acts() -> None:
+    assert Process(lambda _: True, is_fenced=False, rest_s=1e6).steps(fenced=True) == ["fence"]
+    assert Process(lambda _: True, rest_s=1e6).steps(fenced=True) == ["fence", "observe"]
 
 
 def test_where_the_fence_is_not_enforced_the_leader_acts_all_the_same() -> None:

@@ -278,3 +278,14 @@ def test_the_example_is_a_recommendation_for_a_service_of_the_examples() -> None
     (scaler,) = snapshot_from(read_manifests(files)).snapshot.scalers
 
     assert (str(scaler.target), scaler.mode, scaler.problem) == ("ModelService/default/chat", "Recommend", "")
+
+
+def test_of_another_target_or_query_a_status_tells_nothing() -> None:
+    mine = parsed().model_dump(by_alias=True, mode="json", exclude_none=True)
+    learned = {"about": parsed().about, "recommendations": [{"time": "2026-03-01T00:00:00Z", "replicas": 9}]}
+    same = ScalingPolicy.model_validate({**mine, "status": learned})
+    target = {**mine["spec"]["target"], "name": "other"}
+    other = ScalingPolicy.model_validate({**mine, "spec": {**mine["spec"], "target": target}, "status": learned})
+
+    assert [each.replicas for each in same.own_status.recommendations] == [9]
+    assert other.own_status.recommendations == ()

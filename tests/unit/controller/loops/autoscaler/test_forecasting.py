@@ -226,3 +226,37 @@ def test_saved_fits_that_cannot_be_read_or_are_of_another_series_are_made_again(
     other.add(2880)
     other.forecasts.turn(dict.fromkeys(other.names, replace(CORE, history_s=7 * DAY_S)))
     assert "core" not in other.models()
+
+
+def test_a_load_of_another_size_is_forecast_by_itself_and_the_one_before_goes_on_when_it_is_back() -> None:
+    """A load that is a thousand times as high for an hour: two minutes after it, the forecast is as before."""
+    bench = Bench(2880, ("d/a",))
+    before = bench.measured.of("d/a").forecast
+    for minute in range(2880, 2940):
+        bench.measured.put_sample("d/a", "load", minute * MINUTE_S, 50_000.0 + minute % 7)
+        bench.turn(MINUTE_S)
+    amid = bench.measured.of("d/a").forecast
+    for minute in range(2940, 2943):
+        bench.measured.put_sample("d/a", "load", minute * MINUTE_S, 40.0 + minute % 7)
+        bench.turn(MINUTE_S)
+    after = bench.measured.of("d/a").forecast
+
+    assert before is not None
+    assert amid is not None
+    assert after is not None
+    assert amid.quantile(0.5, 300.0) > 40_000
+    assert after.quantile(0.99, 300.0) < 2 * before.quantile(0.99, 300.0)
+
+
+def test_of_another_query_nothing_that_was_learned_stays() -> None:
+    bench = Bench(2880, ("d/a",))
+    bench.here.run()
+    bench.forecasts.take_fits()
+    assert "core" in bench.models()
+
+    bench.forecasts.turn({"d/a": replace(CORE, about="other")})
+    bench.measured.put_sample("d/a", "load", 2880 * MINUTE_S, 5.0)
+    bench.forecasts.turn({"d/a": replace(CORE, about="other")})
+
+    assert bench.models() == {"naive", "ewma"}
+    assert bench.measured.of("d/a").forecast is None

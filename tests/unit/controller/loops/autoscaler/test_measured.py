@@ -1,5 +1,9 @@
 """Measurements of policies, as sources put them and planning reads them."""
 
+import numpy as np
+import pytest
+
+from cluster.demand import Forecast
 from controller.loops.autoscaler.measured import MOST_WAITING, Measured, Sample
 from tests.clock import HandClock
 
@@ -69,7 +73,84 @@ def test_samples_that_are_not_taken_are_bounded() -> None:
 def test_a_deleted_policy_is_forgotten() -> None:
     measured = Measured()
     measured.put_sample(CHAT, "load", 10.0, 5.0)
-    measured.keep(())
+    measured.keep({})
 
     assert measured.of(CHAT).newest == {}
     assert measured.take_samples(CHAT, "load") == []
+
+
+def expecting(value: float) -> Measured:
+    """Half an hour of samples around a load, and a forecast that holds up to three times as much for possible."""
+    measured = Measured()
+    for minute in range(31):
+        measured.put_sample(CHAT, "load", 60.0 * minute, value + minute % 2)
+    quantiles = np.array([[value, value]])
+    measured.put_forecast(CHAT, Forecast(1800.0, np.array([60.0]), np.array([0.5, 0.9]), quantiles), None)
+    measured.take_samples(CHAT, "load")
+    return measured
+
+
+@pytest.mark.parametrize("samples", [1, 5])
+def test_a_load_beyond_all_that_is_possible_is_not_obeyed_before_it_lasts(samples: int) -> None:
+    measured = expecting(100.0)
+    for minute in range(31, 31 + samples):
+        measured.put_sample(CHAT, "load", 60.0 * minute, 1e6)
+    doubted = measured.of(CHAT)
+    measured.put_sample(CHAT, "load", 60.0 * (31 + samples), 102.0)
+
+    assert doubted.newest["load"].value == 100.0
+    assert doubted.failures["load"].code == "LoadImplausible"
+    assert measured.of(CHAT).newest["load"].value == 102.0
+    assert [each.value for each in measured.take_samples(CHAT, "load")] == [102.0]
+
+
+def test_a_load_that_stays_beyond_all_that_was_possible_is_obeyed_with_all_its_samples() -> None:
+    measured = expecting(100.0)
+    for minute in range(31, 37):  # five minutes from the first to the last
+        measured.put_sample(CHAT, "load", 60.0 * minute, 1e6)
+
+    assert measured.of(CHAT).newest["load"].value == 1e6
+    assert measured.of(CHAT).failures == {}
+    assert len(measured.take_samples(CHAT, "load")) == 6
+
+
+def test_a_number_that_no_load_reaches_is_said_and_never_counts() -> None:
+    measured = expecting(100.0)
+    for minute in range(31, 1031):
+        measured.put_sample(CHAT, "load", 60.0 * minute, 1e300)
+
+    assert measured.of(CHAT).newest["load"].value == 100.0
+    assert measured.of(CHAT).failures["load"].code == "LoadImplausible"
+    assert measured.take_samples(CHAT, "load") == []
+
+
+def test_equal_values_in_a_series_that_changes_are_those_of_a_source_that_stands() -> None:
+    """Runs of a minute each: at the twentieth equal minute the source stands."""
+    measured = Measured()
+    for minute in range(120):
+        measured.put_sample(CHAT, "load", 60.0 * minute, float(min(minute, 60)))
+
+    assert measured.of(CHAT).failures["load"].code == "LoadFrozen"
+    assert measured.of(CHAT).newest["load"].at_s == 60.0 * (60 + 19)
+    measured.put_sample(CHAT, "load", 60.0 * 120, 61.0)
+    assert measured.of(CHAT).failures == {}
+
+
+@pytest.mark.parametrize("value", [0.0, 7.0])
+def test_a_load_that_is_constant_by_itself_is_no_source_that_stands(value: float) -> None:
+    measured = Measured()
+    for minute in range(600):
+        measured.put_sample(CHAT, "load", 60.0 * minute, value)
+
+    assert measured.of(CHAT).failures == {}
+    assert measured.of(CHAT).newest["load"].at_s == 60.0 * 599
+
+
+def test_of_another_query_or_target_nothing_stays() -> None:
+    measured = expecting(100.0)
+    measured.keep({CHAT: "one"})
+    assert measured.of(CHAT).forecast is not None
+    measured.keep({CHAT: "other"})
+
+    assert measured.of(CHAT).newest == {}
+    assert measured.of(CHAT).forecast is None

@@ -1,0 +1,68 @@
+"""The multiplier of a missed share: what raises it, what lowers it, and where it comes to rest."""
+
+from dataclasses import replace
+
+import pytest
+
+from autoscaler.decision.missed_share import MOST, first, missed_after
+from cluster.autoscaling import MissedShare, Replicas
+from tests.builders.scalers import scaler
+
+TARGET = 0.005
+
+
+def known(miss_cost: float = 40.0) -> MissedShare:
+    return MissedShare(TARGET, miss_cost)
+
+
+def after(missed: MissedShare, load: float, at_s: float, ready: int = 10) -> MissedShare:
+    found = missed_after(
+        replace(
+            scaler(),
+            missed=missed,
+            load=load,
+            observed_at_s=at_s,
+            replica_load=1.0,
+            replicas=Replicas(ready, ready),
+        )
+    )
+    assert found is not None
+    return found
+
+
+def test_missed_load_raises_the_miss_cost_and_a_day_without_any_lowers_it_by_half() -> None:
+    """exp(-0.1 × 0.005 × 1440) = 0.487."""
+    quiet = known()
+    for minute in range(1, 1441):
+        quiet = after(quiet, 9.0, 60.0 * minute)
+
+    assert quiet.miss_cost == pytest.approx(0.487 * 40.0, rel=0.01)
+    assert quiet.share == 0.0
+    assert after(quiet, 12.0, 60.0 * 1441).miss_cost > quiet.miss_cost
+
+
+def test_the_miss_cost_stays_where_just_the_target_is_missed() -> None:
+    """One minute in twenty of load 11 on ten replicas misses 1 of 11 × 20: 0.45 % of the load."""
+    found = replace(known(), target=1 / (19 * 10 + 11))
+    for minute in range(1, 2001):
+        found = after(found, 11.0 if minute % 20 == 0 else 10.0, 60.0 * minute)
+
+    assert found.miss_cost == pytest.approx(40.0, rel=0.05)
+    assert found.share == pytest.approx(found.target, rel=0.1)
+
+
+def test_the_same_sample_counts_once_and_an_outage_as_little_as_five_minutes() -> None:
+    found = after(known(), 9.0, 60.0)
+    assert after(found, 9.0, 60.0) == found
+    assert after(found, 9.0, 86_400.0).miss_cost == pytest.approx(after(found, 9.0, 360.0).miss_cost)
+
+
+def test_the_miss_cost_is_bounded_whatever_is_missed() -> None:
+    found = known()
+    for minute in range(1, 300):
+        found = after(found, 1e6, 60.0 * minute, ready=0)
+    assert found.miss_cost == MOST
+
+
+def test_a_smaller_share_begins_with_a_larger_miss_cost() -> None:
+    assert first(0.001) > first(0.01)
