@@ -1,5 +1,6 @@
 """Background work: how soon the forecasts of many policies are fitted, with and without Ray, and what that takes."""
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -79,15 +80,20 @@ def measured_policies(host: BackgroundHost, policies: int, days: int) -> Forecas
 
 
 def session_of(folder: str) -> list[int]:
-    """Pids of a driver and of all processes that it started; they share its temporary folder."""
-    mark, found = f"TMPDIR={folder}".encode(), []
+    """Pids of a driver and of all processes that it started: the OS sessions of those with its temporary folder.
+
+    Ray's agents overwrite their environment with their names, so the folder alone does not find them.
+    """
+    mark, by_session, own = f"TMPDIR={folder}".encode(), dict[int, list[int]](), set[int]()
     for path in Path("/proc").glob("[0-9]*"):
         try:
+            session = os.getsid(int(path.name))
+            by_session.setdefault(session, []).append(int(path.name))
             if folder and mark in (path / "environ").read_bytes():
-                found.append(int(path.name))
+                own.add(session)
         except OSError:
             continue  # it has ended, or is not ours
-    return found
+    return [pid for session in own for pid in by_session[session]]
 
 
 def pss_mb(pids: Sequence[int]) -> float:
