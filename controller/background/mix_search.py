@@ -52,7 +52,7 @@ class MixSearches:
 
     def __init__(self, memory: SearchMemory, background: Background) -> None:
         self._memory, self._background = memory, background
-        self._asked = dict[str, BackgroundTask]()
+        self.asked = dict[str, BackgroundTask]()
         """Open tasks by digest."""
 
     def turn(self) -> None:
@@ -61,13 +61,13 @@ class MixSearches:
         Called between two plans.
         """
         for result in self._background.results(KIND):
-            self._asked.pop(result.digest, None)
+            self.asked.pop(result.digest, None)
             try:
                 self._memory.learn(() if result.error else answers_in(result.value))
             except FrameError as error:
                 log.warning("mixes cannot be read; they are searched again later", why=str(error))
-        if not self._asked:
-            self._asked = {task.digest: task for task in tasks_of(self._memory.open)}
+        if not self.asked:
+            self.asked = {task.digest: task for task in tasks_of(self._memory.open)}
             self._memory.open = []
         # Also those that were asked for before: a replica that led again in between has forgotten them.
-        self._background.submit(self._asked.values())
+        self._background.submit(self.asked.values())

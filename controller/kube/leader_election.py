@@ -151,20 +151,20 @@ class Leadership:
         self,
         writer: ApiServer,
         *,
-        namespace: str,
-        name: str,
+        lease: tuple[str, str],
         identity: str,
         clock: Clock,
         wall_clock: Clock,
         rolled_back: Callable[[], None] = lambda: None,
         identity_at: Callable[[str], Awaitable[str | None]] | None = None,
     ) -> None:
-        """clock: monotonic, seconds. wall_clock: seconds since the epoch, only for human readers of the Lease.
-        rolled_back: called in the event loop when the API server's store went back in time, as by a restored backup.
+        """lease: its namespace and name. clock: monotonic, seconds. wall_clock: seconds since the epoch, only for human
+        readers of the Lease. rolled_back: called in the event loop when the API server's store went back in time, as by
+        a restored backup.
         identity_at: who answers at an address (see `identity_at`); None: a Lease is taken when it has expired only."""
         self._writer = writer
-        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-        self._namespace, self._name = namespace, name
+        self._namespace, self._name = lease
+        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{self._namespace}/leases"
         self._clock, self._wall_clock = clock, wall_clock
         self._candidate = LeaseCandidate(identity)
         self._rests_until_s = 0.0

@@ -106,8 +106,7 @@ class WatchedCluster(api_server.RequestListener):
         stack.callback(lambda: self.thread.run_within(self.connection.close(), 1.0))
         self.leadership = leader_election.Leadership(
             self.connection,
-            namespace=settings.lease.namespace,
-            name=settings.lease.name,
+            lease=(settings.lease.namespace, settings.lease.name),
             identity=identity_of(settings),
             clock=boot_time_s,
             wall_clock=time.time,

@@ -314,7 +314,8 @@ def run_loop(operator: Operator, stop: Event) -> None:
 
 def _one_cycle(operator: Operator) -> None:
     reporter, deadline_s = operator.reporter, operator.settings.plan_deadline_s
-    operator.mix_searches.turn()
+    if operator.mix_searches.asked:
+        operator.mix_searches.turn()
     try:
         cycle = run_cycle(operator.writer.world, operator.brain, operator.limits, deadline_s, time.monotonic)
     except ObservationError as error:
@@ -326,6 +327,7 @@ def _one_cycle(operator: Operator) -> None:
         operator.heartbeat.failures = 0
         reporter.report_cycle(cycle)
         operator.recorder.put(cycle)
-        operator.mix_searches.turn()
+        if cycle.plan.services:
+            operator.mix_searches.turn()
         for loop in operator.loops:
             loop.learn(cycle.plan)

@@ -60,8 +60,7 @@ def candidate(
 ) -> Leadership:
     return Leadership(
         server,
-        namespace="ns",
-        name="tonnage",
+        lease=("ns", "tonnage"),
         identity=identity,
         clock=clock,
         wall_clock=lambda: 1.7e9 + clock.now_s,

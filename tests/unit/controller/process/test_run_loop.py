@@ -45,6 +45,8 @@ class Process:
     trigger: CycleTrigger = field(default_factory=CycleTrigger)
     limits: Limits = field(default_factory=Limits)
     reservations: Reservations = field(default_factory=Reservations)
+    asked: tuple[str, ...] = ()
+    """Open background tasks."""
     rest_s: float = 0.0
     """Time until the Lease would have expired that it took early."""
     _pass: int = 0
@@ -71,9 +73,6 @@ class Process:
         return None
 
     def learn(self, plan: Plan) -> None:
-        return None
-
-    def turn(self) -> None:
         return None
 
     def observe(self) -> Snapshot:
