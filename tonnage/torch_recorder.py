@@ -18,8 +18,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any
 
@@ -134,11 +134,9 @@ class TorchRecorder:
         replica = self._replica if self._replica >= 0 else self._rank
         self.recorder.place(stage=self._stage, replica=replica, ranks=self._ranks)
         if self._has_device_times:
-            try:
+            with self._device_times():
                 group._enable_collectives_timing()
                 self.recorder.bear(Times.DEVICE)
-            except Exception as error:  # noqa: BLE001 - whatever a backend answers
-                self._lack_device_times(error)
         group.register_pre_hook(_HOOK, _harmless(lambda args: self._enter(number, args)))
         group.register_post_hook(_HOOK, _harmless(lambda args: self._issued(number, args)))
 
@@ -153,11 +151,15 @@ class TorchRecorder:
         """The job ends by an exception."""
         self.recorder.failed(None, failure_of(error, own=True))
 
-    def _lack_device_times(self, why: BaseException) -> None:
-        """From now on the host's times are all there is, and the records say so."""
-        log.warning("operations are recorded without the device's times: %s", why)
-        self._has_device_times, self._marks = False, {}
-        self.recorder.bear(Times.QUEUED)
+    @contextmanager
+    def _device_times(self) -> Iterator[None]:
+        """What is done for the device's times. Once it fails the host's are all there is, and the records say so."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - whatever CUDA or a backend answers: operations end all the same
+            log.warning("operations are recorded without the device's times: %s", error)
+            self._has_device_times, self._marks, self._clock = False, {}, None
+            self.recorder.bear(Times.QUEUED)
 
     def _enter(self, group: int, args: Any) -> None:
         if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
@@ -169,11 +171,9 @@ class TorchRecorder:
         self._tokens[group, args.op_id] = self.recorder.enter(group, op, size, peer)
         tensors = [*args.input_tensors, *args.output_tensors]
         if self._has_device_times and tensors and tensors[0].is_cuda:
-            try:
+            with self._device_times():
                 self._clock = self._clock or DeviceClock(tensors[0].device)
                 self._marks[group, args.op_id] = self._clock.mark()
-            except Exception as error:  # noqa: BLE001 - whatever CUDA answers
-                self._lack_device_times(error)
 
     def _issued(self, group: int, args: Any) -> None:
         key = (group, args.op_id)
@@ -207,10 +207,8 @@ class TorchRecorder:
         if error is None:
             on_device = None
             if mark is not None and self._clock is not None:
-                try:
+                with self._device_times():
                     on_device = self._clock.ran((key[0], token[5]), mark, work._get_duration())
-                except Exception as lacking:  # noqa: BLE001 - an operation that its backend does not time
-                    self._lack_device_times(lacking)
             self.recorder.exit(token, on_device)
         else:
             self.recorder.failed(token, failure_of(error))
@@ -221,10 +219,8 @@ class TorchRecorder:
 
     def _look(self) -> None:
         if self._has_device_times:
-            try:
+            with self._device_times():
                 ctypes.CDLL(None).cudaThreadExchangeStreamCaptureMode(ctypes.byref(ctypes.c_int(_RELAXED)))
-            except Exception as error:  # noqa: BLE001 - torch is linked in another way
-                self._lack_device_times(error)
         while True:
             self._arrived.wait()
             self._arrived.clear()
@@ -235,7 +231,8 @@ class TorchRecorder:
 
     def _look_once(self) -> None:
         if self._clock is not None and time.monotonic_ns() - self._clock.anchored_ns >= ANCHOR_S * 1e9:
-            self._clock.anchor()
+            with self._device_times():
+                self._clock.anchor()
         for key, work in list(self._watched.items()):
             try:
                 if not work.is_completed():

@@ -151,12 +151,12 @@ def dumped_job(paths: Sequence[Path]) -> DumpedJob:
     if not calls:
         mistakes = [each for error in broken for each in error.mistakes]
         empty = [
-            Mistake(str(each.path), f"holds no operation that is understood: {_counted(unused)}", _TORCH)
+            Mistake(str(each.path), f"holds no operation that is understood: {counted(unused)}", _TORCH)
             for each in dumps
         ]
         raise ConfigError((*mistakes, *empty))
     if unused:
-        notes.append(f"not used: {_counted(unused)}")
+        notes.append(f"not used: {counted(unused)}")
     known = {each.rank for each in calls}
     named = {rank for each in calls for rank in each.path.members}
     empty_ranks = sorted({each.rank for each in dumps} - known)
@@ -165,7 +165,7 @@ def dumped_job(paths: Sequence[Path]) -> DumpedJob:
     return DumpedJob(tuple(calls), tuple(sorted(named - known)), backends == {"gloo"}, tuple(notes))
 
 
-def _counted(unused: Counter[str]) -> str:
+def counted(unused: Counter[str]) -> str:
     return ", ".join(f"{count} {words}" for words, count in sorted(unused.items())) or "it has no entries"
 
 

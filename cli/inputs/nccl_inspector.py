@@ -9,11 +9,12 @@ from typing import Any
 
 import msgspec
 
+from cli.inputs.flight_recorder import counted
 from cluster.errors import ConfigError, Mistake
 from health.verdicts.lateness import TimedCall, TimedOperations, timed_operations
 
-LONGEST_BYTES = 64 * 1024 * 1024
-"""Bytes of a file that are read, the newest: some 200,000 collectives."""
+LONGEST_BYTES, MOST_BYTES = 64 * 1024 * 1024, 512 * 1024 * 1024
+"""Bytes of a file that are read, the newest: some 200,000 collectives; and those of all files together."""
 SUFFIXES = (".log", ".json", ".jsonl")
 """Names of its files end so: `HOST-pidPID.log`."""
 _ON_DEVICE = ("kernel_gpu", "")
@@ -57,7 +58,7 @@ def inspected_job(paths: Sequence[Path]) -> InspectedJob:
     lasted_s = 0.0
     for path in paths:
         first_s, last_s = math.inf, 0.0
-        for process, call, written_s in _calls(path, unused):
+        for process, call, written_s in _calls(path, min(LONGEST_BYTES, MOST_BYTES // len(paths)), unused):
             calls.append(call)
             owner.append(process)
             of_process[process][call.group] = call.rank
@@ -65,7 +66,7 @@ def inspected_job(paths: Sequence[Path]) -> InspectedJob:
             first_s, last_s = min(first_s, written_s), max(last_s, written_s)
         lasted_s = max(lasted_s, last_s - first_s)
     if not calls:
-        words = f"holds no collective that is understood: {_told(unused)}"
+        words = f"holds no collective that is understood: {counted(unused)}"
         raise ConfigError(Mistake(str(paths[0].parent), words, _WRITER))
     largest = max(sizes, key=lambda each: (sizes[each], each))
     known = [
@@ -78,18 +79,19 @@ def inspected_job(paths: Sequence[Path]) -> InspectedJob:
     unused["durations of collectives that not all members tell of"] += len(known) - sum(
         each.took_s.size for each in groups
     )
-    notes = (f"not used: {_told(unused)}",) if unused.total() else ()
+    unused = +unused
+    notes = (f"not used: {counted(unused)}",) if unused else ()
     return InspectedJob(tuple(groups), lasted_s, notes)
 
 
-def _calls(path: Path, unused: Counter[str]) -> Iterator[tuple[tuple[str, int], TimedCall, float]]:
+def _calls(path: Path, most_bytes: int, unused: Counter[str]) -> Iterator[tuple[tuple[str, int], TimedCall, float]]:
     """Host and process, a collective with its rank in the communicator, and when it was written, for each of a file.
 
     Up to version 4.2 each line says whose it is; from 4.3 on a line says it for those that follow.
     """
     header: Mapping[str, Any] = {}
     about: Mapping[str, Any] = {}
-    left_out = path.stat().st_size - LONGEST_BYTES
+    left_out = path.stat().st_size - most_bytes
     with path.open("rb") as file:
         if left_out > 0:
             file.seek(left_out)
@@ -130,7 +132,3 @@ def _read(line: bytes) -> dict[str, Any] | None:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     return made if isinstance(made, dict) else None
-
-
-def _told(unused: Counter[str]) -> str:
-    return ", ".join(f"{count:,} {words}" for words, count in sorted(unused.items()) if count) or "they are empty"

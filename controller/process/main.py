@@ -314,10 +314,12 @@ def run_loop(operator: Operator, stop: Event) -> None:
 
 def _one_cycle(operator: Operator) -> None:
     reporter, deadline_s = operator.reporter, operator.settings.plan_deadline_s
-    if operator.mix_searches.asked:
-        operator.mix_searches.turn()
     try:
+        if operator.mix_searches.asked:
+            operator.mix_searches.turn()
         cycle = run_cycle(operator.writer.world, operator.brain, operator.limits, deadline_s, time.monotonic)
+        if cycle.plan.services:
+            operator.mix_searches.turn()
     except ObservationError as error:
         reporter.report_blind(error)
     except Exception as error:  # noqa: BLE001 - a bug in one cycle must not end the process that holds the Lease
@@ -327,7 +329,5 @@ def _one_cycle(operator: Operator) -> None:
         operator.heartbeat.failures = 0
         reporter.report_cycle(cycle)
         operator.recorder.put(cycle)
-        if cycle.plan.services:
-            operator.mix_searches.turn()
         for loop in operator.loops:
             loop.learn(cycle.plan)

@@ -61,6 +61,11 @@ class TimedOperations:
     name: Sequence[str]
     """Shape (operations,)."""
 
+    @property
+    def tells(self) -> bool:
+        """Whether it has ranks that may wait for each other, and operations enough."""
+        return len(self.members) > 1 and len(self.took_s) >= LEAST_OPERATIONS
+
 
 @dataclass(frozen=True, slots=True)
 class _Late:
@@ -95,13 +100,12 @@ def slow_parts(groups: Sequence[TimedOperations], lasted_s: float, at_s: float) 
     if lasted_s <= 0:
         return []
     slow = list(slow_groups(groups, lasted_s, at_s))
-    explained = {rank for verdict in slow for rank in verdict.ranks}
-    return [*late_ranks(groups, lasted_s, at_s, explained), *slow]
+    return [*late_ranks(groups, lasted_s, at_s, {rank for verdict in slow for rank in verdict.ranks}), *slow]
 
 
 def nothing_late(groups: Sequence[TimedOperations], lasted_s: float) -> JobVerdict:
     """That nothing stands out, and what was looked at."""
-    told = [each for each in groups if len(each.members) > 1 and len(each.took_s) >= LEAST_OPERATIONS]
+    told = [each for each in groups if each.tells]
     words = f"{sum(len(each.took_s) for each in told):,} operations of {len(told)} groups in {lasted_s:,.0f} s"
     few = f"{len(groups) - len(told)} more groups have fewer than {LEAST_OPERATIONS}, or one rank"
     shown = (words, few) if len(told) < len(groups) else (words,)
@@ -116,7 +120,7 @@ def late_ranks(
     lasted_s: time in which the operations ran, above 0. at_s: instant of the verdict. explained: ranks that come late
     because of their transfers.
     """
-    known = [each for each in groups if len(each.members) > 1 and len(each.took_s) >= LEAST_OPERATIONS]
+    known = [each for each in groups if each.tells]
     waited_s: defaultdict[int, float] = defaultdict(float)
     for each in known:
         own_s = (each.took_s - each.took_s.min(axis=1, keepdims=True)).sum(axis=0)
@@ -180,18 +184,14 @@ def slow_groups(groups: Sequence[TimedOperations], lasted_s: float, at_s: float)
                 f"{len(several)} groups of {ranks}, {share:.0%} of the time"
             )
             worst[group.group] = share, _verdict(at_s, lasted_s, Part.GROUP, group.members.tolist(), words, share)
-    for _, verdict in worst.values():
-        yield verdict
+    yield from (verdict for _, verdict in worst.values())
 
 
-def _verdict(
-    at_s: float, lasted_s: float, part: Part, ranks: Sequence[int] | dict[int, _Late], words: str, share: float
-) -> JobVerdict:
-    slow = Syndrome.COMMUNICATION_SLOW if part is Part.GROUP else Syndrome.OTHER_SLOW
+def _verdict(at_s: float, lasted_s: float, part: Part, ranks: Collection[int], words: str, share: float) -> JobVerdict:
     probe = {Part.GROUP: "pair probes between neighbours of the ring", Part.NOTHING: MATRIX_PRODUCT}.get(part, "")
     return JobVerdict(
         at_s=at_s,
-        syndrome=slow,
+        syndrome=Syndrome.COMMUNICATION_SLOW if part is Part.GROUP else Syndrome.OTHER_SLOW,
         part=part,
         ranks=tuple(sorted(ranks)),
         since_s=at_s - lasted_s,

@@ -302,6 +302,29 @@ def test_what_a_graph_captures_is_not_recorded_as_run(torch_recorder: ModuleType
     assert not made._watched
 
 
+def test_operations_end_although_the_devices_clock_fails(
+    torch_recorder: ModuleType, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hang would be seen where there is none, if each look ended at the clock."""
+    sent: list[bytes] = []
+    recorder, group = Recorder(sent.append, rank=0), Group("mesh_dp")
+    made = torch_recorder.TorchRecorder(recorder, 0, 2)
+    made._arrived = threading.Event()
+    made.follow(group, [0, 1])
+    issued(made, group, 0, 1.0)
+
+    def failing(_: object) -> None:
+        raise RuntimeError("CUDA error: out of memory")
+
+    monkeypatch.setattr(torch_recorder.DeviceClock, "anchor", failing)
+    device.now_ns += 20_000_000_000
+    issued(made, group, 1, 1.0)
+
+    rows = rows_of(recorder, sent)
+    assert rows["seq"][rows["kind"] == Kind.OPERATION].tolist() == [1, 2]
+    assert rows["op"][rows["kind"] == Kind.PLACE].tolist() == [Times.QUEUED]
+
+
 def test_a_new_anchor_does_not_move_what_was_marked_before_it(torch_recorder: ModuleType, device: Device) -> None:
     clock = torch_recorder.DeviceClock("cuda:0")
     device.queued_ms = 30.0

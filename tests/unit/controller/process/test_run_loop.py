@@ -119,6 +119,14 @@ def test_a_process_that_does_not_lead_observes_and_plans_nothing() -> None:
     assert Process(lambda _: False).run() == []
 
 
+def test_a_bug_in_the_searches_beside_the_plans_is_a_failed_cycle_and_ends_no_loop() -> None:
+    process = Process(lambda _: True, asked=("a task",))
+
+    process.run()  # it has no `turn`
+
+    assert process.heartbeat.failures
+
+
 def test_a_new_leader_waits_until_earlier_leaders_are_fenced_off_before_its_first_cycle() -> None:
     assert Process(lambda number: number >= 2).run(fenced=True)[:2] == ["fence", "observe"]
 
