@@ -72,42 +72,26 @@ class LiveCluster:
 Work = Callable[[LiveCluster], Coroutine[Any, Any, T]]
 
 
-def on_cluster(access: ClusterAccess, work: Work[T]) -> T:
+def on_cluster(access: ClusterAccess, work: Work[T], within_s: float | None = None) -> T:
     """Connect, discover what the server serves, and return the result of `work`.
 
-    Raises ConfigError, KubeReadError, KubeWriteError.
+    within_s: time for all of it, seconds; None: each request has its own limit alone. Raises ConfigError,
+    KubeReadError, KubeWriteError, TimeoutError.
     """
     import asyncio
 
     from controller.kube.connection import connect
-
-    async def run() -> T:
-        async with await connect(access.credentials(), time.monotonic, _warnings()) as connection:
-            return await _on(connection, access, work)
-
-    return asyncio.run(run())
-
-
-def on_cluster_in_turn(access: ClusterAccess, work: Work[T], within_s: float | None = None) -> T:
-    """The same for work that sends one request after another and waits for nothing else: it starts much sooner.
-
-    within_s: time for all requests together, seconds; None: each has its own limit alone.
-    """
-    from controller.kube.blocking_connection import connect_blocking, run_to_end
-
-    connection = connect_blocking(access.credentials(), _warnings(), within_s)
-    if connection is None:
-        return on_cluster(access, work)
-    try:
-        return run_to_end(_on(connection, access, work))
-    finally:
-        connection.close()
-
-
-async def _on(connection: "ApiServer", access: ClusterAccess, work: Work[T]) -> T:
     from controller.kube.discovery import discover
 
-    return await work(LiveCluster(connection, await discover(connection), access.namespace or connection.namespace))
+    async def run() -> T:
+        async with (
+            asyncio.timeout(within_s),
+            await connect(access.credentials(), time.monotonic, _warnings()) as connection,
+        ):
+            served = await discover(connection)
+            return await work(LiveCluster(connection, served, access.namespace or connection.namespace))
+
+    return asyncio.run(run())
 
 
 def _warnings() -> "RequestListener":
@@ -129,7 +113,7 @@ def listed(access: ClusterAccess, plural: str, *, all_namespaces: bool = False) 
         path = cluster.discovered.named(plural).collection("" if all_namespaces else cluster.namespace)
         return await crud.list_all(cluster.connection, path)
 
-    return on_cluster_in_turn(access, work)
+    return on_cluster(access, work)
 
 
 _UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -161,7 +145,7 @@ def _ask(ctx: click.Context, work: Work[list[str]]) -> list[str]:
     """Names from the cluster that the options typed so far select, within COMPLETION_S in total."""
     given = {name: ctx.params.get(name) for name in ("kubeconfig", "context", "user", "uid", "namespace")}
     groups = tuple(ctx.params.get("groups") or ())
-    return on_cluster_in_turn(ClusterAccess(**given, groups=groups, timeout_s=COMPLETION_S), work, COMPLETION_S)
+    return on_cluster(ClusterAccess(**given, groups=groups, timeout_s=COMPLETION_S), work, COMPLETION_S)
 
 
 def _names_at(path: str) -> Callable[[click.Context, str], list[str]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.inputs.cluster import ClusterAccess, LiveCluster, duration, on_cluster, on_cluster_in_turn
+from cli.inputs.cluster import ClusterAccess, LiveCluster, duration, on_cluster
 from cli.inputs.options import adding, files_option
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def dump_of(access: ClusterAccess) -> BytesIO:
                 found += [{"apiVersion": version, "kind": name, **each} for each in listed]
         return found
 
-    items = on_cluster_in_turn(access, work)
+    items = on_cluster(access, work)
     return BytesIO(msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": items}))
 
 

@@ -65,9 +65,7 @@ def apply(
     async def work(cluster: inputs_cluster.LiveCluster) -> bool:
         return await apply_all(cluster, manifests, access.namespace, dry_run, output, force=force)
 
-    # A plan for the cluster lists many kinds at once.
-    runs = inputs_cluster.on_cluster_in_turn if dry_run == "none" else inputs_cluster.on_cluster
-    if not runs(access, work):
+    if not inputs_cluster.on_cluster(access, work):
         ctx.exit(FAILED)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.inputs.cluster import ClusterAccess, LiveCluster, access_options, on_cluster_in_turn
+from cli.inputs.cluster import ClusterAccess, LiveCluster, access_options, on_cluster
 from cli.inputs.options import output_choice, setting
 from cli.inputs.planning import MOST_DEADLINE_S
 from cli.printing.terminal import FAILED
@@ -46,13 +46,13 @@ def bundle(output: str | None, origin: str | None, access: ClusterAccess) -> Non
     from controller.recording.bundle import merged, write_tar_gz
 
     if not origin:
-        found, events, unread = on_cluster_in_turn(access, _bundles_and_events)
+        found, events, unread = on_cluster(access, _bundles_and_events)
         made = merged(found)
     else:
         made = bundle_at(origin, access.timeout_s)
         events, unread = [], ["Events: neither --context nor --kubeconfig names a cluster"]
         if access.named_by:
-            events, unread = on_cluster_in_turn(access, _events_on)
+            events, unread = on_cluster(access, _events_on)
     for words in unread:
         click.echo(f"note: left out: {words}", err=True)
     at_s = time.time()

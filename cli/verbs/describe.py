@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.inputs.cluster import ClusterAccess, LiveCluster, cluster_options, complete_kinds_and_names, on_cluster_in_turn
+from cli.inputs.cluster import ClusterAccess, LiveCluster, cluster_options, complete_kinds_and_names, on_cluster
 from cli.inputs.resources import name_of
 from cli.printing.columns import as_table, sheet
 from cli.printing.object_output import Output, as_list, output_option, text_of, without_managed_fields
@@ -78,7 +78,7 @@ def describe(
             click.echo("No resources found", err=True)
         return is_whole
 
-    if not on_cluster_in_turn(access, work):
+    if not on_cluster(access, work):
         ctx.exit(FAILED)
 
 
@@ -187,6 +187,6 @@ def events(
                 is_first = False
 
     try:
-        on_cluster_in_turn(access, work)
+        on_cluster(access, work)
     except KeyboardInterrupt:
         ctx.exit(INTERRUPTED)

@@ -51,7 +51,7 @@ def _set_all(nodes: tuple[str, ...], access: inputs_cluster.ClusterAccess, dry_r
     async def work(cluster: inputs_cluster.LiveCluster) -> bool:
         return all([await set_one(cluster, node, dry_run, closed=closed) for node in dict.fromkeys(nodes)])
 
-    return inputs_cluster.on_cluster_in_turn(access, work)
+    return inputs_cluster.on_cluster(access, work)
 
 
 async def set_one(cluster: inputs_cluster.LiveCluster, node: str, dry_run: DryRun, *, closed: bool) -> bool:

@@ -97,7 +97,7 @@ def get(
         return await print_objects(cluster, what, options)
 
     try:
-        is_whole = inputs_cluster.on_cluster_in_turn(access, work)
+        is_whole = inputs_cluster.on_cluster(access, work)
     except KeyboardInterrupt:
         ctx.exit(INTERRUPTED)
     if not is_whole:

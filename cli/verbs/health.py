@@ -119,7 +119,7 @@ def release(node: str, dry_run: str, access: inputs_cluster.ClusterAccess) -> No
     async def work(cluster: inputs_cluster.LiveCluster) -> bool:
         return await release_node(cluster, node, dry_run)
 
-    is_out = inputs_cluster.on_cluster_in_turn(access, work)
+    is_out = inputs_cluster.on_cluster(access, work)
     click.echo(f"node/{node} released{inputs_cluster.DRY_RUN_TAIL[dry_run]}")
     if not is_out:
         words = "has no taint of health; an incident about it, if one is open, is closed"

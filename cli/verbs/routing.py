@@ -59,7 +59,7 @@ def routing(
             raise TonnageError(f'modelservices.tonnage.dev "{name}" not found')
         return found
 
-    service = inputs_cluster.on_cluster_in_turn(access, work)
+    service = inputs_cluster.on_cluster(access, work)
     if output == "httproute":
         text = http_route(service, Backends(backend, backend_kind, port), gateway or "", hosts)
     else:

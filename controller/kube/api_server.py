@@ -1,4 +1,4 @@
-"""Requests to a Kubernetes API server, whichever HTTP client carries them, and what no response means."""
+"""Requests to a Kubernetes API server, and what no response means."""
 
 import os
 from abc import ABC, abstractmethod
