@@ -4,7 +4,7 @@ import gc
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,7 +43,6 @@ class Planning:
     policy: str | None = None
     """Placement policy; like the options below it replaces the value of the settings."""
     deadline_s: float | None = None
-    move_share: float = 0.0
 
     def on_files(self) -> "OperatorSettings":
         """Settings for a fleet in files. Raises ConfigError."""
@@ -76,7 +75,7 @@ def planned(files: Sequence[str], planning: Planning, stdin: "Readable | None" =
 
     settings, observed = planning.on_files(), read(files, stdin, with_strangers=True)
     snapshot = PlacementModes(pools_from(settings)).with_strangers(observed.snapshot)
-    plan = decider(settings, planning.move_share)(snapshot)
+    plan = decider(settings)(snapshot)
     return Planned(snapshot, plan, settings, observed.notes)
 
 
@@ -135,7 +134,7 @@ def planned_on(access: ClusterAccess, planning: Planning) -> Planned:
         seen = await list_cluster(cluster.connection, time.time, settings)
         observed, snapshot = seen.seen(), seen.to_plan_on()
         wrong = tuple(Note(m.place, Reason("LeftOut", f"is left out: {m.problem}")) for m in seen.mistakes())
-        plan = decider(settings, planning.move_share, awaits_pods=True)(snapshot)
+        plan = decider(settings, awaits_pods=True)(snapshot)
         return Planned(snapshot, plan, settings, (*wrong, *observed.notes))
 
     with without_collecting():
@@ -191,7 +190,7 @@ def without_collecting() -> Iterator[None]:
             gc.enable()
 
 
-def decider(settings: "OperatorSettings", move_share: float = 0.0, *, awaits_pods: bool = False) -> Decide:
+def decider(settings: "OperatorSettings", *, awaits_pods: bool = False) -> Decide:
     """Planner with these settings: as an operator would plan, with its guard and its work budget.
 
     awaits_pods: whether pods of services exist only after scaling, as on a cluster.
@@ -199,8 +198,7 @@ def decider(settings: "OperatorSettings", move_share: float = 0.0, *, awaits_pod
     from controller.brain.inline import InlineBrain, decisions_from, limits_from
     from controller.guard import guard
 
-    decisions = replace(decisions_from(settings, awaits_pods=awaits_pods, explain=True), move_share=move_share)
-    brain, limits = InlineBrain(decisions), limits_from(settings)
+    brain, limits = InlineBrain(decisions_from(settings, awaits_pods=awaits_pods, explain=True)), limits_from(settings)
     deadline_s = TIME_SLACK * settings.plan_deadline_s
     return lambda snapshot: guard(snapshot, brain.plan(snapshot, deadline_s), limits)
 

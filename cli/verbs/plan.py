@@ -12,14 +12,11 @@ from cli.inputs.planning import Planning, one_origin, packer_of, planned, planne
 from cli.printing.terminal import FAILED, print_error
 from cluster.errors import TonnageError
 
-MOVE_SHARE = "Largest fraction of running pods to move where that saves more than it costs, such as 0.02. [default: 0]"
-
 
 @click.command(epilog="kubectl get nodes,pods -A -o json | tonnage plan -f - -f gpu-types.yaml")
 @planning_options
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml", "diff"]),
               help="diff: only the changes. [default: table for files, diff for a cluster]")  # fmt: skip
-@click.option("--move-share", type=click.FloatRange(0, 1), default=0.0, metavar="SHARE", help=MOVE_SHARE)
 @click.option("--timings", is_flag=True, help="Add the solver's time in seconds.")
 @click.option("--fail-on-unplaced", is_flag=True, help="Exit with 1 if a workload could not be placed or served.")
 @access_options

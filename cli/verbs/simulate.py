@@ -132,13 +132,6 @@ def _cache_of(contest: "Contest", folder: Path | None) -> "ResultCache[PolicyRun
 @setting("--seed", 0, "Seed of arrivals and durations.", click.IntRange(0))
 @click.option("--policy", default="tonnage", show_default=True, shell_complete=complete_policies,
               help="Placement policy.")  # fmt: skip
-@setting(
-    "--polish",
-    0.0,
-    "Consolidate nodes between plans where that pays; the largest fraction of pods to move at a time.",
-    click.FloatRange(0, 1),
-    "SHARE",
-)
 @click.option("--baseline/--no-baseline", default=True, show_default=True, help=BASELINE)
 @report_option("Write a report with charts; to FILE.svg the picture of the services' cost alone.")
 @output_choice("table", "json")
@@ -155,5 +148,5 @@ def day(files: tuple[str, ...], **given: Any) -> None:
     from simulator.day.simulation import DaySettings
 
     lose_hour = given.pop("lose_hour")
-    shown = {name: given.pop(name) for name in ("policy", "polish", "baseline", "report", "output")}
+    shown = {name: given.pop(name) for name in ("policy", "baseline", "report", "output")}
     simulate_day(files, DaySettings(lose_hour=None if lose_hour < 0 else lose_hour, **given), **shown)

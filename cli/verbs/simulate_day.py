@@ -30,7 +30,6 @@ def simulate_day(
     settings: DaySettings,
     *,
     policy: str,
-    polish: float,
     baseline: bool,
     report: Path | None,
     output: str,
@@ -50,7 +49,7 @@ def simulate_day(
     check_day(observed.snapshot, settings)
     print_notes(observed.notes)
     operators = with_changes(settings_from({}), policy=policy, plan_deadline_s=settings.deadline_s)
-    decisions = replace(decisions_from(operators, awaits_pods=False), move_share=polish, seed=settings.seed)
+    decisions = replace(decisions_from(operators, awaits_pods=False), seed=settings.seed)
     started_at, began_s = datetime.now(UTC), time.perf_counter()
     moments: list[DayMoment] = []
     stopped = ""

@@ -36,9 +36,6 @@ class Decisions:
     pause."""
     make_room: bool = True
     """Whether pods that may be moved are moved for pods and gangs that fit nowhere."""
-    move_share: float = 0.0
-    """Largest fraction of the running pods that one plan moves to empty nodes, where that pays; a few are examined in
-    each plan. Off by default: an unexpected restart costs more trust than an idle node costs dollars."""
     move_price: MovePrice = field(default_factory=MovePrice)
     """Saving that a move must reach."""
     gang_deadline_s: float = 300.0

@@ -114,8 +114,6 @@ class PlannerMemory:
     packing: PackingMemory | None = None
     mix: SearchMemory = field(default_factory=SearchMemory)
     """Searches of the mix, which the next plan goes on with."""
-    polished: str = ""
-    """Node that was examined last for emptying, so that in a large fleet every node has its turn."""
 
     def packing_under(self, decisions: Decisions) -> PackingMemory:
         """Memory of the packing policy, empty at first. A memory belongs to one planner, and so to one policy."""

@@ -1,16 +1,15 @@
-"""Packing: a node for every pending pod, pod by pod or all at once, and moves after it."""
+"""Packing: a node for every pending pod, pod by pod or all at once."""
 
 from dataclasses import replace
 
 import numpy as np
 
 from cluster.plans import Plan, Reason
-from cluster.snapshot import PENDING, Snapshot
+from cluster.snapshot import Snapshot
 from controller.deciders.decider import Turn
 from controller.deciders.decisions import Decisions
 from controller.deciders.memory import PackingMemory
 from placement.batch import proposal
-from placement.batch.consolidation import candidates, emptying
 from placement.batch.ladder import plan_batch, seated
 from placement.engine.packer import Packer
 from placement.packing.planner import pack, tried_in_vain
@@ -19,9 +18,6 @@ ASSURED_SHARE = 0.5
 """Fraction of the work of packing that is done however late it is. Chosen: it takes less than half of the deadline, and
 places a thousand pods one by one on 2,000 nodes."""
 PRICES_LATE = Reason("PricesLate", "new prices of the packing policy were not ready in time, so earlier ones were used")
-OUT_OF_TIME = Reason("MovesOutOfTime", "time ran out before nodes were examined for emptying")
-POLISH_WORK = 20_000
-"""Nodes that one plan examines for emptying, times the nodes of the fleet: a tenth of a second of a slow core."""
 
 
 def decide(snapshot: Snapshot, turn: Turn) -> Plan:
@@ -69,34 +65,3 @@ def pack_batch(snapshot: Snapshot, turn: Turn) -> Plan:
         moves = turn.decisions.move_price if turn.decisions.make_room else None
         whole = whole.joined(pack(after, packer, budget, preempt=preempt, moves=moves))
     return proposal.certified(snapshot, whole, plan, budget.clock() - began_s)
-
-
-def decide_moves(snapshot: Snapshot, turn: Turn) -> Plan:
-    """Moves that empty nodes where that pays, whatever planner placed their pods; a few nodes have their turn."""
-    decisions, memory = turn.decisions, turn.memory
-    if not decisions.move_share:
-        return Plan()
-    if turn.budget.left_s <= 0:
-        return Plan(cut_short=(OUT_OF_TIME,))
-    seen = _movable(snapshot, turn.observed)
-    order, last = candidates(seen), snapshot.nodes.names.row(memory.polished)
-    after = order.index(last) + 1 if last in order else 0
-    nodes = [*order[after:], *order[:after]][: 1 + POLISH_WORK // len(snapshot.nodes)]
-    if nodes:
-        memory.polished = snapshot.nodes.names[nodes[-1]]
-    most = int(decisions.move_share * int((snapshot.pods.node != PENDING).sum()))
-    packer = memory.packing_under(decisions).packer_for(seen, turn.budget.left_s)
-    return Plan(phases=emptying(seen, packer, nodes, decisions.move_price, most_moves=most))
-
-
-def _movable(snapshot: Snapshot, observed: Snapshot) -> Snapshot:
-    """The snapshot in which only those pods may move that stand where they were observed, and that no rule between pods
-    is about: what this plan starts stays where it puts it."""
-    pods, before = snapshot.pods, observed.pods
-    rows = before.names.rows(pods.names)
-    known = rows >= 0
-    stays = np.zeros(len(pods), dtype=np.bool_)
-    stays[known] = (pods.node[known] == before.node[rows[known]]) & (pods.devices[known] == before.devices[rows[known]])
-    if (plain := proposal.by_batch(snapshot)) is not None:
-        stays &= plain
-    return replace(snapshot, pods=replace(pods, movable=pods.movable & stays))

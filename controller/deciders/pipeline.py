@@ -27,7 +27,6 @@ ORDER: tuple[Entry, ...] = (
     Decider("autoscaling", autoscaling.decide, needs="scalers"),
     Decider("replicas", autoscaling.decide_mix, mix_work_of, autoscaling.TIME_SHARE, needs="services"),
     Decider("packing", packing.decide, packing_work_of, assured_share=packing.ASSURED_SHARE, needs="nodes"),
-    Decider("moves", packing.decide_moves, needs="nodes"),
     Decider("gang_rollback", closing.roll_back_gangs, needs="gangs"),
     Decider("gate_timeout", closing.end_releases, needs="released_at_s"),
     Decider("claim_release", closing.release_claims, needs="idle_claims"),

@@ -62,7 +62,7 @@ def without_seconds(plan: Plan) -> Any:
 def test_a_clock_that_jumps_changes_no_plan_that_does_not_say_so(
     seen: Snapshot, rates: list[float], steps_s: list[float], deadline_s: float, within_s: float
 ) -> None:
-    decisions = Decisions(within_s=within_s, policy="bestfit", move_share=0.2)
+    decisions = Decisions(within_s=within_s, policy="bestfit")
     asked = served(seen, rates)
     quiet = decide(asked, decisions, deadline_s=1.0, clock=stopped)
 

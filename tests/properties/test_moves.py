@@ -39,7 +39,7 @@ def half_running(draw: st.DrawFn) -> Snapshot:
 def test_no_pod_is_started_and_moved_or_moved_and_stopped_in_one_plan(
     seen: Snapshot, planner: Literal["packing", "columns"]
 ) -> None:
-    decisions = Decisions(planner=planner, move_share=1.0, move_price=FREE)
+    decisions = Decisions(planner=planner, move_price=FREE)
 
     plan = decide(seen, decisions, deadline_s=60.0, clock=stopped)
 

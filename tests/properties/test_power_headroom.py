@@ -124,7 +124,6 @@ def test_moves_and_batches_pass_no_headroom(planner: str, seen: Snapshot) -> Non
     decisions = Decisions(
         policy="bestfit",
         planner=planner,  # type: ignore[arg-type]
-        move_share=1.0,
         move_price=MovePrice(per_pod_usd=0.0, per_gpu_usd=0.001),
     )
     seen = replace(seen, pods=replace(seen.pods, movable=np.ones(len(seen.pods), dtype=np.bool_)))

@@ -19,7 +19,6 @@ CLUSTERS = {
 DECISIONS = {
     "defaults": Decisions(),
     "columns": Decisions(planner="columns"),
-    "moves": Decisions(move_share=0.5, make_room=True),
 }
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cluster.actions import Bind, Move
+from cluster.actions import Bind
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
@@ -14,7 +14,6 @@ from placement.batch.column_generation import rounds_at_most
 from placement.batch.columns import Memory
 from placement.batch.ladder import BatchPlan, BatchSettings, Rung, plan_batch, rounds_for, rung_for
 from placement.batch.problem import SYSTEM_PRIORITY, batch_of
-from placement.move_price import MovePrice
 from tests.builders.fleet import GIB, node, pod, world
 
 RACK = "topology.tonnage.dev/rack"
@@ -200,23 +199,6 @@ def test_a_longer_deadline_compares_the_plans_of_a_shorter_one() -> None:
     rounds = [rounds_at_most(most) for most in (0, 1, 2, 7, 8, 49, 1000)]
 
     assert rounds == [1, 1, 1, 3, 8, 20, 50]
-
-
-def test_moves_empty_nodes_but_never_move_what_the_plan_starts() -> None:
-    nodes = [node("a", gpus=4), node("b", gpus=4)]
-    running = [
-        pod("p", gpus=2, on="a", devices=(0, 1), movable=True),
-        pod("q", gpus=1, on="b", movable=True, devices=(0,)),
-    ]
-    seen = world(nodes, [*running, pod("new", gpus=1)], prices={"A100": 4.0})
-    free = MovePrice(per_pod_usd=0.0, per_gpu_usd=0.0)
-    decisions = Decisions(planner="columns", policy="bestfit", move_share=1.0, move_price=free)
-
-    plan = decide(seen, decisions, deadline_s=20.0, clock=lambda: 0.0)
-
-    moved = [action.pod for action in plan.actions if isinstance(action, Move)]
-    assert "new" in binds(plan)
-    assert moved == ["q" if binds(plan)["new"] == "a" else "p"]
 
 
 def test_half_a_node_is_no_proof_in_a_small_pool() -> None:
