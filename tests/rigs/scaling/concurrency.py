@@ -26,6 +26,10 @@ that is asked for half more sequences than fit recomputes half of its work)."""
 _PREEMPTED_LATENCY = 4.0
 """Growth of p95 per excess of sequences over seats (chosen: a preempted request starts over, often several times)."""
 _LOWEST_THROUGHPUT = 0.2
+_PREFILL_SPREAD = 0.6
+_EVIDENT = 1.645
+_QUANTILE_ERROR = 2.11
+"""Standard error of the 95th percentile of n standard normal values, times √n."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +46,12 @@ class Replica:
     """Sequences that the KV cache holds; infinite: it never fills."""
     spread: float
     """Standard deviation of the logarithm of requests' latencies."""
+    preempted_latency: float = _PREEMPTED_LATENCY
+    preempted_throughput: float = _PREEMPTED_THROUGHPUT
 
     def latency_s(self, at_once: float) -> float:
         """Mean latency of a request."""
-        return self._time_s(at_once) * (1 + _PREEMPTED_LATENCY * self._excess(at_once))
+        return self._time_s(at_once) * (1 + self.preempted_latency * self._excess(at_once))
 
     def p95_s(self, at_once: float) -> float:
         """95th percentile of a lognormal latency."""
@@ -54,7 +60,7 @@ class Replica:
     def throughput(self, at_once: float) -> float:
         """Requests per second."""
         served = min(at_once, self.seats)
-        kept = max(_LOWEST_THROUGHPUT, 1 - _PREEMPTED_THROUGHPUT * self._excess(at_once))
+        kept = max(_LOWEST_THROUGHPUT, 1 - self.preempted_throughput * self._excess(at_once))
         return served / self._time_s(served) * kept
 
     def needed(self, rate: float, most: float) -> float:
@@ -100,6 +106,9 @@ class Workload:
     speed_noise: float = 0.02
     """Standard deviation of the logarithm of a replica's speed from interval to interval: neighbours, lengths."""
     reports_memory: bool = True
+    prefill: float = 0.0
+    """Median time that long prompts take of a replica, over that of its other work. From interval to interval it
+    scatters by a lognormal factor (0.6), since long prompts come in bursts; whatever runs meanwhile waits for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +119,7 @@ class ServedInterval:
     goodput: float
     """Requests per second, 0 where the guard was broken."""
     breached: bool
-    """Whether the observed p95 was above the guard."""
+    """Whether p95 was above the guard with 95 % confidence: that of few requests says little."""
 
 
 def serve(workload: Workload, number: int, limit: int) -> ServedInterval:
@@ -119,7 +128,7 @@ def serve(workload: Workload, number: int, limit: int) -> ServedInterval:
     Its chance depends on the workload's seed and the number alone, so every policy meets the same.
     """
     interval, chance = workload.intervals[number], _chances(workload.seed, len(workload.intervals))[number]
-    speed = math.exp(workload.speed_noise * chance[0])
+    speed = math.exp(workload.speed_noise * chance[0]) / (1 + workload.prefill * math.exp(_PREFILL_SPREAD * chance[4]))
     rate = interval.rate * max(0.0, 1 + chance[1] / math.sqrt(max(interval.rate * workload.interval_s, 1)))
     replica = interval.replica
     at_once = replica.needed(rate / speed, limit)
@@ -135,7 +144,8 @@ def serve(workload: Workload, number: int, limit: int) -> ServedInterval:
             replica.spread * (_NORMAL.inv_cdf(min(max(share, 0.5), 1 - 0.5 / count)) - _Z95 if count > 1 else 0.0)
         )
     )
-    breached = requests > 0 and p95_s > workload.guard_s
+    sampling = _QUANTILE_ERROR * replica.spread / math.sqrt(count)
+    breached = requests > 0 and p95_s * math.exp(-_EVIDENT * sampling) > workload.guard_s
     goodput = 0.0 if breached else requests / workload.interval_s
     seen = Observation(
         limit=limit,
@@ -153,8 +163,10 @@ def serve(workload: Workload, number: int, limit: int) -> ServedInterval:
 
 @lru_cache(maxsize=64)
 def _chances(seed: int, intervals: int) -> tuple[tuple[float, ...], ...]:
-    """Standard normal values of each interval: speed, arrivals, completions, rank of p95."""
-    return tuple(map(tuple, np.random.default_rng(seed).normal(size=(intervals, 4)).tolist()))
+    """Standard normal values of each interval: speed, arrivals, completions, rank of p95, long prompts."""
+    drawn = np.random.default_rng(seed).normal(size=(intervals, 4))
+    prompts = np.random.default_rng((seed, 1)).normal(size=(intervals, 1))
+    return tuple(map(tuple, np.hstack([drawn, prompts]).tolist()))
 
 
 CHAT = Context("A100", 4, 3)
@@ -180,10 +192,21 @@ def best_at_once(replica: Replica, guard_s: float) -> float:
 
 
 FAMILIES = (
-    *("saturating", "peaked", "kv-cache", "kv-unseen", "few-requests", "noisy", "slack"),
+    *(
+        "saturating",
+        "peaked",
+        "kv-cache",
+        "kv-unseen",
+        "kv-collapse",
+        "few-requests",
+        "noisy",
+        "heavy-tails",
+        "prefill",
+    ),
+    "slack",
     *("daily", "drift", "shift", "contexts", "interrupted"),
 )
-"""Names of the families of workloads; those of the second line change in time."""
+"""Names of the families of workloads; those of the last line change in time."""
 
 
 def workload(family: str, seed: int, decisions: int) -> Workload:
@@ -195,15 +218,24 @@ def workload(family: str, seed: int, decisions: int) -> Workload:
     if family == "peaked":
         own = replace(own, peak=own.knee * _between(chance, 1.5, 4))
         guard_s = own.p95_s(2 * own.peak)
-    elif family in ("kv-cache", "kv-unseen"):
+    elif family in ("kv-cache", "kv-unseen", "kv-collapse"):
         own = replace(own, seats=own.knee * _between(chance, 1, 4))
+        if family == "kv-collapse":  # a tenth too many sequences take half of the throughput, and triple latency
+            own = replace(own, preempted_latency=20.0, preempted_throughput=5.0)
         guard_s = own.p95_s(own.seats) * _between(chance, 1.1, 2)
     else:  # 2 to 6 times p95 of a request that is served alone
-        guard_s = own.p95_s(0) * _between(chance, 2, 6)
+        if family == "heavy-tails":
+            own = replace(own, spread=chance.uniform(0.8, 1.2))
+        if family == "unreachable":
+            own = replace(own, knee=1000.0)
+        guard_s = own.p95_s(0) * (0.9 if family == "unreachable" else _between(chance, 2, 6))
+    prefill = _between(chance, 0.1, 0.4) if family == "prefill" else 0.0
+    guard_s *= 1 + prefill * math.exp(2.5 * _PREFILL_SPREAD)  # or no limit would keep it
     load = chance.uniform(0.3, 0.7) if family == "slack" else 1.5
     best = own.throughput(best_at_once(own, guard_s))
     usual = Interval(own, load * best, CHAT)
-    interval_s = _between(chance, *((40, 100) if family == "few-requests" else (200, 2000))) / best
+    counts = {"few-requests": (40, 100), "heavy-tails": (60, 300)}
+    interval_s = _between(chance, *counts.get(family, (200, 2000))) / best
     return Workload(
         family,
         tuple(_course(family, usual, guard_s, decisions, chance)),
@@ -211,7 +243,8 @@ def workload(family: str, seed: int, decisions: int) -> Workload:
         interval_s,
         seed,
         speed_noise=0.06 if family == "noisy" else 0.02,
-        reports_memory=family != "kv-unseen",
+        reports_memory=family not in ("kv-unseen", "kv-collapse"),
+        prefill=prefill,
     )
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from autoscaler.concurrency.safe_bandit import MOST_CONTEXTS, SafeBandit
+from autoscaler.concurrency.safe_bandit import MOST_CONTEXTS, SafeBandit, spread
 from autoscaler.concurrency.tuner import Decision, Rules
-from cluster.autoscaling import BanditState, Context, Observation
+from cluster.autoscaling import Arm, BanditState, Context, Learned, Observation
 from tests.unit.autoscaler.concurrency.replica import CHAT, CODE, after, peaking, seen
 
 # Its p95 is 2 × (1 + k/10) seconds, so a guard of 8 s is reached at 30 requests at once.
@@ -41,7 +41,7 @@ def test_the_limit_stays_where_throughput_is_highest() -> None:
 
 def test_a_breach_reverts_at_once_and_is_not_tried_again_soon() -> None:
     before = settled()
-    broken = GUARDED.decide(before.state, seen(before.limit, p95_s=8.4))
+    broken = GUARDED.decide(before.state, seen(before.limit, p95_s=8.8))
 
     assert broken.reason == "Breach"
     assert broken.limit < before.limit
@@ -58,7 +58,7 @@ def test_a_far_breach_reverts_in_proportion() -> None:
 
 def test_the_ceiling_relaxes_with_time() -> None:
     before = settled()
-    broken = GUARDED.decide(before.state, seen(before.limit, p95_s=8.4))
+    broken = GUARDED.decide(before.state, seen(before.limit, p95_s=8.8))
 
     assert after(GUARDED, 400, broken.limit, seen, broken.state).limit > broken.limit
 
@@ -103,8 +103,8 @@ def test_a_breach_counts_though_the_limit_does_not_bind() -> None:
 def test_few_requests_are_pooled_until_they_can_be_judged() -> None:
     before = settled()
 
-    first = GUARDED.decide(before.state, seen(before.limit, requests=12, p95_s=8.5))
-    second = GUARDED.decide(first.state, seen(first.limit, requests=12, p95_s=8.5))
+    first = GUARDED.decide(before.state, seen(before.limit, requests=12, p95_s=11.5))
+    second = GUARDED.decide(first.state, seen(first.limit, requests=12, p95_s=11.5))
 
     assert (first.limit, first.reason) == (before.limit, "FewRequests")
     assert second.reason == "Breach"
@@ -203,3 +203,37 @@ def _slow(limit: int) -> Observation:
 def _faster(limit: int) -> Observation:
     usual = seen(limit)
     return replace(usual, p95_s=usual.p95_s / 2, throughput=usual.throughput * 2)
+
+
+def test_p95_of_few_requests_breaks_no_guard_that_it_may_keep() -> None:
+    """The standard error of 25 requests' p95 is 0.14: a tenth above the guard may be chance, a half is not."""
+    before = settled()
+
+    near = GUARDED.decide(before.state, seen(before.limit, requests=25, p95_s=8.8))
+    far = GUARDED.decide(before.state, seen(before.limit, requests=25, p95_s=12.0))
+
+    assert near.reason != "Breach"
+    assert far.reason == "Breach"
+
+
+def test_the_spread_of_latencies_follows_from_their_mean_and_p95() -> None:
+    """Lognormal latencies with a spread of 1 have a p95 of exp(1.645 - 1/2) times their mean."""
+    mean_s = 3.0
+    p95_s = mean_s * math.exp(1.645 - 0.5)
+    arms = (Arm(12, 1e6, math.log(12 / mean_s), math.log(p95_s)),)
+
+    assert spread(Learned(CHAT, 0, 12, 100.0, arms=arms)) == pytest.approx(1.0, abs=0.01)
+
+
+def test_a_guard_that_no_limit_keeps_costs_no_throughput() -> None:
+    """Latency does not depend on the limit: each lower one is tried once, and the highest of them is back."""
+    decision = after(GUARDED, 40, 8, lambda limit: seen(limit, throughput=limit / 9.0, p95_s=9.0))
+
+    assert decision.limit == 8
+
+
+def test_a_limit_beyond_a_full_cache_does_not_bend_the_curve_below_it() -> None:
+    """At 8 requests at once, one more than fit, latency soars."""
+    decision = after(LOOSE, 60, 8, lambda limit: seen(limit, p95_s=200.0) if limit > 7 else seen(limit))
+
+    assert decision.limit >= 6
