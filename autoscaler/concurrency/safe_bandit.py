@@ -393,7 +393,7 @@ UNDECIDED = (ArithmeticError, ValueError, IndexError)
 """Errors of a decision on figures that make no sense, as another writer's status may hold them."""
 
 _WORDS: dict[Reason, str] = {
-    "Breach": "p95 was above the bound, so the last safe limit is back",
+    "Breach": "p95 was surely above the bound, so the last safe limit is back",
     "ContextChanged": "requests differ from those before (length, or GPU type), so what was learned of them counts",
     "FewRequests": "too few requests to judge p95 by; they are counted together with those of the next interval",
     "Lowered": "fewer requests at once promise more throughput",
