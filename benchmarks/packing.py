@@ -27,6 +27,7 @@ from simulator.sweep.on_ray import SweepOnRay
 from simulator.sweep.runner import Executor, PolicyRun, WorkerProcesses, one_by_one, runs_of, sweep
 from tests.rigs import packing_rivals
 from tests.rigs.packing_churn import Churn, churning_stream, mean_allocation_pct
+from tests.rigs.packing_moves import cheapest_relocation
 from tests.rigs.used_fleet import filled, packer_of, repeated
 
 NODES = DATA / "openb" / "openb_node_list_gpu_node.csv"
@@ -122,9 +123,9 @@ def packing(
     def bound_of(trace: str, seed: int) -> float:
         return bound_pct(traces[trace], seed)
 
-    rules = ReplayRules(rename_nodes=rename, move_share=move_share)
+    rules, conditions = ReplayRules(rename_nodes=rename), Conditions(move_share, cheapest_relocation)
     runs = runs_of(tuple(traces), policies, seeds)
-    for run, played in spread(runs, partial(_play, traces=traces, rules=rules), jobs):
+    for run, played in spread(runs, partial(_play, traces=traces, rules=rules, conditions=conditions), jobs):
         times_ms = played.decision_s * 1000.0
         yield {
             "pods": run.trace,
@@ -146,10 +147,10 @@ def packing(
         }
 
 
-def _play(run: PolicyRun, traces: Mapping[str, Snapshot], rules: ReplayRules) -> Replay:
+def _play(run: PolicyRun, traces: Mapping[str, Snapshot], rules: ReplayRules, conditions: Conditions) -> Replay:
     """One replay, also of a rival, which is known wherever this module is."""
     assert packing_rivals.RIVALS.keys() <= POLICIES.keys()  # noqa: S101  # imported for that
-    return play(run, traces, rules)
+    return play(run, traces, rules, conditions)
 
 
 def _points(played: Replay, values: "np.typing.NDArray[np.float64]") -> dict[str, float]:

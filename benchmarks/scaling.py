@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from autoscaler.concurrency.safe_bandit import SafeBandit
-from autoscaler.concurrency.tuner import Rules, Tuner
+from autoscaler.concurrency.tuner import Rules
 from autoscaler.decision.decide import WEIGHING, decide
 from autoscaler.decision.expected_cost import Weighing
 from autoscaler.forecast.fits import fit
@@ -23,7 +23,7 @@ from simulator.scaling import replay as scaling_replay, study
 from simulator.scaling.rival_rules import oracle_replicas
 from simulator.scaling.traces import generated_trace, read_trace
 from tests.rigs.scaling.concurrency import FAMILIES, best_static, course, score as score_course, workload
-from tests.rigs.scaling.concurrency_baselines import Aimd, HillClimb, QLearning, Static
+from tests.rigs.scaling.concurrency_baselines import Aimd, HillClimb, QLearning, Static, Tuner
 from tests.rigs.scaling.hindsight import lognormal, record_of, tuned_in_hindsight
 from tests.rigs.scaling.idle import NIGHTS, IdleTimer, idle_trace
 

@@ -1,10 +1,8 @@
-"""Tuner interface: an observation of one interval in, the next concurrency limit with its reason and state out."""
+"""What tuners of a concurrency limit have in common: the bounds that they work in, and their decisions."""
 
 import math
 from dataclasses import dataclass
-from typing import Generic, Literal, Protocol, TypeVar
-
-from cluster.autoscaling import Observation
+from typing import Generic, Literal, TypeVar
 
 Reason = Literal[
     "Breach",
@@ -65,19 +63,3 @@ class Decision(Generic[S]):
     reason: Reason
     state: S
     """State for the next decision."""
-
-
-class Tuner(Protocol[S]):
-    """Policy for the concurrency limit.
-
-    It keeps nothing itself. Its state is frozen dataclasses of numbers, strings and tuples, bounded in size, so that it
-    fits into a resource's status and a restart continues from there.
-    """
-
-    def first(self) -> S:
-        """State before the first observation."""
-        ...
-
-    def decide(self, state: S, seen: Observation) -> Decision[S]:
-        """Limit after an interval."""
-        ...

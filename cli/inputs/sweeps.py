@@ -37,7 +37,6 @@ class ContestOptions:
     """Pod mixes to generate for each fleet, separated by commas."""
     prices: str = ""
     rename_nodes: bool = False
-    move_share: float = 0.0
     report: Path | None = None
     results: Path | None = None
 
@@ -70,10 +69,6 @@ def contest_from(options: ContestOptions) -> Contest:
     no_traces: Traces = ({}, {}, {})
     seeds = tried(lambda: seeds_from(options.seeds), no_seeds, mistakes)
     prices = tried(lambda: prices_from(options.prices), no_prices, mistakes)
-    if not 0 <= options.move_share <= 1:
-        mistakes.append(
-            Mistake("--move-share", f"{options.move_share} is not a fraction", "write a number from 0 to 1")
-        )
     tried(lambda: check_report(options.report), None, mistakes)
     if options.results is not None and options.results.exists() and not options.results.is_dir():
         mistakes.append(Mistake(f"--results {options.results}", "is not a folder", "name a folder; it need not exist"))
@@ -91,7 +86,7 @@ def contest_from(options: ContestOptions) -> Contest:
         sources=sources,
         digests=digests,
         runs=runs_of(tuple(traces), policies, seeds),
-        rules=ReplayRules(rename_nodes=options.rename_nodes, move_share=options.move_share),
+        rules=ReplayRules(rename_nodes=options.rename_nodes),
         prices={name: price for name, price in prices.items() if name in present},
         prices_source="given with --prices" if options.prices else OPENB_PRICES_SOURCE,
     )

@@ -121,8 +121,6 @@ def as_html(result: ContestResult) -> str:
     facts = [("seeds", ", ".join(map(str, sorted({run.seed for run, _ in result.swept.done}))))]
     if rules.rename_nodes:
         facts.append(("node names", "shuffled"))
-    if rules.move_share:
-        facts.append(("moves", f"at most {rules.move_share:.1%} of the pods move to make room for others"))
     if contest.prices:
         prices = ", ".join(f"{name} ${price:.2f}" for name, price in contest.prices.items())
         facts.append(("prices", f"{prices} per GPU and hour ({contest.prices_source})"))

@@ -41,8 +41,6 @@ simulate.add_command(simulate_scaling)
               help="Policies to compare.")  # fmt: skip
 @setting("--seeds", "42-44", "Orders of arrival, such as 42-51 or 1,5,9.")
 @click.option("--rename-nodes", is_flag=True, help="Shuffle the nodes' names; placements should not depend on them.")
-@click.option("--move-share", type=float, default=0.0, metavar="SHARE",
-              help="Largest fraction of pods to move to make room for others, such as 0.02. [default: 0]")  # fmt: skip
 @click.option("--prices", default="", metavar="TYPE=$,...",
               help="Dollars per GPU and hour. [default: illustrative prices of the openb types]")  # fmt: skip
 @report_option()

@@ -154,11 +154,14 @@ class ReplayRules:
 
     rename_nodes: bool = False
     """Whether nodes change names at random, by the seed, so that a policy cannot profit from a lucky order of names."""
-    move_share: float = 0.0
-    """Maximum fraction of running pods that may be moved, one at a time, when a pod fits nowhere."""
 
 
-def play(run: PolicyRun, traces: Mapping[str, snapshot.Snapshot], rules: ReplayRules) -> one.Replay:
+def play(
+    run: PolicyRun,
+    traces: Mapping[str, snapshot.Snapshot],
+    rules: ReplayRules,
+    conditions: one.Conditions | None = None,
+) -> one.Replay:
     """One replay. It depends on its arguments alone, except for the measured times."""
     trace = traces[run.trace]
     if rules.rename_nodes:
@@ -169,7 +172,6 @@ def play(run: PolicyRun, traces: Mapping[str, snapshot.Snapshot], rules: ReplayR
     stream = published_stream(trace, run.seed)
     # Equal nodes are taken in an order dealt by the seed, as in the published runs: names decide nothing.
     packer = Packer(trace, policy, content_rank(trace, run.seed))
-    conditions = one.Conditions(move_share=rules.move_share)
     return one.replay(trace, stream, packer, time.perf_counter, run.seed, conditions)
 
 

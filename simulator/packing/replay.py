@@ -1,7 +1,7 @@
 """Replay: a stream of pods placed one after another under one policy, with the allocation over time."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -12,7 +12,6 @@ from cluster.snapshot import PENDING, PodTable, Snapshot
 from cluster.workloads import PodShape
 from placement.engine.packer import Choice, Packer
 from placement.policies.fgd import Fragmentation, typical_pods
-from simulator.packing.relocation import RunningPods, cheapest_relocation
 
 
 def published_stream(trace: Snapshot, seed: int, until_share: float = 1.3) -> IntArray:
@@ -130,12 +129,69 @@ class Replay:
     """Total time of the policy between decisions (new prices): a cluster does that in another process."""
 
 
+@dataclass(frozen=True, slots=True)
+class Relocation:
+    """Move that lets another pod fit."""
+
+    pod: int
+    to: Choice
+    choice: Choice
+    """Choice for the other pod after the move."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Pod that holds resources."""
+
+    shape: PodShape
+    node: int
+    devices: int
+    """Bit mask of the node's devices."""
+
+
+class RunningPods(Mapping[int, Placed]):
+    """Pods by number and by node. The number is any stable one: a row of the pod table, a position in a stream."""
+
+    def __init__(self) -> None:
+        self._pods: dict[int, Placed] = {}
+        self._on: dict[int, dict[int, None]] = {}
+
+    def start(self, pod: int, shape: PodShape, choice: Choice) -> None:
+        """Records that a pod was placed, or placed elsewhere after `stop`."""
+        self._pods[pod] = Placed(shape, choice.node, choice.devices)
+        self._on.setdefault(choice.node, {})[pod] = None
+
+    def stop(self, pod: int) -> Placed:
+        """Records that a pod left and returns what it held. Raises KeyError for a pod that does not run."""
+        placed = self._pods.pop(pod)
+        del self._on[placed.node][pod]
+        return placed
+
+    def on(self, node: int) -> tuple[int, ...]:
+        """Pods on a node, in order of their start."""
+        return tuple(self._on.get(node, ()))
+
+    def __getitem__(self, pod: int) -> Placed:
+        return self._pods[pod]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._pods)
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+
+MakeRoom = Callable[[Packer, RunningPods, PodShape], Relocation | None]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Conditions:
     """Events that may happen in a replay besides arrivals."""
 
     move_share: float = 0.0
     """Maximum fraction of the pods placed until then that may be moved, one for a pod that fits nowhere."""
+    make_room: MakeRoom | None = None
+    """The move for such a pod, with the packer left unchanged; None: pods never move."""
     stay: IntArray | None = None
     """Shape (pods,): number of further arrivals after which each pod leaves; None: all stay, as published."""
 
@@ -210,9 +266,9 @@ class _Floor:
         self.packer.policy.departed(*(self._stop(pod) for pod in self.leaving.pop(position, ())))
 
     def _make_room(self, shape: PodShape) -> Choice | None:
-        if int(self.under.move_share * self.placed) <= self.moved:
+        if self.under.make_room is None or int(self.under.move_share * self.placed) <= self.moved:
             return None
-        room = cheapest_relocation(self.packer, self.running, shape)
+        room = self.under.make_room(self.packer, self.running, shape)
         if room is None:
             return None
         self._start(room.pod, self._stop(room.pod), room.to)

@@ -4,7 +4,7 @@ import numpy as np
 
 from cluster.snapshot import PENDING, Snapshot
 from placement.engine.packer import Choice
-from simulator.packing.relocation import RunningPods
+from simulator.packing.replay import RunningPods
 
 
 def running_pods_of(snapshot: Snapshot) -> RunningPods:

@@ -12,9 +12,9 @@ from placement.policies import POLICIES
 from placement.policies.bid_price import BidPrice
 from placement.prices.allocation_bound import allocation_bound
 from placement.prices.classes import class_of, kinds_of, shares_of
-from simulator.packing.relocation import cheapest_relocation
 from tests.builders.fleet import Node, Pod, node, shape, world
 from tests.builders.running import running_pods_of
+from tests.rigs.packing_moves import cheapest_relocation
 from tests.rigs.packing_rivals import RIVALS
 
 ASKS = ((0, 0), (1, 200), (1, 500), (1, 810), (1, 1000), (2, 1000), (4, 1000))

@@ -13,6 +13,7 @@ from placement.prices.allocation_bound import allocation_bound
 from placement.prices.classes import class_of, kinds_of
 from simulator.openb.trace_reader import read_trace
 from simulator.packing.replay import Conditions, Replay, published_stream, replay
+from tests.rigs.packing_moves import cheapest_relocation
 
 SEED = 42
 
@@ -61,7 +62,7 @@ def test_the_learning_policy_keeps_scarce_types_for_pods_that_need_them(public_d
 @pytest.mark.data
 @pytest.mark.slow
 def test_room_is_made_with_few_moves(public_data: Path) -> None:
-    run = replayed(trace_from(public_data, "gpuspec33"), "tonnage", Conditions(move_share=0.02))
+    run = replayed(trace_from(public_data, "gpuspec33"), "tonnage", Conditions(0.02, cheapest_relocation))
 
     assert allocated_pct(run) >= 94.9
     assert run.moved <= 0.02 * len(run.decision_s)

@@ -13,10 +13,10 @@ from statistics import NormalDist
 
 import numpy as np
 
-from autoscaler.concurrency.tuner import S, Tuner
+from autoscaler.concurrency.tuner import S
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.autoscaling import Context, Observation
-from tests.rigs.scaling.concurrency_baselines import Static
+from tests.rigs.scaling.concurrency_baselines import Static, Tuner
 
 _NORMAL = NormalDist()
 _Z95 = _NORMAL.inv_cdf(0.95)

@@ -2,13 +2,30 @@
 
 import math
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
-from autoscaler.concurrency.tuner import Decision, Reason, Rules
+from autoscaler.concurrency.tuner import Decision, Reason, Rules, S
 from cluster.autoscaling import Observation
 
 _BINDING = 0.9
+
+
+class Tuner(Protocol[S]):
+    """Policy for the concurrency limit.
+
+    It keeps nothing itself. Its state is frozen dataclasses of numbers, strings and tuples, bounded in size, so that it
+    fits into a resource's status and a restart continues from there.
+    """
+
+    def first(self) -> S:
+        """State before the first observation."""
+        ...
+
+    def decide(self, state: S, seen: Observation) -> Decision[S]:
+        """Limit after an interval."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from autoscaler.concurrency.tuner import Decision, S, Tuner
+from autoscaler.concurrency.tuner import Decision, S
 from cluster.autoscaling import Context, Observation
+from tests.rigs.scaling.concurrency_baselines import Tuner
 
 CHAT, CODE = Context("A100", 4, 3), Context("A100", 6, 2)
 

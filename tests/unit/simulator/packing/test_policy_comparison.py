@@ -6,8 +6,10 @@ from cluster.errors import ConfigError
 from cluster.snapshot import Snapshot
 from simulator.openb.generator import generate, trace_of
 from simulator.packing.policy_comparison import ReplayRules, bounds_of, check_contest, play
+from simulator.packing.replay import Conditions
 from simulator.sweep.runner import PolicyRun
 from tests.builders.fleet import node, pod, world
+from tests.rigs.packing_moves import cheapest_relocation
 
 TRACES = {"small": trace_of(generate(40, mix="gpuspec33", seed=3), {"G2": 1.0})}
 
@@ -54,7 +56,10 @@ def test_why_pods_found_no_place_adds_up() -> None:
 def test_no_more_pods_move_than_allowed() -> None:
     run = PolicyRun("small", "fgd", seed=7)
 
-    stays, moves = play(run, TRACES, ReplayRules()), play(run, TRACES, ReplayRules(move_share=0.02))
+    stays, moves = (
+        play(run, TRACES, ReplayRules()),
+        play(run, TRACES, ReplayRules(), Conditions(0.02, cheapest_relocation)),
+    )
 
     # About 260 pods find a place on 40 nodes: 2 % are 5.
     placed = len(moves.decision_s) - sum(moves.shortages.values())

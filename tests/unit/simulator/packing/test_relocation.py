@@ -9,9 +9,9 @@ from placement.engine.policy import Policy
 from placement.policies.bid_price import BidPrice
 from placement.policies.published import BestFit
 from placement.prices.classes import kinds_of, shares_of
-from simulator.packing.relocation import cheapest_relocation
 from tests.builders.fleet import node, pod, shape, world
 from tests.builders.running import running_pods_of
+from tests.rigs.packing_moves import cheapest_relocation
 
 HALF, WHOLE, PAIR = shape(1, 500, cpu_milli=4000), shape(1, cpu_milli=4000), shape(2, cpu_milli=8000)
 

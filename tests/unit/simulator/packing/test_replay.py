@@ -18,6 +18,7 @@ from simulator.packing.replay import (
 )
 from tests.builders.fleet import Pod, node, pod, world
 from tests.clock import ticking
+from tests.rigs.packing_moves import cheapest_relocation
 
 
 def played(trace: Snapshot, stream: list[int], conditions: Conditions | None = None, policy: str = "bestfit") -> Replay:
@@ -100,7 +101,7 @@ def test_moves_stay_within_the_allowed_share(move_share: float, moved: int, allo
     trace = world([node("a", gpus=2, cpu_milli=9000), node("b", gpus=1, cpu_milli=64_000)], [half, pair])
     packer = Packer(trace, policy_named("bestfit", Knowledge(trace)))
 
-    result = replay(trace, np.array([0, 1]), packer, ticking(1.0), 7, Conditions(move_share))
+    result = replay(trace, np.array([0, 1]), packer, ticking(1.0), 7, Conditions(move_share, cheapest_relocation))
 
     assert result.moved == moved
     assert result.curve.allocation_pct[-1] == pytest.approx(allocated_milli / 30)

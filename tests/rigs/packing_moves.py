@@ -1,11 +1,11 @@
 """Relocation: the cheapest move of one running pod after which a pod that fits nowhere fits.
 
-Source: bid prices make moves comparable, as the worth of the free resources of both nodes before and after. Under a
-policy without `worth`, the cost of the new pod and of the moved one decide.
+A simulated replay alone moves pods so: what the operator moves is chosen by `placement/packing/room.py`. Source: bid
+prices make moves comparable, as the worth of the free resources of both nodes before and after. Under a policy without
+`worth`, the cost of the new pod and of the moved one decide.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,64 +13,13 @@ from cluster.arrays import BoolArray, IntArray
 from cluster.workloads import PodShape
 from placement.engine.ledger import Ledger
 from placement.engine.packer import Choice, Packer
+from simulator.packing.replay import Placed, Relocation, RunningPods
 
 MOST_NODES = 400
 """Nodes that are examined, those with most left first. Chosen: more frees no more on openb, and takes longer."""
 
 MOST_TRIES = 16
 """Moves that are tried, in order of their estimated cost, before the search gives up."""
-
-
-@dataclass(frozen=True, slots=True)
-class Relocation:
-    """Move that lets another pod fit."""
-
-    pod: int
-    to: Choice
-    choice: Choice
-    """Choice for the other pod after the move."""
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """Pod that holds resources."""
-
-    shape: PodShape
-    node: int
-    devices: int
-    """Bit mask of the node's devices."""
-
-
-class RunningPods(Mapping[int, Placed]):
-    """Pods by number and by node. The number is any stable one: a row of the pod table, a position in a stream."""
-
-    def __init__(self) -> None:
-        self._pods: dict[int, Placed] = {}
-        self._on: dict[int, dict[int, None]] = {}
-
-    def start(self, pod: int, shape: PodShape, choice: Choice) -> None:
-        """Records that a pod was placed, or placed elsewhere after `stop`."""
-        self._pods[pod] = Placed(shape, choice.node, choice.devices)
-        self._on.setdefault(choice.node, {})[pod] = None
-
-    def stop(self, pod: int) -> Placed:
-        """Records that a pod left and returns what it held. Raises KeyError for a pod that does not run."""
-        placed = self._pods.pop(pod)
-        del self._on[placed.node][pod]
-        return placed
-
-    def on(self, node: int) -> tuple[int, ...]:
-        """Pods on a node, in order of their start."""
-        return tuple(self._on.get(node, ()))
-
-    def __getitem__(self, pod: int) -> Placed:
-        return self._pods[pod]
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._pods)
-
-    def __len__(self) -> int:
-        return len(self._pods)
 
 
 def nodes_without(ledger: Ledger, pods: Sequence[Placed]) -> Ledger:
