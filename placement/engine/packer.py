@@ -55,6 +55,8 @@ class PowerHeadroom:
 ROW_BYTES = 64 * 2**20
 """Memory for cached ratings, in bytes. 16 bytes a node: 3,400 rating keys at 1,213 nodes, 200 at 20,000. The least
 recently used row is dropped first; openb has 91 rating keys in all."""
+MOST_RATED = 20_000
+"""Cached ratings of states of one node before all are made again: 10 MB."""
 IN_RATINGS = (CPU, PODS)
 """Resources that a rating accounts for, beside GPUs: the others are looked at when a node is chosen."""
 
@@ -112,6 +114,8 @@ class Packer:
         known = snapshot.power
         self.power = PowerHeadroom(snapshot, known) if known is not None and known.headroom_w else None
         self._rows: OrderedDict[PodShape, _Row] = OrderedDict()
+        self._rated: dict[tuple[PodShape | int, ...], tuple[int, float]] = {}
+        """Devices and cost by rating key and state of a node: the states of nodes repeat."""
         self._most_rows = max(8, ROW_BYTES // (16 * max(len(self.nodes), 1)))
         self._version = policy.version
         self._keys = lru_cache(maxsize=4096)(lambda shape: (policy.rating_key(shape), filters_of(shape)))
@@ -140,16 +144,21 @@ class Packer:
 
     def _on(self, shape: PodShape, node: int) -> Choice | None:
         """The choice on one node, without a look at the others where nothing but the node decides."""
-        if self.power is not None or self.neighbours is not None:
+        if self.power is not None or self.neighbours is not None or self.policy.counts_pods:
             cost, devices = self.costs(shape)
             return Choice(node, int(devices[node]), float(cost[node])) if cost[node] < np.inf else None
-        key, filters = self._keys(shape)
-        if not (self._eligible(filters)[node] and self.ledger.free.fits(shape, np.array([node]))[0]):
+        (key, filters), ledger = self._keys(shape), self.ledger
+        milli, kind = ledger.gpu_milli[node].tolist(), int(ledger.gpu_type[node])
+        is_short = any(left[node] < amount for _, amount, left in ledger.free.asked(shape))
+        if is_short or sum(left >= shape.gpu_milli for left in milli) < shape.gpus or not self._eligible(filters)[node]:
             return None
-        rated = self.policy.rate(key, self.ledger, np.array([node]))
-        surcharge, kind = self.policy.surcharge(shape, self.ledger), int(self.ledger.gpu_type[node])
-        more = 0.0 if surcharge is None or kind < 0 else float(surcharge[kind])
-        return Choice(node, int(rated.devices[0]), float(rated.cost[0]) + more)
+        self._forget_old_prices()
+        state = (key, kind, int(ledger.gpus[node]), int(ledger.cpu_milli[node]), *milli)
+        if (known := self._rated.get(state)) is None:
+            rated = self.policy.rate(key, ledger, np.array([node]))
+            known = self._rated[state] = int(rated.devices[0]), float(rated.cost[0])
+        surcharge = self.policy.surcharge(shape, ledger)
+        return Choice(node, known[0], known[1] + (0.0 if surcharge is None or kind < 0 else float(surcharge[kind])))
 
     def place(self, shape: PodShape, choice: Choice) -> None:
         """Charges a pod to the result of `choose`."""
@@ -209,10 +218,14 @@ class Packer:
             cost += np.append(surcharge, 0.0)[ledger.gpu_type]  # type -1, no GPU: the appended zero
         return cost, row.devices
 
-    def _row(self, key: PodShape) -> _Row:
-        if self._version != self.policy.version:
+    def _forget_old_prices(self) -> None:
+        if self._version != self.policy.version or len(self._rated) > MOST_RATED:
             self._rows.clear()
+            self._rated.clear()
             self._version = self.policy.version
+
+    def _row(self, key: PodShape) -> _Row:
+        self._forget_old_prices()
         row, mark = self._rows.get(key), self.ledger.mark
         if row is None:
             count = len(self.nodes)
