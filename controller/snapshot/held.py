@@ -25,21 +25,21 @@ def with_held_seats(snapshot: Snapshot, holders: Mapping[str, str], pods: Mappin
     An annotation that cannot be read holds nothing. Several decisions may hold seats for the pods of one owner: each
     replacement has one of them, and none has that of a pod that is yet to move.
     """
-    decisions, vacated, pending = list[HeldSeats](), list[tuple[HeldSeat, float]](), snapshot.pods.node == PENDING
+    decisions, pending = list[HeldSeats](), snapshot.pods.node == PENDING
     for holder, text in sorted(holders.items()):
         try:
             held = msgspec.json.decode(text, type=HeldSeats)
         except msgspec.MsgspecError:
             continue
         if pods[holder].object.metadata.deletion_timestamp is None:
-            decisions.append(replace(held, holder=holder, seats=tuple(filter(_is_sound, held.seats))))
-            moved = ((seat, seat.since_s or held.since_s) for seat in decisions[-1].seats if seat.is_moved)
-            vacated += [each for each in moved if not _is_yet_to_move(snapshot, *each, pods)]
+            seats = (replace(each, since_s=each.since_s or held.since_s) for each in held.seats if _is_sound(each))
+            decisions.append(replace(held, holder=holder, seats=tuple(seats)))
+    vacated = [seat for each in decisions for seat in each.seats if _is_vacated(snapshot, seat, pods)]
     replacements, known = dict[int, str](), set[str]()
-    for candidates in (_with_its_devices, _on_its_node, _waiting):
-        for seat, since_s in vacated:
+    for candidates in (_with_its_devices, _on_its_node, _waiting, _elsewhere):
+        for seat in vacated:
             names = candidates(snapshot, seat) if id(seat) not in replacements else ()
-            if name := next((n for n in names if n not in known and _replaces(pods.get(n), seat, since_s)), ""):
+            if name := next((n for n in names if n not in known and _replaces(pods.get(n), seat)), ""):
                 replacements[id(seat)] = name
                 known.add(name)
     found = list[HeldSeats]()
@@ -62,13 +62,15 @@ def _is_sound(seat: HeldSeat) -> bool:
     return has_devices and all(0 <= each <= MOST_OF_OTHERS for each in amounts)
 
 
-def _is_yet_to_move(snapshot: Snapshot, seat: HeldSeat, since_s: float, pods: Mapping[str, Read[Pod]]) -> bool:
-    """Whether the pod itself runs elsewhere, and not one of its name that was made since, as a StatefulSet does."""
+def _is_vacated(snapshot: Snapshot, seat: HeldSeat, pods: Mapping[str, Read[Pod]]) -> bool:
+    """Whether it is for the replacement of a pod that does not run elsewhere any more; one of its name that was made
+    since, as a StatefulSet does, may.
+    """
     row, table = snapshot.pods.names.row(seat.pod), snapshot.pods
-    if row is None or table.node[row] in (PENDING, snapshot.nodes.names.row(seat.node)):
-        return False
+    if not seat.is_moved or row is None or table.node[row] in (PENDING, snapshot.nodes.names.row(seat.node)):
+        return seat.is_moved
     is_ending = table.ending is not None and bool(table.ending[row])
-    return not is_ending and not _is_made_since(pods[seat.pod].object, since_s + 2 * CLOCKS_DIFFER_S)
+    return is_ending or _is_made_since(pods[seat.pod].object, seat.since_s + 2 * CLOCKS_DIFFER_S)
 
 
 def _on_its_node(snapshot: Snapshot, seat: HeldSeat) -> Iterator[str]:
@@ -92,11 +94,19 @@ def _waiting(snapshot: Snapshot, seat: HeldSeat) -> Iterator[str]:
             yield table.names[int(row)]
 
 
-def _replaces(read: Read[Pod] | None, seat: HeldSeat, since_s: float) -> bool:
+def _elsewhere(snapshot: Snapshot, seat: HeldSeat) -> Iterator[str]:
+    """Pods that started on other nodes, where the one that moved is gone: its owner needs no seat for it any more."""
+    table = snapshot.pods
+    if table.started_s is not None and table.names.row(seat.pod) is None:
+        rows = np.flatnonzero((table.node != PENDING) & (table.started_s >= seat.since_s - CLOCKS_DIFFER_S))
+        yield from (table.names[int(row)] for row in rows)
+
+
+def _replaces(read: Read[Pod] | None, seat: HeldSeat) -> bool:
     """Whether a pod was made by the owner since the seat is held."""
     if read is None or read.object.controller != seat.owner:
         return False
-    return read.object.metadata.deletion_timestamp is None and _is_made_since(read.object, since_s)
+    return read.object.metadata.deletion_timestamp is None and _is_made_since(read.object, seat.since_s)
 
 
 def _is_made_since(pod: Pod, since_s: float) -> bool:

@@ -1,6 +1,7 @@
 """Gangs that preempt on a real API server: as many victims as are needed, and each gang starts at one time."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,11 @@ def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture(scope="module")
 def kubectl(server: ControlPlane, programs: Programs) -> Kubectl:
+    return with_priorities(server, programs)
+
+
+def with_priorities(server: ControlPlane, programs: Programs) -> Kubectl:
+    """kubectl as administrator of a server with Tonnage's kinds and two priorities."""
     made = Kubectl(programs["kubectl"], server.kubeconfig)
     made("apply", "-f", str(ROOT / "deploy" / "crds"))
     made("create", "namespace", "tonnage-system")
@@ -48,6 +54,28 @@ def labelled(name: str, priority: str, **labels: str) -> dict[str, Any]:
     return made
 
 
+def create_gangs(server: ControlPlane, priority: str, members: int, *names: str) -> None:
+    kind = {"apiVersion": "tonnage.dev/v1alpha1", "kind": "Gang", "spec": {"minMembers": members}}
+    gangs = [{**kind, "metadata": {"name": name}} for name in names]
+    create_all(server.kubeconfig, "/apis/tonnage.dev/v1alpha1/namespaces/default/gangs", gangs)
+    pods = [
+        labelled(f"{name}-{m}", priority, app=f"{priority}-member", **{"tonnage.dev/gang": name})
+        for name in names
+        for m in range(members)
+    ]
+    create_all(server.kubeconfig, PODS, pods)
+
+
+def longest_span_s(pods: Iterable[dict[str, Any]]) -> float:
+    """Longest time from the first to the last bind of a gang, seconds."""
+    bound = defaultdict(list)
+    for each in pods:
+        (said,) = (c for c in each["status"]["conditions"] if c["type"] == "PodScheduled")
+        at = datetime.fromisoformat(said["lastTransitionTime"])
+        bound[each["metadata"]["labels"]["tonnage.dev/gang"]].append(at)
+    return max((max(each) - min(each)).total_seconds() for each in bound.values())
+
+
 def test_gangs_that_preempt_stop_no_more_than_they_need_and_start_whole_at_one_time(
     server: ControlPlane, kubectl: Kubectl, tmp_path: Path
 ) -> None:
@@ -55,24 +83,43 @@ def test_gangs_that_preempt_stop_no_more_than_they_need_and_start_whole_at_one_t
     with operator(server.kubeconfig, tmp_path, pools=[{"placer": "bind"}], interval_s=1.0):
         create_all(server.kubeconfig, PODS, [labelled(f"low-{n}", "low", app="low") for n in range(GANGS * MEMBERS)])
         until(lambda: len(running(kubectl, "low")) == GANGS * MEMBERS, "the fleet is full")
-        kind = {"apiVersion": "tonnage.dev/v1alpha1", "kind": "Gang", "spec": {"minMembers": MEMBERS}}
-        gangs = [{**kind, "metadata": {"name": f"g{n}"}} for n in range(GANGS)]
-        create_all(server.kubeconfig, "/apis/tonnage.dev/v1alpha1/namespaces/default/gangs", gangs)
-        members = [
-            labelled(f"g{n}-{m}", "high", app="member", **{"tonnage.dev/gang": f"g{n}"})
-            for n in range(GANGS)
-            for m in range(MEMBERS)
-        ]
-        create_all(server.kubeconfig, PODS, members)
-        until(lambda: len(running(kubectl, "member")) == GANGS * MEMBERS, "all members run", within_s=400.0)
+        create_gangs(server, "high", MEMBERS, *(f"g{n}" for n in range(GANGS)))
+        until(lambda: len(running(kubectl, "high-member")) == GANGS * MEMBERS, "all members run", within_s=400.0)
 
         found = audit(kubectl, gangs={f"g{n}": MEMBERS for n in range(GANGS)})
         assert found.is_clean, found
         assert running(kubectl, "low") == []
-        bound = defaultdict(list)
-        for each in running(kubectl, "member"):
-            (said,) = (c for c in each["status"]["conditions"] if c["type"] == "PodScheduled")
-            at = datetime.fromisoformat(said["lastTransitionTime"])
-            bound[each["metadata"]["labels"]["tonnage.dev/gang"]].append(at)
-        spans = [(max(each) - min(each)).total_seconds() for each in bound.values()]
-        assert max(spans) <= 1.0, sorted(spans)
+        assert longest_span_s(running(kubectl, "high-member")) <= 1.0
+
+
+WIDE, WIDE_GANGS = 64, 3
+"""Members of a gang, more than a plan may stop: 10 pods, or 5 % of these 192. Gangs of each priority."""
+
+
+def test_gangs_above_the_limit_on_evictions_stop_whole_gangs_one_a_plan(
+    start_server: StartServer, programs: Programs, tmp_path: Path
+) -> None:
+    server = server_of_l4(start_server, tmp_path, WIDE_GANGS * WIDE // PER_NODE)
+    kubectl = with_priorities(server, programs)
+    low, high = ([f"{priority}-{n}" for n in range(WIDE_GANGS)] for priority in ("low", "high"))
+    left = [WIDE_GANGS * WIDE]
+    """Members of low gangs that run and are not being deleted, each time that their number has changed."""
+
+    def all_run() -> bool:
+        staying = [each for each in running(kubectl, "low-member") if "deletionTimestamp" not in each["metadata"]]
+        left.extend([len(staying)] if len(staying) != left[-1] else [])
+        return len(running(kubectl, "high-member")) == WIDE_GANGS * WIDE
+
+    with operator(server.kubeconfig, tmp_path, pools=[{"placer": "bind"}], interval_s=5.0):
+        create_gangs(server, "low", WIDE, *low)
+        until(lambda: len(running(kubectl, "low-member")) == WIDE_GANGS * WIDE, "the fleet is full of low gangs")
+        create_gangs(server, "high", WIDE, *high)
+        until(all_run, "all members of high gangs run", within_s=300.0)
+
+        found = audit(kubectl, gangs=dict.fromkeys(high, WIDE))
+        assert found.is_clean, found
+        assert running(kubectl, "low-member") == []
+        assert {2 * WIDE, WIDE} <= set(left), left
+        assert longest_span_s(running(kubectl, "high-member")) <= 1.0
+        said = {each["message"] for each in kubectl.get("events")["items"] if each["reason"] == "TooManyEvictions"}
+        assert any("stops 10 pods, the most that one plan may; the next one goes on" in each for each in said), said
