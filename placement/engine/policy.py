@@ -32,8 +32,8 @@ due."""
 class Policy(Protocol):
     """Rates what it costs to put a pod on a node. Subclass it to inherit the answers that most policies share.
 
-    `rate` depends only on the state of each node, so the engine caches its results. A policy that learns something which changes
-    earlier ratings raises `version`; the engine then rates again.
+    `rate` depends only on the state of each node, so the engine caches its results. A policy that learns something
+    which changes earlier ratings raises `version`; the engine then rates again.
 
     A policy keeps two things apart. The state of nodes in one draft of a plan: `begin`, then `placed` and `removed`,
     also for pods that are only tried somewhere. Learning from what really happened: `arrived` and `departed`.

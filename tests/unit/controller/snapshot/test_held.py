@@ -73,6 +73,7 @@ def test_a_replacement_that_started_elsewhere_needs_no_seat_once_the_pod_is_gone
     ends = a_pod("app-1", owner="app", on="a", created_s=-600, deletionTimestamp="2026-01-01T00:00:00Z")
 
     assert takers(seen(elsewhere)) == [("ns/wide", "ns/wide")]
+    assert takers(seen(a_pod("app-1", owner="app", on="a", created_s=6, started_s=7))) == [("ns/wide", "ns/wide")]
     assert takers(seen(before, of_another))[1] == ("ns/app-1", "")
     assert takers(seen(elsewhere, ends))[1] == ("ns/app-1", "")
     assert takers(seen(elsewhere, a_pod("app-4", owner="app", created_s=3)))[1] == ("ns/app-1", "ns/app-4")
