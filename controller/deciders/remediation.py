@@ -168,6 +168,11 @@ def _restarts(
         # A pod of another run is among them, or one on a node where this policy may do nothing.
         if not members or any(not uid or node not in rules.nodes for _, uid, node in members):
             continue
+        # A gang that needs no more members than stay goes on with them.
+        lost = tuple(each for each in members if each[2] in {key.name for key in intent.avoid})
+        stay = [pod for pod, _, _ in members if pod not in {each[0] for each in lost}]
+        if intent.pods and lost and snapshot.gangs[gangs[intent.job]].lacks(stay) <= 0:
+            members = lost
         gpu_hours = {
             f"{str(each.do).replace(' ', '_')}_gpu_hours": each.gpu_hours
             for each in intent.alternatives
