@@ -35,8 +35,8 @@ def with_held_seats(snapshot: Snapshot, holders: Mapping[str, str], pods: Mappin
         if pods[holder].object.metadata.deletion_timestamp is None:
             seats = (replace(each, since_s=each.since_s or held.since_s) for each in held.seats if _is_sound(each))
             decisions.append(replace(held, holder=holder, seats=tuple(seats)))
-    moved = (seat for each in decisions for seat in each.seats if _is_vacated(snapshot, seat, pods))
-    vacated = [(seat, _candidates(snapshot, seat)) for seat in moved]
+    seats = (seat for each in decisions for seat in each.seats)
+    vacated = [(seat, _candidates(snapshot, seat)) for seat in seats if _is_vacated(snapshot, seat, pods)]
     replacements, known = dict[int, str](), set[str]()
     for likely in range(4):
         for seat, candidates in vacated:
@@ -84,8 +84,7 @@ def _candidates(snapshot: Snapshot, seat: HeldSeat) -> tuple[BoolArray, ...]:
     waits = (table.node == PENDING) & np.array(is_alike, dtype=np.bool_)[table.shape]
     here = table.node == snapshot.nodes.names.row(seat.node)
     started = (np.zeros(len(table)) if table.started_s is None else table.started_s) >= seat.since_s - CLOCKS_DIFFER_S
-    row = table.names.row(seat.pod)
-    is_gone = row is None or bool(started[row])
+    is_gone = (row := table.names.row(seat.pod)) is None or bool(started[row])
     return here & (table.devices == device_mask(seat.devices)), here, waits, started & is_gone
 
 

@@ -55,8 +55,6 @@ class PowerHeadroom:
 ROW_BYTES = 64 * 2**20
 """Memory for cached ratings, in bytes. 16 bytes a node: 3,400 rating keys at 1,213 nodes, 200 at 20,000. The least
 recently used row is dropped first; openb has 91 rating keys in all."""
-MOST_RATED = 20_000
-"""Cached ratings of states of one node before all are made again: 10 MB."""
 IN_RATINGS = (CPU, PODS)
 """Resources that a rating accounts for, beside GPUs: the others are looked at when a node is chosen."""
 
@@ -115,7 +113,7 @@ class Packer:
         self.power = PowerHeadroom(snapshot, known) if known is not None and known.headroom_w else None
         self._rows: OrderedDict[PodShape, _Row] = OrderedDict()
         self._rated: dict[tuple[PodShape | int, ...], tuple[int, float]] = {}
-        """Devices and cost by rating key and state of a node: the states of nodes repeat."""
+        """Devices and cost by rating key, version of the policy and state of a node: the states of nodes repeat."""
         self._most_rows = max(8, ROW_BYTES // (16 * max(len(self.nodes), 1)))
         self._version = policy.version
         self._keys = lru_cache(maxsize=4096)(lambda shape: (policy.rating_key(shape), filters_of(shape)))
@@ -152,8 +150,7 @@ class Packer:
         is_short = any(left[node] < amount for _, amount, left in ledger.free.asked(shape))
         if is_short or sum(left >= shape.gpu_milli for left in milli) < shape.gpus or not self._eligible(filters)[node]:
             return None
-        self._forget_old_prices()
-        state = (key, kind, int(ledger.gpus[node]), int(ledger.cpu_milli[node]), *milli)
+        state = (key, self.policy.version, kind, int(ledger.gpus[node]), int(ledger.cpu_milli[node]), *milli)
         if (known := self._rated.get(state)) is None:
             rated = self.policy.rate(key, ledger, np.array([node]))
             known = self._rated[state] = int(rated.devices[0]), float(rated.cost[0])
@@ -218,14 +215,10 @@ class Packer:
             cost += np.append(surcharge, 0.0)[ledger.gpu_type]  # type -1, no GPU: the appended zero
         return cost, row.devices
 
-    def _forget_old_prices(self) -> None:
-        if self._version != self.policy.version or len(self._rated) > MOST_RATED:
-            self._rows.clear()
-            self._rated.clear()
-            self._version = self.policy.version
-
     def _row(self, key: PodShape) -> _Row:
-        self._forget_old_prices()
+        if self._version != self.policy.version:
+            self._rows.clear()
+            self._version = self.policy.version
         row, mark = self._rows.get(key), self.ledger.mark
         if row is None:
             count = len(self.nodes)
