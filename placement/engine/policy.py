@@ -41,7 +41,7 @@ class Policy(Protocol):
 
     name: str
     version: int = 0
-    counts_pods = False
+    counts_pods: bool = False
     """Whether `rate` depends on the pods placed on a node, beside its GPU type, its GPUs, free CPU and free devices."""
 
     def rating_key(self, shape: PodShape) -> PodShape:
