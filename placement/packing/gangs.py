@@ -12,13 +12,7 @@ from cluster import arrays, capacity, workloads
 from cluster.workloads import ALONE, PodShape
 from placement.packing.draft import Kind, PackingDraft, Within, lacking, members_running
 from placement.packing.gang_nodes import MOST_COMPARED, GangNodes
-from placement.packing.preemption import (
-    PLACES_PER_CLEARING,
-    fewest_victims,
-    interchangeable,
-    may_all_leave,
-    stopped_with,
-)
+from placement.packing.preemption import PLACES_PER_CLEARING, fewest_victims, may_all_leave, stopped_with
 from placement.packing.units import Unit
 
 Place = Callable[[int, Within], bool]
@@ -255,7 +249,7 @@ class _Victims:
         draft, free = self._draft, self._draft.packer.ledger
         lower = (row for row in draft.pods_on(node) if draft.resistance[row] < self._below)
         room = tuple(sorted(free.gpu_milli[node].tolist())), int(free.cpu_milli[node]), int(free.memory_bytes[node])
-        return room, tuple(sorted(interchangeable(draft, row) for row in lower))
+        return room, tuple(sorted(map(draft.interchangeable, lower)))
 
 
 def _seat_near(draft: PackingDraft, unit: Unit, seat: Seat, rooms: Rooms, allowed: arrays.BoolArray | None) -> bool:

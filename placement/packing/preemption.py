@@ -201,7 +201,7 @@ def fewest_victims(draft: PackingDraft, shape: workloads.PodShape, node: int, pr
         tried = set[object]()
         for position in range(chosen[-1] + 1 if chosen else 0, len(live)):
             # A pod like one that was tried brings nothing that it would not.
-            if (kind := interchangeable(draft, live[position])) in tried:
+            if (kind := draft.interchangeable(live[position])) in tried:
                 continue
             tried.add(kind)
             steps -= 1
@@ -216,14 +216,6 @@ def fewest_victims(draft: PackingDraft, shape: workloads.PodShape, node: int, pr
     if best is None:
         return ()
     return tuple(best[1]) if all(map(draft.ends, best[1])) else tuple({*best[1], *ending})
-
-
-def interchangeable(draft: PackingDraft, row: int) -> tuple[int, int, int]:
-    """Key of pods of one node, any of which may be stopped for another: members of a gang without roles, too."""
-    gang = int(draft.snapshot.pods.gang[row])
-    is_alone = not draft.budgets.covers(row) and (gang < 0 or not draft.snapshot.gangs[gang].groups)
-    is_plain = is_alone and (draft.shape(row).is_whole_gpu or not draft.shape(row).gpus)
-    return (draft.shape_number(row), int(draft.resistance[row]), gang) if is_plain else (row, 0, 0)
 
 
 class NodeWithout:
