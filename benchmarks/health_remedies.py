@@ -94,8 +94,6 @@ def health_ettr(
         days=days,
         interval_s=advised_interval_s(save_s, mtbf_s(nodes, rate_s)),
         save_s=save_s,
-        restart_s=150.0,
-        in_place_s=75.0,
     )
     for name in variants:
         for seed in seeds:

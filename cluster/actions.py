@@ -378,11 +378,11 @@ class Untaint(_OnTaint):
 
 @dataclass(frozen=True, slots=True)
 class RestartGang(Action):
-    """Stops all running members of a gang; their owners create new ones, which start together elsewhere."""
+    """Stops all running members of a gang, or those without which it goes on; their owners create new ones."""
 
     gang: str
     pods: tuple[tuple[str, str, str], ...]
-    """Each running member: `namespace/name`, UID, node."""
+    """Each of these members: `namespace/name`, UID, node."""
 
     attempt: ClassVar[str] = "Restarting"
     done: ClassVar[str] = "Restarted"

@@ -207,13 +207,15 @@ def _objection_to_hold(guarded: Guarded, action: actions.HoldSeats) -> Reason | 
 
 
 def _objection_to_restart(guarded: Guarded, action: actions.RestartGang) -> Reason | None:
-    pods, gangs = guarded.snapshot.pods, [gang.name for gang in guarded.snapshot.gangs]
-    if action.gang not in gangs:
+    pods, named = guarded.snapshot.pods, {pod for pod, _, _ in action.pods}
+    found = next((each for each in enumerate(guarded.snapshot.gangs) if each[1].name == action.gang), None)
+    if found is None:
         return Reason("NotFound", f"gang {action.gang} does not exist")
-    member = pods.gang == gangs.index(action.gang)
+    member = pods.gang == found[0]
     running = {pods.names[row] for row in (member & (guarded.seats.node != PENDING)).nonzero()[0].tolist()}
-    if running != {pod for pod, _, _ in action.pods} or not running or len(running) != len(action.pods):
-        words = f"{len(action.pods)} pods are named, and {len(running)} members of {action.gang} run: all or none"
+    is_cut = running > named and found[1].lacks(running - named) > 0
+    if is_cut or not running >= named or not named or len(named) != len(action.pods):
+        words = f"{len(action.pods)} pods are named, and {len(running)} members of {action.gang} run: the rest must do"
         return Reason("NotAllMembers", words)
     if why := guarded.seats.objection_to_stops([(pod, node) for pod, _, node in action.pods]):
         return why

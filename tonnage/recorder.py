@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from math import sqrt
 
 from tonnage import records
 from tonnage.records import FRAME_RECORDS, NO_PEER, Failure, Kind, Op, Phase, Role, Times
@@ -38,6 +39,8 @@ STILL_S = 2.0
 STACK_EVERY_S = 10.0
 """Shortest time between two samples, so that a job of long steps is sampled seldom."""
 STACK_FRAMES = 24
+FAULT_NS = 86_400e9 / 4.2e-3
+"""Time from one stop of a node to its next: `FAULTS_PER_NODE_S` of `health/remediation/advice.py`."""
 _OPERATION = int(Kind.OPERATION)
 
 Send = Callable[[bytes], None]
@@ -115,6 +118,7 @@ class Recorder:
         self._times = Times.HOST
         self._last_exit_ns = clock()
         self._stack = main_stack if stack is None else stack
+        self._saved_ns, self._save_ns = clock(), 0
         self._samples, self._sampled_ns = 0, clock() - int(STACK_EVERY_S * 1e9)
         self._sampled_exit_ns = 0
         self._stopped = threading.Event()
@@ -191,11 +195,21 @@ class Recorder:
     @contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:
         """Marks what the job does meanwhile: a checkpoint is no straggler."""
-        before, self._phase = self._phase, int(phase)
+        before, began_ns, self._phase = self._phase, self._now(), int(phase)
         try:
             yield
         finally:
             self._phase = before
+            if phase is Phase.CHECKPOINT:
+                self._saved_ns = self._now()
+                self._save_ns = self._saved_ns - began_ns
+
+    def is_save_due(self, nodes: int) -> bool:
+        """Whether a job on so many nodes loses less by saving now than by going on; one rank asks and tells the others.
+
+        After the interval of `tonnage health advise` (Young's, by what the last save took); before the first save, now.
+        """
+        return self._now() - self._saved_ns >= sqrt(2 * self._save_ns * FAULT_NS / nodes)
 
     def end(self) -> None:
         """Announces the rank's orderly end and stops the thread."""
@@ -231,7 +245,7 @@ class Recorder:
             try:
                 taken: list[bytes] = []
                 while self._ring and len(taken) < RING:
-                    taken.append(_finished(self._ring.popleft()))
+                    taken.append(_packed(self._ring.popleft()))
                 self._taken += len(taken)
                 self._deliver(taken)
             finally:
@@ -249,7 +263,8 @@ class Recorder:
             step=self._step,
             phase=self._phase,
         )
-        return [beat, *(_waiting(token, now_ns, self._step, self._phase) for token in in_flight)]
+        now = self._step, now_ns, self._phase, int(Kind.IN_FLIGHT), 0
+        return [beat, *(_packed((*token[:7], *now)) for token in in_flight)]
 
     def _stack_sample(self) -> list[bytes]:
         """Where the job stands, once for each time that it stands still; a frame of its own."""
@@ -312,33 +327,17 @@ def main_stack() -> str:
     return "\n".join(lines)
 
 
-def _finished(entry: Entry) -> bytes:
+def _packed(entry: Entry) -> bytes:
     _, op, group, seq, enter_ns, peer, size, step, exit_ns, phase, kind, failure = entry
     return records.packed(
         kind,
         op=op,
         group=group,
         seq=seq,
-        at_ns=enter_ns if kind == Kind.OPERATION else exit_ns,
+        at_ns=enter_ns if kind in (Kind.OPERATION, Kind.IN_FLIGHT) else exit_ns,
         for_ns=exit_ns - enter_ns,
         step=step,
         peer=peer,
         size=failure if kind == Kind.ERROR else size,
-        phase=phase,
-    )
-
-
-def _waiting(token: Token, now_ns: int, step: int, phase: int) -> bytes:
-    _, op, group, seq, enter_ns, peer, size, _ = token
-    return records.packed(
-        Kind.IN_FLIGHT,
-        op=op,
-        group=group,
-        seq=seq,
-        at_ns=enter_ns,
-        for_ns=now_ns - enter_ns,
-        step=step,
-        peer=peer,
-        size=size,
         phase=phase,
     )

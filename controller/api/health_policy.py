@@ -23,7 +23,7 @@ class NodeLabelSelector(fields.Strict):
 class QuarantineBudget(fields.Strict):
     """Most that may be taken out of the fleet. One node is always allowed."""
 
-    per_job: Count = Field(default=2, description="Nodes taken from one job within perJobWindow.")
+    per_job: Count = Field(default=2, description="Nodes taken from one job within perJobWindow, or recentShare of it.")
     per_job_window: fields.Duration = Field(default=1800.0, description="Window of perJob.")
     recent_share: fields.Fraction = Field(default=0.02, description="Share of the nodes taken out within recentWindow.")
     recent_window: fields.Duration = Field(default=600.0, description="Window of recentShare.")

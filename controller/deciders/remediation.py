@@ -106,9 +106,8 @@ def _node_as_in(snapshot: Snapshot, node: NodeFacts, facts: HealthFacts) -> Node
     values = ((key, taint.value) for key, taint in found if taint is not None)
     now = next((ours for key, value in values if (ours := our_taint(key, value, facts.situation.now_s))), None)
     before = node.taint
-    if now is not None and before is not None and replace(now, at_s=before.at_s) == before:
-        return node
-    return node if now == before else replace(node, taint=now)
+    is_same = now == before or (now is not None and before is not None and replace(now, at_s=before.at_s) == before)
+    return node if is_same else replace(node, taint=now)
 
 
 def our_taint(key: str, value: str, at_s: float) -> OurTaint | None:
@@ -168,6 +167,9 @@ def _restarts(
         # A pod of another run is among them, or one on a node where this policy may do nothing.
         if not members or any(not uid or node not in rules.nodes for _, uid, node in members):
             continue
+        stay = [pod for pod, _, node in members if node not in {key.name for key in intent.avoid}]
+        if intent.pods and len(stay) < len(members) and snapshot.gangs[gangs[intent.job]].lacks(stay) <= 0:
+            members = tuple(each for each in members if each[0] not in stay)  # it goes on with the others
         gpu_hours = {
             f"{str(each.do).replace(' ', '_')}_gpu_hours": each.gpu_hours
             for each in intent.alternatives

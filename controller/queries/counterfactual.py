@@ -12,7 +12,8 @@ from cluster.snapshot import PENDING, Snapshot, device_numbers
 from cluster.workloads import WHOLE_GPU_MILLI, PodShape, is_pinned
 from controller.queries.explain import PackerOf
 from placement.packing.draft import NEVER, PackingDraft, Within
-from placement.packing.gangs import Seat, seat_gang
+from placement.packing.gangs import Seat
+from placement.packing.group_levels import seat_gang
 from placement.packing.preemption import seat_by_preemption, spare_victims
 from placement.packing.units import Unit, pending_units
 

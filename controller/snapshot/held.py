@@ -1,11 +1,12 @@
 """Seats that the annotations of pods keep, with the pods that take them now."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import msgspec
 import numpy as np
 
+from cluster.arrays import BoolArray
 from cluster.held_seats import in_force
 from cluster.snapshot import PENDING, HeldSeat, HeldSeats, Snapshot, device_mask
 from cluster.workloads import MAX_GPUS_PER_NODE
@@ -25,33 +26,31 @@ def with_held_seats(snapshot: Snapshot, holders: Mapping[str, str], pods: Mappin
     An annotation that cannot be read holds nothing. Several decisions may hold seats for the pods of one owner: each
     replacement has one of them, and none has that of a pod that is yet to move.
     """
-    decisions, vacated, pending = list[HeldSeats](), list[tuple[HeldSeat, float]](), snapshot.pods.node == PENDING
+    decisions, table = list[HeldSeats](), snapshot.pods
     for holder, text in sorted(holders.items()):
         try:
             held = msgspec.json.decode(text, type=HeldSeats)
         except msgspec.MsgspecError:
             continue
         if pods[holder].object.metadata.deletion_timestamp is None:
-            decisions.append(replace(held, holder=holder, seats=tuple(filter(_is_sound, held.seats))))
-            moved = ((seat, seat.since_s or held.since_s) for seat in decisions[-1].seats if seat.is_moved)
-            vacated += [each for each in moved if not _is_yet_to_move(snapshot, *each, pods)]
+            seats = (replace(each, since_s=each.since_s or held.since_s) for each in held.seats if _is_sound(each))
+            decisions.append(replace(held, holder=holder, seats=tuple(seats)))
+    seats = (seat for each in decisions for seat in each.seats)
+    vacated = [(seat, _candidates(snapshot, seat)) for seat in seats if _is_vacated(snapshot, seat, pods)]
     replacements, known = dict[int, str](), set[str]()
-    for candidates in (_with_its_devices, _on_its_node, _waiting):
-        for seat, since_s in vacated:
-            names = candidates(snapshot, seat) if id(seat) not in replacements else ()
-            if name := next((n for n in names if n not in known and _replaces(pods.get(n), seat, since_s)), ""):
+    for likely in range(4):
+        for seat, candidates in vacated:
+            rows = [] if id(seat) in replacements else np.flatnonzero(candidates[likely]).tolist()
+            names = (table.names[row] for row in rows)
+            if name := next((n for n in names if n not in known and _replaces(pods.get(n), seat)), ""):
                 replacements[id(seat)] = name
                 known.add(name)
     found = list[HeldSeats]()
     for held in decisions:
         takers = ((seat, replacements.get(id(seat), "") if seat.is_moved else seat.pod) for seat in held.seats)
-        rows = ((seat, taker, snapshot.pods.names.row(taker)) for seat, taker in takers)
-        kept = (
-            replace(seat, taker=taker)
-            for seat, taker, row in rows
-            if (seat.is_moved and not taker) or (row is not None and pending[row])
-        )
-        found.append(replace(held, seats=tuple(kept)))
+        taken = ((replace(seat, taker=taker), table.names.row(taker)) for seat, taker in takers)
+        waits = (each for each, row in taken if (not each.taker if row is None else table.node[row] == PENDING))
+        found.append(replace(held, seats=tuple(waits)))
     return replace(snapshot, held=in_force(found, snapshot.at_s))
 
 
@@ -62,41 +61,38 @@ def _is_sound(seat: HeldSeat) -> bool:
     return has_devices and all(0 <= each <= MOST_OF_OTHERS for each in amounts)
 
 
-def _is_yet_to_move(snapshot: Snapshot, seat: HeldSeat, since_s: float, pods: Mapping[str, Read[Pod]]) -> bool:
-    """Whether the pod itself runs elsewhere, and not one of its name that was made since, as a StatefulSet does."""
+def _is_vacated(snapshot: Snapshot, seat: HeldSeat, pods: Mapping[str, Read[Pod]]) -> bool:
+    """Whether it is for the replacement of a pod that does not run elsewhere any more; one of its name that was made
+    since, as a StatefulSet does, may.
+    """
     row, table = snapshot.pods.names.row(seat.pod), snapshot.pods
-    if row is None or table.node[row] in (PENDING, snapshot.nodes.names.row(seat.node)):
-        return False
+    if not seat.is_moved or row is None or table.node[row] in (PENDING, snapshot.nodes.names.row(seat.node)):
+        return seat.is_moved
     is_ending = table.ending is not None and bool(table.ending[row])
-    return not is_ending and not _is_made_since(pods[seat.pod].object, since_s + 2 * CLOCKS_DIFFER_S)
+    return is_ending or _is_made_since(pods[seat.pod].object, seat.since_s + 2 * CLOCKS_DIFFER_S)
 
 
-def _on_its_node(snapshot: Snapshot, seat: HeldSeat) -> Iterator[str]:
-    rows = np.flatnonzero(snapshot.pods.node == snapshot.nodes.names.row(seat.node))
-    return (snapshot.pods.names[int(row)] for row in rows)
+def _candidates(snapshot: Snapshot, seat: HeldSeat) -> tuple[BoolArray, ...]:
+    """Pods that may replace the one that moved, the surest first. Each of shape (pods,).
+
+    Those that hold exactly its devices, as they were put there and not on a seat beside it; those on its node; those
+    that wait and ask for as many devices, and as much of each; and those that started anywhere, where the pod that
+    moved is gone: its owner needs no seat for it any more.
+    """
+    table, asked = snapshot.pods, (len(seat.devices), seat.gpu_milli)
+    is_alike = [(s.gpus, s.gpu_milli) == asked or not (s.gpus or seat.devices) for s in table.shapes]
+    waits = (table.node == PENDING) & np.array(is_alike, dtype=np.bool_)[table.shape]
+    here = table.node == snapshot.nodes.names.row(seat.node)
+    started = (np.zeros(len(table)) if table.started_s is None else table.started_s) >= seat.since_s - CLOCKS_DIFFER_S
+    is_gone = (row := table.names.row(seat.pod)) is None or bool(started[row])
+    return here & (table.devices == device_mask(seat.devices)), here, waits, started & is_gone
 
 
-def _with_its_devices(snapshot: Snapshot, seat: HeldSeat) -> Iterator[str]:
-    """The pods on its node that hold exactly its devices: those that were put there, and not on a seat beside it."""
-    wanted, table = device_mask(seat.devices), snapshot.pods
-    return (name for name in _on_its_node(snapshot, seat) if table.devices[table.names.row(name)] == wanted)
-
-
-def _waiting(snapshot: Snapshot, seat: HeldSeat) -> Iterator[str]:
-    """Pending pods that ask for as many devices, and as much of each."""
-    table = snapshot.pods
-    for row in table.pending:
-        shape = table.shapes[int(table.shape[row])]
-        is_same = (shape.gpus, shape.gpu_milli) == (len(seat.devices), seat.gpu_milli)
-        if is_same or not (shape.gpus or seat.devices):
-            yield table.names[int(row)]
-
-
-def _replaces(read: Read[Pod] | None, seat: HeldSeat, since_s: float) -> bool:
+def _replaces(read: Read[Pod] | None, seat: HeldSeat) -> bool:
     """Whether a pod was made by the owner since the seat is held."""
     if read is None or read.object.controller != seat.owner:
         return False
-    return read.object.metadata.deletion_timestamp is None and _is_made_since(read.object, since_s)
+    return read.object.metadata.deletion_timestamp is None and _is_made_since(read.object, seat.since_s)
 
 
 def _is_made_since(pod: Pod, since_s: float) -> bool:

@@ -72,7 +72,8 @@ def job_breaker(
         and each.acted_for == job.name
         for key in each.nodes
     }
-    if len(lost) >= policy.job_quarantines:
+    of_many = 0 if own_word else int(policy.cluster_share * len({pod.node for pod in job.pods}))
+    if len(lost) >= (policy.job_quarantines and max(policy.job_quarantines, of_many)):
         return f"breaker: {job.name} lost {len(lost)} nodes within {policy.job_window_s:.0f} s"
     return ""
 

@@ -57,15 +57,13 @@ def alternatives(
 def _stopped(
     incident: Incident, job: JobFacts, seats: SpareSeats, now_s: float, policy: RemedyPolicy
 ) -> tuple[Alternative, ...]:
-    again_s = job.at_risk_s(now_s)
-    fails = at_fault(incident)
-    evict_s = job.restart_s + again_s + (1 - fails) * policy.innocent_out_s * _share_out(incident, job)
+    again_s, fails = job.at_risk_s(now_s), at_fault(incident)
     smaller_s = _missing_share(job, seats) * policy.node_back_s if seats.pods else 0.0
-    in_place_s = job.in_place_restart_s + again_s + fails * (DETECTED_S + job.restart_s + smaller_s)
+    in_place_s = job.in_place_restart_s + again_s + fails * (DETECTED_S + _leave_s(job, seats) + smaller_s)
     tried = incident.strikes > 0 and incident.since_s - incident.closed_s < policy.restart_window_s
     note = f"{again_s:.0f} s of work again; fails again with probability {fails:.2f}"
     return (
-        _evict(JobDo.EVICT_NOW, evict_s, note, job, seats, policy),
+        _evict(JobDo.EVICT_NOW, again_s + _out_s(incident, job, policy), note, job, seats, policy),
         Alternative(
             JobDo.RESTART_IN_PLACE,
             inf if tried else _hours(in_place_s, job.gpus),
@@ -85,21 +83,20 @@ def _slow(
     again_s = job.at_risk_s(now_s)
     next_s = max(job.checkpoint_interval_s - again_s, 0.0)
     wait_s = job.checkpoint_save_s if job.checkpoints_on_demand else share * next_s
-    out_s = (1 - at_fault(incident)) * policy.innocent_out_s * _share_out(incident, job)
+    out_s = _out_s(incident, job, policy)
+    note = "a checkpoint on demand" if job.checkpoints_on_demand else f"next checkpoint in {next_s:.0f} s"
     return (
         Alternative(
             JobDo.TOLERATE, _hours(share * lasted_s, job.gpus), f"{share:.0%} slower for {lasted_s:.0f} s so far"
         ),
-        _evict(
-            JobDo.MOVE_AT_CHECKPOINT,
-            wait_s + job.restart_s + out_s,
-            "a checkpoint on demand" if job.checkpoints_on_demand else f"next checkpoint in {next_s:.0f} s",
-            job,
-            seats,
-            policy,
-        ),
-        _evict(JobDo.EVICT_NOW, again_s + job.restart_s + out_s, f"{again_s:.0f} s of work again", job, seats, policy),
+        _evict(JobDo.MOVE_AT_CHECKPOINT, wait_s + out_s, note, job, seats, policy),
+        _evict(JobDo.EVICT_NOW, again_s + out_s, f"{again_s:.0f} s of work again", job, seats, policy),
     )
+
+
+def _leave_s(job: JobFacts, seats: SpareSeats) -> float:
+    """Time that leaving the nodes costs; where all other pods stay and go on, no more than a restart in place."""
+    return job.in_place_restart_s if 0 < seats.pods < len(job.pods) else job.restart_s
 
 
 def _evict(do: JobDo, lost_s: float, note: str, job: JobFacts, seats: SpareSeats, policy: RemedyPolicy) -> Alternative:
@@ -109,16 +106,18 @@ def _evict(do: JobDo, lost_s: float, note: str, job: JobFacts, seats: SpareSeats
     missing = _missing_share(job, seats)
     if missing > 0:
         note += f"; with {seats.pods} of {len(job.pods)} pods until a node is back"
-    return Alternative(do, _hours(lost_s + missing * policy.node_back_s, job.gpus), note)
+    lost_s += _leave_s(job, seats) + missing * policy.node_back_s
+    return Alternative(do, _hours(lost_s, job.gpus), note)
 
 
 def _missing_share(job: JobFacts, seats: SpareSeats) -> float:
     return 1 - seats.pods / max(len(job.pods), 1)
 
 
-def _share_out(incident: Incident, job: JobFacts) -> float:
-    """GPUs that a quarantine takes out, as a share of the job's."""
-    return len(incident.nodes) / max(len({pod.node for pod in job.pods}), 1)
+def _out_s(incident: Incident, job: JobFacts, policy: RemedyPolicy) -> float:
+    """Expected loss from healthy nodes in a quarantine."""
+    share_out = len(incident.nodes) / max(len({pod.node for pod in job.pods}), 1)
+    return (1 - at_fault(incident)) * policy.innocent_out_s * share_out
 
 
 def _hours(lost_s: float, gpus: int) -> float:

@@ -198,7 +198,7 @@ class RemedyPolicy:
     """Defaults are the proposals of docs/health.md; each is chosen unless a source is named."""
 
     job_quarantines: int = 2
-    """Nodes taken from one job within `job_window_s`."""
+    """Nodes taken from one job within `job_window_s`, or `cluster_share` of it where its records do not stand alone."""
     job_window_s: float = 1800.0
     cluster_share: float = 0.02
     """Share of all nodes taken out within `cluster_window_s`; one node is always allowed."""

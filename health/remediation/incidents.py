@@ -136,7 +136,7 @@ class JobDo(StrEnum):
     MOVE_AT_CHECKPOINT = "move at next checkpoint"
     """Wait for the next checkpoint; then the gang is restarted without the nodes in `avoid`."""
     EVICT_NOW = "evict now"
-    """Restart the whole gang now without the nodes in `avoid`."""
+    """Restart the gang now without the nodes in `avoid`, or go on without the pods on them."""
     RESTART_IN_PLACE = "restart in place"
     """Restart the gang's processes on the nodes that it has."""
 
@@ -173,7 +173,7 @@ class JobIntent:
     reason: str
     avoid: tuple[NodeKey, ...] = ()
     pods: int = 0
-    """Pods to restart with, at least the job's `min_available`; 0 for as many as before."""
+    """Pods to go on with, at least the job's `min_available`: those on other nodes stay; 0 for as many as before."""
     until_s: float = float("inf")
     """TOLERATE: when it is decided again. MOVE_AT_CHECKPOINT: when waiting costs more than the work since the last."""
     alternatives: tuple[Alternative, ...] = ()

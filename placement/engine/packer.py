@@ -112,6 +112,8 @@ class Packer:
         known = snapshot.power
         self.power = PowerHeadroom(snapshot, known) if known is not None and known.headroom_w else None
         self._rows: OrderedDict[PodShape, _Row] = OrderedDict()
+        self._rated: dict[tuple[PodShape | int, ...], tuple[int, float]] = {}
+        """Devices and cost by rating key, version of the policy and state of a node: the states of nodes repeat."""
         self._most_rows = max(8, ROW_BYTES // (16 * max(len(self.nodes), 1)))
         self._version = policy.version
         self._keys = lru_cache(maxsize=4096)(lambda shape: (policy.rating_key(shape), filters_of(shape)))
@@ -140,16 +142,20 @@ class Packer:
 
     def _on(self, shape: PodShape, node: int) -> Choice | None:
         """The choice on one node, without a look at the others where nothing but the node decides."""
-        if self.power is not None or self.neighbours is not None:
+        if self.power is not None or self.neighbours is not None or self.policy.counts_pods:
             cost, devices = self.costs(shape)
             return Choice(node, int(devices[node]), float(cost[node])) if cost[node] < np.inf else None
-        key, filters = self._keys(shape)
-        if not (self._eligible(filters)[node] and self.ledger.free.fits(shape, np.array([node]))[0]):
+        (key, filters), ledger = self._keys(shape), self.ledger
+        milli, kind = ledger.gpu_milli[node].tolist(), int(ledger.gpu_type[node])
+        is_short = any(left[node] < amount for _, amount, left in ledger.free.asked(shape))
+        if is_short or sum(left >= shape.gpu_milli for left in milli) < shape.gpus or not self._eligible(filters)[node]:
             return None
-        rated = self.policy.rate(key, self.ledger, np.array([node]))
-        surcharge, kind = self.policy.surcharge(shape, self.ledger), int(self.ledger.gpu_type[node])
-        more = 0.0 if surcharge is None or kind < 0 else float(surcharge[kind])
-        return Choice(node, int(rated.devices[0]), float(rated.cost[0]) + more)
+        state = (key, self.policy.version, kind, int(ledger.gpus[node]), int(ledger.cpu_milli[node]), *milli)
+        if (known := self._rated.get(state)) is None:
+            rated = self.policy.rate(key, ledger, np.array([node]))
+            known = self._rated[state] = int(rated.devices[0]), float(rated.cost[0])
+        surcharge = self.policy.surcharge(shape, ledger)
+        return Choice(node, known[0], known[1] + (0.0 if surcharge is None or kind < 0 else float(surcharge[kind])))
 
     def place(self, shape: PodShape, choice: Choice) -> None:
         """Charges a pod to the result of `choose`."""

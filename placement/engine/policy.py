@@ -32,9 +32,8 @@ due."""
 class Policy(Protocol):
     """Rates what it costs to put a pod on a node. Subclass it to inherit the answers that most policies share.
 
-    `rate` depends only on the state of each node: its free resources in the ledger, and the pods placed on it. The
-    engine therefore caches its results until a node changes. A policy that learns something which changes earlier
-    ratings raises `version`; the engine then rates again.
+    `rate` depends only on the state of each node, so the engine caches its results. A policy that learns something
+    which changes earlier ratings raises `version`; the engine then rates again.
 
     A policy keeps two things apart. The state of nodes in one draft of a plan: `begin`, then `placed` and `removed`,
     also for pods that are only tried somewhere. Learning from what really happened: `arrived` and `departed`.
@@ -42,6 +41,8 @@ class Policy(Protocol):
 
     name: str
     version: int = 0
+    counts_pods: bool = False
+    """Whether `rate` depends on the pods placed on a node, beside its GPU type, its GPUs, free CPU and free devices."""
 
     def rating_key(self, shape: PodShape) -> PodShape:
         """Shape under which ratings are cached; shapes with the same key share them.

@@ -131,6 +131,14 @@ class PackingDraft:
     def kind(self, row: int) -> Kind:
         return self.shape_number(row), self.snapshot.pods.owner[row], self.may_preempt(row)
 
+    def interchangeable(self, row: int) -> tuple[int, int, int]:
+        """Key of pods of one node, any of which may be stopped for another: members of a gang without roles, too."""
+        gang, shape = int(self.snapshot.pods.gang[row]), self.shape(row)
+        has_roles = gang >= 0 and self.snapshot.gangs[gang].groups
+        if has_roles or self.budgets.covers(row) or not (shape.is_whole_gpu or not shape.gpus):
+            return row, 0, 0
+        return self.shape_number(row), int(self.resistance[row]), gang
+
     def may_preempt(self, row: int) -> bool:
         """Whether pods of lower priority may be stopped for a pod."""
         never = self.snapshot.pods.never_preempts

@@ -12,7 +12,6 @@ from cluster import arrays, capacity, workloads
 from cluster.workloads import ALONE, PodShape
 from placement.packing.draft import Kind, PackingDraft, Within, lacking, members_running
 from placement.packing.gang_nodes import MOST_COMPARED, GangNodes
-from placement.packing.group_levels import TreeSeating, has_levels
 from placement.packing.preemption import PLACES_PER_CLEARING, fewest_victims, may_all_leave, stopped_with
 from placement.packing.units import Unit
 
@@ -32,25 +31,12 @@ class Seat:
     """Priority below which pods may be stopped; None: free resources only."""
 
 
-def seat_gang(draft: PackingDraft, unit: Unit, seat: Seat) -> bool:
+def seat_together(draft: PackingDraft, unit: Unit, seat: Seat) -> bool:
     """Places at least `unit.need` of a gang's pods, or none. Its other pods follow as far as they fit.
 
     Topology domains that cannot hold that many, by a count that is never too low, are not tried.
     """
     wanted = draft.snapshot.gangs[unit.gang]
-    if has_levels(wanted.groups):
-
-        def ranked(part: Unit, domain: arrays.IntArray) -> list[int]:
-            return _ranked(draft, part, seat, Rooms(draft, part, seat.below), domain)
-
-        def seat_in(part: Unit, allowed: arrays.BoolArray) -> None:
-            _left_near(draft, part, seat, Rooms(draft, part, seat.below), allowed, None)
-
-        def fewest(part: Unit, allowed: arrays.BoolArray) -> list[arrays.BoolArray]:
-            best = Rooms(draft, part, seat.below).nodes.best(np.flatnonzero(allowed))
-            return [] if best.unseated else [np.isin(np.arange(len(allowed)), list(best.on))]
-
-        return TreeSeating(draft, unit, ranked, seat_in, fewest).seat()
     rooms = Rooms(draft, unit, seat.below)
     if wanted.within is None:
         everywhere = np.zeros(len(draft.snapshot.nodes), dtype=np.int64)
@@ -61,11 +47,11 @@ def seat_gang(draft: PackingDraft, unit: Unit, seat: Seat) -> bool:
         can = rooms.may_hold(domain, unit.need)
         values = [value for value in here if can[value]]
     else:
-        values = _ranked(draft, unit, seat, rooms, domain)
+        values = ranked_domains(draft, unit, seat, rooms, domain)
     return any(_seat_near(draft, unit, seat, rooms, domain == value) for value in values)
 
 
-def _ranked(draft: PackingDraft, unit: Unit, seat: Seat, rooms: "Rooms", domain: arrays.IntArray) -> list[int]:
+def ranked_domains(draft: PackingDraft, unit: Unit, seat: Seat, rooms: "Rooms", domain: arrays.IntArray) -> list[int]:
     """Domains that may hold what a gang, or a group of one, needs, the best first."""
     can = rooms.may_hold(domain, unit.need)
     if seat.below is None:
@@ -260,19 +246,16 @@ class _Victims:
 
     def _kind(self, node: int) -> object:
         """Key of nodes on which as many pods of the shape cost as many victims."""
-        draft, there = self._draft, self._draft.pods_on(node)
-        lower = [row for row in there if draft.resistance[row] < self._below]
-        if any(draft.snapshot.pods.gang[row] >= 0 or draft.budgets.covers(row) for row in lower):
-            return node
-        free = draft.packer.ledger
+        draft, free = self._draft, self._draft.packer.ledger
+        lower = (row for row in draft.pods_on(node) if draft.resistance[row] < self._below)
         room = tuple(sorted(free.gpu_milli[node].tolist())), int(free.cpu_milli[node]), int(free.memory_bytes[node])
-        return room, tuple(sorted((draft.shape_number(row), int(draft.resistance[row])) for row in lower))
+        return room, tuple(sorted(map(draft.interchangeable, lower)))
 
 
 def _seat_near(draft: PackingDraft, unit: Unit, seat: Seat, rooms: Rooms, allowed: arrays.BoolArray | None) -> bool:
     """Places a gang inside `allowed`, in as few domains of its preferred label as can be found."""
     mark, prefer = draft.mark, draft.snapshot.gangs[unit.gang].prefer_within
-    left = _left_near(draft, unit, seat, rooms, allowed, prefer)
+    left = left_near(draft, unit, seat, rooms, allowed, prefer)
     # A member above the minimum must be placed itself: its gang lacks none without it.
     if len(left) < len(unit.rows) and lacking(draft, unit.gang) <= 0:
         return True
@@ -280,7 +263,7 @@ def _seat_near(draft: PackingDraft, unit: Unit, seat: Seat, rooms: Rooms, allowe
     return False
 
 
-def _left_near(
+def left_near(
     draft: PackingDraft, unit: Unit, seat: Seat, rooms: Rooms, allowed: arrays.BoolArray | None, prefer: str | None
 ) -> list[int]:
     """Places those of these pods of a gang that fit, inside `allowed`, and returns the others."""

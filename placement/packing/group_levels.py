@@ -2,7 +2,7 @@
 one of the level of the whole.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,21 +11,18 @@ from cluster import arrays
 from cluster.snapshot import PENDING
 from cluster.workloads import MemberGroup
 from placement.packing.draft import PackingDraft, lacking, members_running
+from placement.packing.gangs import Rooms, Seat, left_near, ranked_domains, seat_together
 from placement.packing.units import Unit
 
 MOST_TRIED = 200
 """Domains that are tried for the groups of one gang. Chosen: three groups on five racks each have 125 ways."""
-Ranked = Callable[[Unit, arrays.IntArray], list[int]]
-"""Domains, of the nodes' array of them, that may hold a unit, the best first."""
-Fewest = Callable[[Unit, arrays.BoolArray], list[arrays.BoolArray]]
-"""The fewest nodes of the mask that hold all pods of a unit; none where they do not all fit."""
-SeatIn = Callable[[Unit, arrays.BoolArray], None]
-"""Places the pods of a unit among the nodes of the mask, as far as they fit."""
 
 
-def has_levels(groups: Iterable[MemberGroup]) -> bool:
-    """Whether one of these groups, or of theirs, asks for a topology level."""
-    return any(True for _ in levels_in(groups))
+def seat_gang(draft: PackingDraft, unit: Unit, seat: Seat) -> bool:
+    """Places at least `unit.need` of a gang's pods, or none. Its other pods follow as far as they fit."""
+    if any(levels_in(draft.snapshot.gangs[unit.gang].groups)):
+        return TreeSeating(draft, unit, seat).seat()
+    return seat_together(draft, unit, seat)
 
 
 def levels_in(groups: Iterable[MemberGroup]) -> Iterator[str]:
@@ -46,9 +43,8 @@ class _Task:
 class TreeSeating:
     """A search for domains, group by group, the largest first; a choice that leaves a later one none is undone."""
 
-    def __init__(self, draft: PackingDraft, unit: Unit, ranked: Ranked, seat_in: SeatIn, fewest: Fewest) -> None:
-        self._draft, self._unit, self._ranked, self._seat_in, self._fewest = draft, unit, ranked, seat_in, fewest
-        self._tried = 0
+    def __init__(self, draft: PackingDraft, unit: Unit, seat: Seat) -> None:
+        self._draft, self._unit, self._seat, self._tried = draft, unit, seat, 0
         names = draft.snapshot.pods.names
         self._row = {names[row]: row for row in draft.members(unit.gang)}
 
@@ -60,8 +56,10 @@ class TreeSeating:
         root = MemberGroup(gang.name, gang.min_members, alone, gang.groups, gang.least_groups)
         root = replace(root, within=gang.within, prefer_within=gang.prefer_within)
         # Groups that are placed one by one share few nodes: first they are tried on the fewest that hold them all.
-        everywhere = np.ones(len(draft.snapshot.nodes), dtype=np.bool_)
-        for allowed in (*self._fewest(self._unit, everywhere), everywhere):
+        everywhere = np.arange(len(draft.snapshot.nodes))
+        fewest = self._rooms(self._unit).nodes.best(everywhere)
+        masks = [] if fewest.unseated else [np.isin(everywhere, list(fewest.on))]
+        for allowed in (*masks, everywhere >= 0):
             mark, self._tried = draft.mark, 0
             is_last = bool(allowed.all())
             if self._all_of((_Task(root, allowed, may_wait=False),)) and (
@@ -89,7 +87,7 @@ class TreeSeating:
 
     def _seat_here(self, task: _Task, allowed: arrays.BoolArray, rest: tuple[_Task, ...]) -> bool:
         group = task.group
-        if has_levels(group.groups):
+        if any(levels_in(group.groups)):
             inner = sorted(group.groups, key=lambda each: -len(each.pods))
             waits = group.least_groups is not None
             own = replace(group, groups=(), least=0, within=None, prefer_within=None)
@@ -97,8 +95,11 @@ class TreeSeating:
             return self._all_of((*tasks, *([_Task(own, allowed, may_wait=False)] if own.members else []), *rest))
         unit = self._unit_of(group)
         if unit.rows:
-            self._seat_in(unit, allowed)
+            left_near(self._draft, unit, self._seat, self._rooms(unit), allowed, None)
         return group.lacks(self._running()) <= 0 and self._all_of(rest)
+
+    def _rooms(self, unit: Unit) -> Rooms:
+        return Rooms(self._draft, unit, self._seat.below)
 
     def _running(self) -> frozenset[str]:
         names = self._draft.snapshot.pods.names
@@ -118,7 +119,9 @@ class TreeSeating:
             domain = np.where(task.allowed, draft.domain(label), -1)
             here = {self._row[pod] for pod in group.pods if pod in self._row} - set(unit.rows)
             runs = {int(draft.domain(label)[draft.node[row]]) for row in here if draft.node[row] != PENDING} - {-1}
-            values = sorted(runs)[:1] if runs else self._ranked(unit, domain) if unit.rows else []
+            values = sorted(runs)[:1]
+            if unit.rows and not runs:
+                values = ranked_domains(draft, unit, self._seat, self._rooms(unit), domain)
             for value in values:
                 yield domain == value
             if must and unit.rows:

@@ -11,7 +11,8 @@ from placement.budget import Budget
 from placement.engine.packer import Choice, Packer
 from placement.move_price import MovePrice
 from placement.packing.draft import NEVER, PLACES_PER_POD, PackingDraft, Within, members_running
-from placement.packing.gangs import Seat, seat_gang
+from placement.packing.gangs import Seat
+from placement.packing.group_levels import seat_gang
 from placement.packing.phases import Reasons, phases_of
 from placement.packing.preemption import PLACES_PER_SEARCH, seat_by_preemption, spare_victims, stopped_with
 from placement.packing.room import make_room

@@ -126,7 +126,8 @@ def _price(draft: PackingDraft, victims: Sequence[int], node: int) -> Price | No
         return (*NOTHING[:6], node)
     highest = losses[0][0]
     first_s = min(draft.loses_since_s(each) for each in gone if draft.priority[each] == highest)
-    missed = len(gone) - sum(_is_spared(draft, gone, gang) for gang in draft.snapshot.pods.gang[gone].tolist())
+    of_gang = Counter(draft.snapshot.pods.gang[gone].tolist())
+    missed = sum(count for gang, count in of_gang.items() if not _is_spared(draft, gone, gang))
     return highest, sum(milli for milli, _ in lost.values()), len(gone), missed, losses, -first_s, node
 
 
@@ -200,7 +201,7 @@ def fewest_victims(draft: PackingDraft, shape: workloads.PodShape, node: int, pr
         tried = set[object]()
         for position in range(chosen[-1] + 1 if chosen else 0, len(live)):
             # A pod like one that was tried brings nothing that it would not.
-            if (kind := _interchangeable(draft, live[position])) in tried:
+            if (kind := draft.interchangeable(live[position])) in tried:
                 continue
             tried.add(kind)
             steps -= 1
@@ -215,13 +216,6 @@ def fewest_victims(draft: PackingDraft, shape: workloads.PodShape, node: int, pr
     if best is None:
         return ()
     return tuple(best[1]) if all(map(draft.ends, best[1])) else tuple({*best[1], *ending})
-
-
-def _interchangeable(draft: PackingDraft, row: int) -> object:
-    """Key of pods of one node, any of which may be stopped for another."""
-    is_alone = draft.snapshot.pods.gang[row] < 0 and not draft.budgets.covers(row)
-    is_plain = is_alone and (draft.shape(row).is_whole_gpu or not draft.shape(row).gpus)
-    return (draft.shape_number(row), int(draft.priority[row])) if is_plain else row
 
 
 class NodeWithout:

@@ -1,6 +1,7 @@
 """Gangs that preempt on a real API server: as many victims as are needed, and each gang starts at one time."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,11 @@ def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture(scope="module")
 def kubectl(server: ControlPlane, programs: Programs) -> Kubectl:
+    return with_priorities(server, programs)
+
+
+def with_priorities(server: ControlPlane, programs: Programs) -> Kubectl:
+    """kubectl as administrator of a server with Tonnage's kinds and two priorities."""
     made = Kubectl(programs["kubectl"], server.kubeconfig)
     made("apply", "-f", str(ROOT / "deploy" / "crds"))
     made("create", "namespace", "tonnage-system")
@@ -48,6 +54,28 @@ def labelled(name: str, priority: str, **labels: str) -> dict[str, Any]:
     return made
 
 
+def create_gangs(server: ControlPlane, priority: str, members: int, *names: str) -> None:
+    kind = {"apiVersion": "tonnage.dev/v1alpha1", "kind": "Gang", "spec": {"minMembers": members}}
+    gangs = [{**kind, "metadata": {"name": name}} for name in names]
+    create_all(server.kubeconfig, "/apis/tonnage.dev/v1alpha1/namespaces/default/gangs", gangs)
+    pods = [
+        labelled(f"{name}-{m}", priority, app=f"{priority}-member", **{"tonnage.dev/gang": name})
+        for name in names
+        for m in range(members)
+    ]
+    create_all(server.kubeconfig, PODS, pods)
+
+
+def longest_span_s(pods: Iterable[dict[str, Any]]) -> float:
+    """Longest time from the first to the last bind of a gang, seconds."""
+    bound = defaultdict(list)
+    for each in pods:
+        (said,) = (c for c in each["status"]["conditions"] if c["type"] == "PodScheduled")
+        at = datetime.fromisoformat(said["lastTransitionTime"])
+        bound[each["metadata"]["labels"]["tonnage.dev/gang"]].append(at)
+    return max((max(each) - min(each)).total_seconds() for each in bound.values())
+
+
 def test_gangs_that_preempt_stop_no_more_than_they_need_and_start_whole_at_one_time(
     server: ControlPlane, kubectl: Kubectl, tmp_path: Path
 ) -> None:
@@ -55,24 +83,51 @@ def test_gangs_that_preempt_stop_no_more_than_they_need_and_start_whole_at_one_t
     with operator(server.kubeconfig, tmp_path, pools=[{"placer": "bind"}], interval_s=1.0):
         create_all(server.kubeconfig, PODS, [labelled(f"low-{n}", "low", app="low") for n in range(GANGS * MEMBERS)])
         until(lambda: len(running(kubectl, "low")) == GANGS * MEMBERS, "the fleet is full")
-        kind = {"apiVersion": "tonnage.dev/v1alpha1", "kind": "Gang", "spec": {"minMembers": MEMBERS}}
-        gangs = [{**kind, "metadata": {"name": f"g{n}"}} for n in range(GANGS)]
-        create_all(server.kubeconfig, "/apis/tonnage.dev/v1alpha1/namespaces/default/gangs", gangs)
-        members = [
-            labelled(f"g{n}-{m}", "high", app="member", **{"tonnage.dev/gang": f"g{n}"})
-            for n in range(GANGS)
-            for m in range(MEMBERS)
-        ]
-        create_all(server.kubeconfig, PODS, members)
-        until(lambda: len(running(kubectl, "member")) == GANGS * MEMBERS, "all members run", within_s=400.0)
+        create_gangs(server, "high", MEMBERS, *(f"g{n}" for n in range(GANGS)))
+        until(lambda: len(running(kubectl, "high-member")) == GANGS * MEMBERS, "all members run", within_s=400.0)
 
         found = audit(kubectl, gangs={f"g{n}": MEMBERS for n in range(GANGS)})
         assert found.is_clean, found
         assert running(kubectl, "low") == []
-        bound = defaultdict(list)
-        for each in running(kubectl, "member"):
-            (said,) = (c for c in each["status"]["conditions"] if c["type"] == "PodScheduled")
-            at = datetime.fromisoformat(said["lastTransitionTime"])
-            bound[each["metadata"]["labels"]["tonnage.dev/gang"]].append(at)
-        spans = [(max(each) - min(each)).total_seconds() for each in bound.values()]
-        assert max(spans) <= 1.0, sorted(spans)
+        assert longest_span_s(running(kubectl, "high-member")) <= 1.0
+
+
+WIDE, WIDE_GANGS = 64, 3
+"""Members of a gang, more than a plan may stop: 10 pods, or 5 % of these 192. Gangs of each priority."""
+
+
+def test_gangs_above_the_limit_on_evictions_stop_whole_gangs_one_a_plan(
+    start_server: StartServer, programs: Programs, tmp_path: Path
+) -> None:
+    server = server_of_l4(start_server, tmp_path, WIDE_GANGS * WIDE // PER_NODE)
+    kubectl = with_priorities(server, programs)
+    low, high = ([f"{priority}-{n}" for n in range(WIDE_GANGS)] for priority in ("low", "high"))
+    seen = list[tuple[int, int, int]]()
+    """At each look: high gangs with a bound member, members of low gangs that are there, and that are to stay."""
+    said = set[str]()
+    """Why a gang waits."""
+
+    def all_run() -> bool:
+        members = kubectl.get("pods", "-l", "app=high-member")["items"]
+        started = {each["metadata"]["labels"]["tonnage.dev/gang"] for each in members if "nodeName" in each["spec"]}
+        there = kubectl.get("pods", "-l", "app=low-member")["items"]
+        seen.append((len(started), len(there), sum("deletionTimestamp" not in each["metadata"] for each in there)))
+        conditions = (each for gang in kubectl.get("gangs")["items"] for each in gang["status"].get("conditions", ()))
+        said.update(f"{each['reason']}: {each['message']}" for each in conditions if each["type"] == "Planned")
+        return len([each for each in members if each["status"].get("phase") == "Running"]) == WIDE_GANGS * WIDE
+
+    with operator(server.kubeconfig, tmp_path, pools=[{"placer": "bind"}], interval_s=5.0):
+        create_gangs(server, "low", WIDE, *low)
+        until(lambda: len(running(kubectl, "low-member")) == WIDE_GANGS * WIDE, "the fleet is full of low gangs")
+        create_gangs(server, "high", WIDE, *high)
+        until(all_run, "all members of high gangs run", within_s=300.0)
+
+        found = audit(kubectl, gangs=dict.fromkeys(high, WIDE))
+        assert found.is_clean, found
+        assert running(kubectl, "low-member") == []
+        assert all(there <= (WIDE_GANGS - started) * WIDE for started, there, _ in seen), seen
+        assert {2 * WIDE, WIDE} <= {stay for *_, stay in seen}, seen
+        words = (
+            "64 pods of lower priority make room for it; this plan already stops 10 pods, the most that one plan may"
+        )
+        assert f"TooManyEvictions: {words}; the next one goes on" in said, said

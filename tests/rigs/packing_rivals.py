@@ -90,6 +90,7 @@ class Clustering(Policy):
     """
 
     name = "clustering"
+    counts_pods = True
 
     def __init__(self, nodes: int) -> None:
         self._pods: dict[int, IntArray] = {}

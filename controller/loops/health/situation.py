@@ -149,8 +149,7 @@ def situation_of(
         number, least = gangs.get(job, (-1, 1))
         found = _job(job, stream, gpus_of, least, spec, allowed.get(job), restarted_s.get(job, ()))
         below = priorities[number] if number >= 0 else -math.inf
-        borrowable = sum(-math.inf < each < below for each in lent)
-        jobs[job] = replace(found, borrowable=borrowable)
+        jobs[job] = replace(found, borrowable=sum(-math.inf < each < below for each in lent))
     # Nodes with GPUs on which nothing runs and that speak for themselves.
     spares = tuple(
         name

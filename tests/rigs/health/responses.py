@@ -221,7 +221,7 @@ class Remediated:
     """Verdict on the stop that stands."""
     seen_slow: dict[int, tuple[float, NodeFault]] = field(default_factory=dict)
     """Slow-downs by the identity of their fault, with when each is first seen."""
-    testing: set[tuple[str, int]] = field(default_factory=set)
+    testing: set[tuple[str, float]] = field(default_factory=set)
     person_called_for: NodeFault | None = None
     moving: int = -1
     """Number of the run that is to move at its next checkpoint."""
@@ -369,7 +369,7 @@ class Remediated:
             for each in decision.incidents:
                 if each.phase is IncidentPhase.QUARANTINED:
                     for key in each.nodes:
-                        self._test(run, timeline, key.name, (each.id, each.generation))
+                        self._test(run, timeline, key.name, (each.id, each.phase_since_s))
             for restart in decision.jobs:
                 self._on_job(run, timeline, restart)
             if any(map(asks_a_person, decision.incidents)):
@@ -387,7 +387,7 @@ class Remediated:
         self.waking_s = run.now_s + AGAIN_S
         return True
 
-    def _test(self, run: TrainingRun, timeline: EventQueue, name: str, key: tuple[str, int]) -> None:
+    def _test(self, run: TrainingRun, timeline: EventQueue, name: str, key: tuple[str, float]) -> None:
         """Passes when the node is sound again; sometimes before."""
         if key in self.testing:
             return
@@ -433,7 +433,8 @@ class Remediated:
         kept = [node for node in run.seats if node not in avoid and self.nodes[f"n{node}"].taint is None]
         seats = (kept + [node for node in self._spares(run) if node not in avoid])[: run.setup.nodes]
         if len(seats) >= (run.setup.least or run.setup.nodes):
-            self._restart(run, timeline, seats, run.setup.restart_s, what)
+            for_s = run.setup.in_place_s if set(seats) <= set(kept) else run.setup.restart_s
+            self._restart(run, timeline, seats, for_s, what)
 
     def _restart(self, run: TrainingRun, timeline: EventQueue, seats: list[int], for_s: float, what: str) -> None:
         self._count(what)

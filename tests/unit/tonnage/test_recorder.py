@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from health.remediation.advice import FAULTS_PER_NODE_S, advised_interval_s
 from tonnage import records
 from tonnage.recorder import AgentSocket, Recorder
 from tonnage.records import FIELDS, Failure, Kind, Op, Phase, Role, Times
@@ -83,6 +84,22 @@ def test_a_checkpoint_sends_no_stack() -> None:
         clock.now_ns += 5_000_000_000
         recorder.beat()
     assert not agent.got(Kind.STACK)
+
+
+@pytest.mark.parametrize(("nodes", "save_s"), [(8, 20), (1250, 1)])
+def test_a_save_is_due_after_the_interval_that_health_advise_tells(nodes: int, save_s: int) -> None:
+    clock = HandClock()
+    recorder = recorder_of(Agent(), clock)
+    assert recorder.is_save_due(nodes)
+    with recorder.phase(Phase.CHECKPOINT):
+        clock.now_ns += save_s * 1_000_000_000
+    advised_s = advised_interval_s(save_s, 1 / (nodes * FAULTS_PER_NODE_S))
+
+    clock.now_ns += int(0.98 * advised_s * 1e9)
+    assert not recorder.is_save_due(nodes)
+    with recorder.phase(Phase.EVALUATION):
+        clock.now_ns += int(0.04 * advised_s * 1e9)
+    assert recorder.is_save_due(nodes)
 
 
 def test_a_stack_of_nothing_sends_nothing() -> None:

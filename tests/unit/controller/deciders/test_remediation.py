@@ -39,11 +39,11 @@ JOB = "ns/train"
 WHY = Reason("Test", "because")
 
 
-def fleet(spares: int = 4) -> Snapshot:
-    """A gang of four on n0 to n3, and idle nodes."""
+def fleet(spares: int = 4, least: int = MEMBERS) -> Snapshot:
+    """A gang of four on n0 to n3, and idle nodes. least: members that it needs."""
     nodes = [node(f"n{n}", 8) for n in range(MEMBERS + spares)]
     pods = [pod(f"p{n}", 8, gang="train", on=f"n{n}", devices=tuple(range(8))) for n in range(MEMBERS)]
-    return world(nodes, pods, [Gang("train", MEMBERS)])
+    return world(nodes, pods, [Gang("train", least)])
 
 
 def situation(snapshot: Snapshot, now_s: float = NOW_S) -> Situation:
@@ -55,7 +55,7 @@ def situation(snapshot: Snapshot, now_s: float = NOW_S) -> Situation:
         incarnation=incarnation_of(pod.uid for pod in pods),
         started_s=NOW_S - 3600,
         pods=pods,
-        min_available=MEMBERS,
+        min_available=snapshot.gangs[0].min_members,
         restart_s=150,
         in_place_restart_s=60,
         checkpoint_at_s=NOW_S - 60,
@@ -91,7 +91,8 @@ def faulty(name: str) -> FaultEvidence:
 
 
 def rules(snapshot: Snapshot, *, acts: bool = True) -> HealthRules:
-    return HealthRules("all", RemedyPolicy(remediate=acts), frozenset(snapshot.nodes.names))
+    """A node is back in ten minutes, so that going on with fewer pods costs little."""
+    return HealthRules("all", RemedyPolicy(remediate=acts, node_back_s=600.0), frozenset(snapshot.nodes.names))
 
 
 def with_facts(
@@ -131,6 +132,18 @@ def test_a_node_that_hangs_a_job_is_tainted_before_the_job_is_restarted_whole() 
     assert isinstance(restart, RestartGang)
     assert [uid for _, uid, _ in restart.pods] == ["u-p0", "u-p1", "u-p2", "u-p3"]
     assert len(taint.value) <= 63  # as a taint's value may be
+
+
+def test_a_gang_that_needs_fewer_members_goes_on_without_the_one_on_the_node_where_no_node_is_free() -> None:
+    seen = with_hang(fleet(spares=0, least=MEMBERS - 1))
+    _, restart = actions(plan_of(seen))
+    _, with_spares = actions(plan_of(with_hang(fleet(spares=1, least=MEMBERS - 1))))
+
+    assert isinstance(restart, RestartGang)
+    assert [uid for _, uid, _ in restart.pods] == ["u-p2"]
+    assert not guard(seen, plan_of(seen), Limits()).refused
+    assert isinstance(with_spares, RestartGang)
+    assert len(with_spares.pods) == MEMBERS
 
 
 def test_no_job_is_restarted_before_the_decision_is_on_record() -> None:

@@ -26,13 +26,16 @@ def text(*seats: HeldSeat) -> str:
 TEXT = text(OWN, MOVED)
 
 
-def a_pod(name: str, *, on: str = "", owner: str = "", created_s: float = 0.0, **meta: Any) -> tuple[str, Read[Pod]]:
+def a_pod(
+    name: str, *, on: str = "", owner: str = "", created_s: float = 0.0, started_s: float | None = None, **meta: Any
+) -> tuple[str, Read[Pod]]:
     metadata = {"name": name, "namespace": "ns", "uid": name, "creationTimestamp": rfc3339(AT_S + created_s), **meta}
     if owner:
         metadata["ownerReferences"] = [{"kind": "ReplicaSet", "name": owner, "controller": True}]
     limits = {"nvidia.com/gpu": 1}
     spec = {"schedulerName": "tonnage", "nodeName": on, "containers": [{"resources": {"limits": limits}}]}
-    return f"ns/{name}", Read(object_from({"metadata": metadata, "spec": spec}, Pod), core_v1.POD)
+    status = {} if started_s is None else {"phase": "Running", "startTime": rfc3339(AT_S + started_s)}
+    return f"ns/{name}", Read(object_from({"metadata": metadata, "spec": spec, "status": status}, Pod), core_v1.POD)
 
 
 def seen(*pods: tuple[str, Read[Pod]], written: str = TEXT, at_s: float = AT_S + 10, **wide: Any) -> Snapshot:
@@ -61,6 +64,19 @@ def test_the_next_pod_of_the_same_owner_takes_the_seat_of_one_that_moved() -> No
 
 def test_a_replacement_that_runs_there_needs_no_seat_any_more() -> None:
     assert takers(seen(a_pod("app-2", owner="app", on="b", created_s=1))) == [("ns/wide", "ns/wide")]
+
+
+def test_a_replacement_that_started_elsewhere_needs_no_seat_once_the_pod_is_gone() -> None:
+    elsewhere = a_pod("app-2", owner="app", on="a", created_s=1, started_s=2)
+    before = a_pod("app-3", owner="app", on="a", created_s=-600, started_s=-599)
+    of_another = a_pod("web-2", owner="web", on="a", created_s=1, started_s=2)
+    ends = a_pod("app-1", owner="app", on="a", created_s=-600, deletionTimestamp="2026-01-01T00:00:00Z")
+
+    assert takers(seen(elsewhere)) == [("ns/wide", "ns/wide")]
+    assert takers(seen(a_pod("app-1", owner="app", on="a", created_s=6, started_s=7))) == [("ns/wide", "ns/wide")]
+    assert takers(seen(before, of_another))[1] == ("ns/app-1", "")
+    assert takers(seen(elsewhere, ends))[1] == ("ns/app-1", "")
+    assert takers(seen(elsewhere, a_pod("app-4", owner="app", created_s=3)))[1] == ("ns/app-1", "ns/app-4")
 
 
 def test_the_seat_of_a_pod_that_is_yet_to_move_waits_for_it_and_not_for_the_replacement_of_another() -> None:

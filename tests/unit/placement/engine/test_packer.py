@@ -42,10 +42,14 @@ def packer_of(seen: Snapshot, name: str = "bestfit", rank: IntArray | None = Non
     return Packer(seen, policy_named(name, Knowledge(seen, SHAPES, seed=1)), rank)
 
 
-def chosen_afresh(packer: Packer, asked: PodShape) -> Choice | None:
-    """The oracle: rates every node that can take the pod, keeps nothing, takes the first of the cheapest."""
+def chosen_afresh(packer: Packer, asked: PodShape, on: int | None = None) -> Choice | None:
+    """The oracle: rates every node that can take the pod, keeps nothing, takes the first of the cheapest.
+
+    on: the only node that it may take.
+    """
     policy, ledger = packer.policy, packer.ledger
     nodes = np.flatnonzero(packer.feasible(asked))
+    nodes = nodes if on is None else nodes[nodes == on]
     if not len(nodes):
         return None
     rated, surcharge = policy.rate(policy.rating_key(asked), ledger, nodes), policy.surcharge(asked, ledger)
@@ -71,6 +75,8 @@ def test_kept_ratings_are_the_ratings_that_would_be_made_now(name: str, deeds: l
         asked = SHAPES[kind]
         choice = packer.choose(asked)
         assert choice == chosen_afresh(packer, asked)
+        for on in range(len(packer.nodes)):
+            assert packer.choose(asked, on) == chosen_afresh(packer, asked, on)
         if choice is not None:
             packer.place(asked, choice)
             placed.append((asked, choice))

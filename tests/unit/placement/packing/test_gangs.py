@@ -5,6 +5,7 @@ from cluster.disruption import DisruptionBudget
 from cluster.plans import Plan
 from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import Gang
+from placement.budget import Budget
 from placement.engine.packer import Packer
 from placement.packing.draft import PackingDraft, effective_priority
 from placement.packing.planner import pack
@@ -105,6 +106,22 @@ def test_a_more_important_gang_stops_a_less_important_one_whole() -> None:
 
     assert {a.pod for a in plan.actions if isinstance(a, Evict)} == {"low-0", "low-1"}
     assert (seen.after(plan.actions).pods.node != PENDING).tolist() == [False, False, True]
+
+
+def test_wide_gangs_that_stop_wide_gangs_take_little_work() -> None:
+    """The search tried sets of equal members one by one: ten seconds for three gangs, so that no plan ended in time."""
+    nodes = [node(f"n{n:02}", gpus=8) for n in range(24)]
+    low = [
+        pod(f"low{n}", gpus=1, on=f"n{n // 8:02}", devices=(n % 8,), gang=f"low{n // 64}", priority=1)
+        for n in range(192)
+    ]
+    high = [pod(f"high{n}", gpus=1, gang=f"high{n // 64}", priority=2) for n in range(192)]
+    seen = world(nodes, [*low, *high], [Gang(f"{name}{n}", 64) for name in ("low", "high") for n in range(3)])
+
+    plan = pack(seen, Packer(seen, BestFit()), Budget(800_000.0))
+
+    assert sum(isinstance(action, Evict) for action in plan.actions) == 192
+    assert {each.workload for each in plan.unplaced} == {"Gang/low0", "Gang/low1", "Gang/low2"}
 
 
 def test_a_gang_that_preemption_cannot_help_preempts_no_pod() -> None:
