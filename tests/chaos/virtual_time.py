@@ -8,6 +8,7 @@ import asyncio
 import heapq
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
@@ -23,16 +24,17 @@ class Killed(BaseException):
 
 
 class Timeline:
-    """All that is still to happen, by its instant."""
+    """All that is still to happen, by its instant. The thread that waits for something runs what comes before it."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
+        self.errors: list[str] = []
+        """What the world itself failed at; a bug of these tests."""
         self._queue: list[tuple[float, int, _Handle]] = []
         self._numbers = count()
         self.world = Process("world", self)
         self.running: Process = self.world
-        self._back = threading.Lock()
-        self._back.acquire()
+        self._main = ProcessThread(self.world)
 
     def at(self, at_s: float, owner: "Process", deed: Callable[..., object], *args: Any) -> "_Handle":
         made = _Handle(owner, deed, args, max(at_s, self.now_s))
@@ -44,34 +46,48 @@ class Timeline:
         return self.at(self.now_s + for_s, self.world, deed, *args)
 
     def run_until(self, end_s: float) -> None:
-        while self._queue and self._queue[0][0] <= end_s:
+        """Called in the main thread."""
+        self._main.sleep(end_s - self.now_s)
+        if self.errors:
+            raise RuntimeError(self.errors[0])
+
+    def drive(self, me: "ProcessThread | None") -> None:
+        """Lets everything happen until this thread is to go on; without one, until any is."""
+        while True:
             self.now_s, _, each = heapq.heappop(self._queue)
-            self.take(each)
-        self.now_s = max(self.now_s, end_s)
+            owner = each.owner
+            if each.is_cancelled or owner.is_dead:
+                continue
+            if owner.is_frozen:
+                owner.backlog.append(each)
+                continue
+            thread = each.args[0] if each.deed is _RESUME else None
+            if thread is None:
+                self.take(each)
+                if me is not None and me.is_killed:
+                    return
+            elif thread.is_waiting_for(each.args[1]):
+                if thread is not me:
+                    thread.turn.release()
+                    if me is not None:
+                        me.turn.acquire()
+                return
 
     def take(self, each: "_Handle") -> None:
-        """Runs one turn, unless its process is frozen or dead."""
-        owner = each.owner
-        if each.is_cancelled or owner.is_dead:
-            return
-        if owner.is_frozen:
-            owner.backlog.append(each)
-            return
-        before, self.running = self.running, owner
-        asyncio._set_running_loop(owner.loop)
+        """Runs one turn."""
+        before, self.running = self.running, each.owner
+        asyncio._set_running_loop(each.owner.loop)
         try:
             each.deed(*each.args)
+        except Exception:  # noqa: BLE001 - told in the main thread, not in whichever drives
+            self.errors.append(traceback.format_exc())
         finally:
             asyncio._set_running_loop(None)
             self.running = before
 
-    def hand_over(self, thread: "ProcessThread") -> None:
-        """Lets a process's thread run until it waits."""
-        thread.turn.release()
-        self._back.acquire()
 
-    def hand_back(self) -> None:
-        self._back.release()
+def _RESUME(*_: object) -> None:  # noqa: N802 - a mark of turns that are a thread's, and never called
+    raise AssertionError
 
 
 class _Handle:
@@ -139,7 +155,7 @@ class Process:
 
     def __init__(self, name: str, timeline: Timeline) -> None:
         self.name, self.timeline = name, timeline
-        self.is_frozen = self.is_dead = False
+        self.is_frozen = self.is_ending = self.is_dead = False
         self.clock_step_s = 0.0
         """By how much somebody set its clock of dates."""
         self.backlog: deque[_Handle] = deque()
@@ -163,43 +179,46 @@ class Process:
         if self.is_dead:
             return
         self.is_frozen, self.backlog = False, deque()
-        if self.thread is not None:
-            self.thread.kill()
         left, timeline = self.timeline._queue, self.timeline
         timeline._queue = []
         for task in self.tasks:
             task.cancel()
-        # The tasks unwind; none can send anything any more (`MemoryConnection.is_cut`).
+        # The tasks unwind; what they would send still is not sent.
+        self.is_ending = True
         while timeline._queue and timeline._queue[0][0] <= timeline.now_s:
             each = heapq.heappop(timeline._queue)
-            if each[2].owner is self:
+            if each[2].owner is self and each[2].deed is not _RESUME:
                 timeline.take(each[2])
             else:
                 left.append(each)
         timeline._queue += left
         heapq.heapify(timeline._queue)
         self.is_dead, self.tasks = True, []
+        if self.thread is not None:
+            self.thread.kill()
 
 
 class ProcessThread:
-    """Main thread of a process, which runs only while the timeline waits for it; see `connection.LoopThread`."""
+    """Main thread of a process, of which one runs at a time; see `connection.LoopThread`."""
 
     def __init__(self, process: Process) -> None:
         self.process, self.turn = process, threading.Lock()
         self.turn.acquire()
-        self._is_killed = self._is_over = False
+        self.is_killed = self._is_over = False
         self._waits = 0
         process.thread = self
 
     def start(self, work: Callable[[], None]) -> None:
         self._thread = threading.Thread(target=self._run, args=(work,), daemon=True)
         self._thread.start()
-        self.process.timeline.at(self.process.timeline.now_s, self.process, self._resume, 0)
+        self.wake()
 
     def _run(self, work: Callable[[], None]) -> None:
         self.turn.acquire()
+        timeline = self.process.timeline
         try:
-            if not self._is_killed:
+            if not self.is_killed:
+                timeline.running = self.process
                 work()
         except Killed:
             pass
@@ -207,47 +226,49 @@ class ProcessThread:
             self.process.errors.append(repr(error))
         finally:
             self._is_over = True
-            self.process.timeline.hand_back()
+        if not self._is_joined:
+            timeline.drive(None)
 
-    def _resume(self, number: int) -> None:
-        """Wakes the thread, if it still waits for that."""
-        if number == self._waits and not self._is_over:
-            self.process.timeline.hand_over(self)
+    _is_joined = False
+
+    def is_waiting_for(self, number: int) -> bool:
+        """Whether it still waits for what that turn ends."""
+        return number == self._waits and not self._is_over
 
     def kill(self) -> None:
-        self._is_killed = True
-        if not self._is_over:
-            self.process.timeline.hand_over(self)
-        self._thread.join(5)
+        """Ends it where it stands: at once, or when it has done driving the timeline."""
+        self.is_killed = True
+        if not self._is_over and threading.current_thread() is not self._thread:
+            self._is_joined = True
+            self.turn.release()
+            self._thread.join(20)
 
     def _pause(self) -> None:
-        if self._is_killed:
+        if self.is_killed:
             raise Killed
-        self.process.timeline.hand_back()
-        self.turn.acquire()
+        self.process.timeline.drive(self)
         self._waits += 1
-        if self._is_killed:
+        if self.is_killed:
             raise Killed
+        self.process.timeline.running = self.process
 
     def sleep(self, for_s: float) -> None:
         """Called in the thread: waits, or until `wake`."""
         timeline = self.process.timeline
-        timer = timeline.at(timeline.now_s + for_s, self.process, self._resume, self._waits)
+        timer = timeline.at(timeline.now_s + for_s, self.process, _RESUME, self, self._waits)
         self._pause()
         timer.cancel()
 
     def wake(self) -> None:
         timeline = self.process.timeline
-        timeline.at(timeline.now_s, self.process, self._resume, self._waits)
+        timeline.at(timeline.now_s, self.process, _RESUME, self, self._waits)
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Called in the thread: waits for a coroutine of the process's event loop."""
         task = self.process.loop.create_task(work)
-        task.add_done_callback(lambda _: self._resume(waited_for))
-        waited_for = self._waits
+        task.add_done_callback(lambda _: self.wake())
         while not task.done():
             self._pause()
-            waited_for = self._waits
         return task.result()
 
     def run_within(self, work: Coroutine[Any, Any, Any], limit_s: float) -> Any:
