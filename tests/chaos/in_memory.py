@@ -22,7 +22,7 @@ from controller.kube import connection, leader_election
 from controller.kube_world import cached_view
 from controller.loops.loop import CycleTrigger
 from controller.metrics.registry import Meter
-from controller.process import cluster as process_cluster
+from controller.process import cluster as process_cluster, main
 from controller.process.main import Heartbeat, Operator, run_loop
 from controller.recording.bundle import settings_from
 from controller.report.cycle_reporter import CycleReporter
@@ -50,11 +50,11 @@ TENANT, OTHER = "tenant", "other"
 SETTLES_WITHIN_S = 150.0
 """A bind whose answer was lost counts as done for 30 s, a standby takes over within 15, and a gang that is there in
 part is stopped after 20 (`SETTINGS`)."""
-QUIET_S = 15.0
+QUIET_S = 8.0
+"""Time without a write after which it is quiet: longer than from one cycle to the next (`resync_s`)."""
 SETTINGS: Mapping[str, Any] = {
     "pools": [{"placer": mode, "selector": {"pool": mode}} for mode in ("bind", "gate")],
     "resync_s": 5.0,
-    "interval_s": 0.2,
     "gang_deadline_s": 20.0,
     "release_deadline_s": 10.0,
     "groups_of_others": False,
@@ -773,6 +773,7 @@ def borders(play: Play) -> Iterator[None]:
     replaced: list[tuple[Any, str, Any]] = [
         (connection, "LoopThread", thread),
         (connection, "connect", connect),
+        (main, "IDLE_POLL_S", 1.0),  # a look at the Lease costs as much as a tenth of a cycle
         (leader_election, "identity_at", identity_at),
         (process_cluster, "CycleTrigger", lambda: _Trigger(timeline)),
         (process_cluster, "Random", lambda: Random(f"watches {play.composition.seed}")),  # noqa: S311
