@@ -89,37 +89,36 @@ def idle(listed: Listed, wanted: Wanted) -> Iterator[str]:
     for pod in waiting:
         by_gang[pod["metadata"].get("labels", {}).get("tonnage.dev/gang", "")].append(pod)
     singles = by_gang.pop("", [])
-    if not by_gang:
+    if not by_gang and len({_gpus(each) for each in singles}) == 1:
         for pod in singles:
-            rooms = free[_pool(pod)]
-            if any(room >= _gpus(pod) for room in rooms.values()) and len({_gpus(each) for each in singles}) == 1:
-                yield f"{_name(pod)} asks for {_gpus(pod)} and there is {max(rooms.values())} on one node"
+            rooms = [room for labels, room in free if _selector(pod).items() <= labels.items()]
+            if any(room >= _gpus(pod) for room in rooms):
+                yield f"{_name(pod)} asks for {_gpus(pod)} and there is {max(rooms):g} on one node"
     placed = Counter(pod["metadata"].get("labels", {}).get("tonnage.dev/gang", "") for pod in pods
                      if pod["spec"].get("nodeName"))  # fmt: skip
     if len(by_gang) == 1 and not singles:
         ((gang, members),) = by_gang.items()
         missing = max(0, wanted.least.get(gang, 0) - placed[gang]) or 1
-        rooms = free[_pool(members[0])]
-        if len(members) >= missing and sum(int(room // _gpus(members[0])) for room in rooms.values()) >= missing:
-            yield f"gang {gang}: {missing} more members would fit into {dict(rooms)}"
+        rooms = [room for labels, room in free if _selector(members[0]).items() <= labels.items()]
+        if len(members) >= missing and sum(int(room // _gpus(members[0])) for room in rooms) >= missing:
+            yield f"gang {gang}: {missing} more members would fit into {rooms}"
 
 
-def _free(listed: Listed, pods: Sequence[Object]) -> defaultdict[str, dict[str, float]]:
-    """Devices that nobody has, by pool and node, on nodes that take pods."""
+def _free(listed: Listed, pods: Sequence[Object]) -> list[tuple[Mapping[str, str], float]]:
+    """Labels, and the devices that nobody has, of nodes that take pods."""
     taken: Counter[str] = Counter()
     for pod in pods:
         taken[pod["spec"].get("nodeName") or ""] += _gpus(pod)
-    found: defaultdict[str, dict[str, float]] = defaultdict(dict)
-    for node in listed.get("nodes")["items"]:
-        name, spec = node["metadata"]["name"], node.get("spec", {})
-        if not spec.get("unschedulable") and not spec.get("taints"):
-            room = float(node["status"]["allocatable"].get(GPU, 0)) - taken[name]
-            found[node["metadata"]["labels"].get("pool", "")][name] = room
+    return [
+        (node["metadata"]["labels"], float(node["status"]["allocatable"].get(GPU, 0)) - taken[node["metadata"]["name"]])
+        for node in listed.get("nodes")["items"]
+        if not node.get("spec", {}).get("unschedulable") and not node.get("spec", {}).get("taints")
+    ]
+
+
+def _selector(pod: Object) -> Mapping[str, str]:
+    found: Mapping[str, str] = pod["spec"].get("nodeSelector", {})
     return found
-
-
-def _pool(pod: Object) -> str:
-    return str(pod["spec"].get("nodeSelector", {}).get("pool", ""))
 
 
 def _gpus(pod: Object) -> int:
