@@ -15,6 +15,9 @@ JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 """Content type of a server-side apply. Its body is sent as JSON, which is valid YAML."""
 
+NO_CONNECTION = "NoConnection"
+"""Reason code of a request that was not sent, because nobody answers at the server's address."""
+
 Query = Mapping[str, str]
 Body = Mapping[str, Any] | list[Any]
 

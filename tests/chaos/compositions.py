@@ -58,9 +58,9 @@ def drawn(seed: int, *, on_server: bool = False) -> Composition:
     nodes = tuple(
         {"name": f"n{n}", "gpus": chance.choice((2, 4, 4, 8)), "pool": MODES[n % 2] if chance.random() < 0.7 else "bind",
          "product": chance.choice(PRODUCTS)}
-        for n in range(chance.randint(3, 6))
+        for n in range(chance.randint(3, 5))
     )  # fmt: skip
-    ends_s = chance.uniform(15.0, 35.0)
+    ends_s = chance.uniform(8.0, 25.0)
     steps = [*_work(chance, nodes, ends_s)]
     operators = chance.choice((1, 2, 2))
     faults: Mapping[str, _Draw] = {**_FAULTS, **({} if on_server else _IN_MEMORY)}
@@ -89,7 +89,7 @@ def _work(chance: Random, nodes: Sequence[Mapping[str, Any]], ends_s: float) -> 
             steps.append({"at": round(at_s + chance.uniform(0.0, spread_s), 2), "do": "pod", "name": f"{gang}-{n}",
                           "gpus": gpus, "mode": mode, "priority": priority, "gang": gang})  # fmt: skip
             names.append(f"{gang}-{n}")
-    for number in range(chance.randint(2, 8)):
+    for number in range(chance.randint(2, 6)):
         steps.append({"at": round(chance.uniform(0.0, ends_s * 0.8), 2), "do": "pod", "name": f"p{number}",
                       "gpus": chance.choice((1, 1, 1, 2, 2, 4)), "mode": chance.choice(pools),
                       "priority": chance.choice((0, 0, 0, 100)), "gang": ""})  # fmt: skip
@@ -145,11 +145,11 @@ _FAULTS: Mapping[str, _Draw] = {
     "shrink": _on_node(gpus=lambda chance: chance.choice((0, 1, 2))),
     "budget": lambda chance, *_: {"for": _for_s(chance)},
     "quota": lambda chance, *_: {"for": _for_s(chance), "gpus": chance.choice((1, 4))},
-    "flood": lambda chance, *_: {"for": _for_s(chance), "pods": chance.randint(5, 25)},
+    "flood": lambda chance, *_: {"for": _for_s(chance), "pods": chance.randint(3, 10)},
     "stranger": _on_node(gpus=lambda chance: chance.choice((1, 2))),
-    "tamper": lambda chance, *_: {"pod": f"p{chance.randrange(8)}", "how": chance.choice(
+    "tamper": lambda chance, *_: {"pod": f"p{chance.randrange(6)}", "how": chance.choice(
         ("annotate", "forge devices", "forge node", "unknown type", "annotate gang"))},
-    "evict": lambda chance, *_: {"pod": f"p{chance.randrange(8)}"},
+    "evict": lambda chance, *_: {"pod": f"p{chance.randrange(6)}"},
 }  # fmt: skip
 _IN_MEMORY: Mapping[str, _Draw] = {
     "outage": lambda chance, *_: {"for": _for_s(chance)},

@@ -160,6 +160,7 @@ class Play:
         self.injected: Counter[str] = Counter()
         self.wanted: dict[str, Object] = {}
         self.least: dict[str, int] = {}
+        self.gangs: dict[str, Object] = {}
         self.strangers: dict[str, str] = {}
         self.ledger = Ledger()
         self.actors: list[Actor] = []
@@ -515,7 +516,9 @@ def _gang(play: Play, step: Step) -> None:
     play.least[step["name"]] = step["min"]
     spec = {"minMembers": step["min"], "onMemberLoss": step["loss"]}
     meta = {"name": step["name"], "namespace": TENANT}
-    play.server.put(GANGS, {"apiVersion": "tonnage.dev/v1alpha1", "kind": "Gang", "metadata": meta, "spec": spec})
+    gang = {"apiVersion": "tonnage.dev/v1alpha1", "kind": "Gang", "metadata": meta, "spec": spec}
+    play.gangs[f"{TENANT}/{step['name']}"] = gang
+    play.server.put(GANGS, {**gang, "metadata": dict(meta)})
 
 
 def _delete(play: Play, step: Step) -> None:
@@ -606,8 +609,10 @@ def _rollback(play: Play, step: Step) -> None:
         play.ledger.put(pod_from(pod))
     there = {_key(pod): pod["metadata"]["uid"] for pod in play.server.all(PODS)}
     play.strangers = {key: there[key] for key in play.strangers if key in there}
-    play.least = {gang: least for gang, least in play.least.items() if play.server.get(GANGS, f"{TENANT}/{gang}")}
-    play.wanted = {key: pod for key, pod in play.wanted.items() if not pod["gang"] or pod["gang"] in play.least}
+    for key, gang in play.gangs.items():  # people apply again what was lost
+        if play.server.get(GANGS, key) is None:
+            again = {**gang, "metadata": dict(gang["metadata"])}
+            play.timeline.after(step["for"] + 1.0, play.server.put, GANGS, again)
     for node in play.composition.nodes:  # nodes register themselves
         if play.server.get(NODES, node["name"]) is None and f"gone {node['name']}" not in play.injected:
             play.server.put(NODES, node_object(node))

@@ -96,8 +96,8 @@ def idle(listed: Listed, wanted: Wanted) -> Iterator[str]:
                 yield f"{_name(pod)} asks for {_gpus(pod)} and there is {max(rooms):g} on one node"
     placed = Counter(pod["metadata"].get("labels", {}).get("tonnage.dev/gang", "") for pod in pods
                      if pod["spec"].get("nodeName"))  # fmt: skip
-    if len(by_gang) == 1 and not singles:
-        ((gang, members),) = by_gang.items()
+    if len(by_gang) == 1 and not singles and (gang := next(iter(by_gang))) in wanted.least:
+        members = by_gang[gang]
         missing = max(0, wanted.least.get(gang, 0) - placed[gang]) or 1
         rooms = [room for labels, room in free if _selector(members[0]).items() <= labels.items()]
         if len(members) >= missing and sum(int(room // _gpus(members[0])) for room in rooms) >= missing:

@@ -5,6 +5,7 @@ is not there yet, a budget's 429, and a fence that follows the Lease by millisec
 """
 
 import asyncio
+import errno
 import re
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -31,6 +32,7 @@ FENCE_LAG_S = 0.002
 """From a write of the Lease until the fence knows of it, as measured (controller/kube/sender.py)."""
 TOO_NEW_S = 3.0
 """How long the API server waits for a version that it does not have."""
+AWAY = api_server.no_connection("memory", ConnectionRefusedError(errno.ECONNREFUSED, "refused"))
 _encode = msgspec.json.encode
 _decode = msgspec.json.decode
 
@@ -219,7 +221,7 @@ class MemoryServer:
     def _serve(self, sender: "MemoryConnection", doing: "Asked", answer: "asyncio.Future[bytes]") -> None:
         result: bytes | request.Refusal
         if self.faults.is_down:
-            result = request.Refusal(0, "NoAnswer", "no answer: connection refused")
+            result = AWAY
         elif self.chance.random() < self.faults.refused_share:
             status, reason = self.chance.choice(((429, "TooManyRequests"), (500, "InternalError"), (409, "Conflict")))
             self.counted[f"refused {status}"] += 1
@@ -353,7 +355,7 @@ class MemoryServer:
 
     def watch(self, collection: str, query: request.Query, process: Process) -> Watch | request.Refusal:
         if self.faults.is_down:
-            return request.Refusal(0, "NoAnswer", "no answer: connection refused")
+            return AWAY
         since = int(query["resourceVersion"] or 0)
         if since > self.version:
             return request.Refusal(504, "Timeout", f"Too large resource version: {since}, current: {self.version}")
