@@ -51,7 +51,7 @@ def main() -> int:
     if given.on_server or given.seconds:
         from tests.chaos.on_server import on_server
 
-        failed += on_server(given.first, given.count, given.seconds / (1 if given.on_server else 2), given.keep)
+        failed += on_server(given.first, given.count, given.seconds / (1 if given.on_server else 2), given.keep, say)
     return int(failed > 0)
 
 
@@ -116,12 +116,16 @@ def _kept(composition: Composition, found: tuple[str, ...], folder: Path) -> Pat
 def replay(file: Path, *, on_server: bool) -> int:
     composition = composition_from(file.read_text(encoding="utf-8"))
     if on_server:
-        from tests.chaos.on_server import played_on_server as played
+        from tests.chaos.on_server import played_on_server
+
+        found, digest = played_on_server(composition).violations, "none on a real server"
     else:
         from tests.chaos.in_memory import played
-    verdict = played(composition)
-    say("\n".join(verdict.violations) or f"nothing wrong; digest {verdict.digest}")
-    return int(bool(verdict.violations))
+
+        verdict = played(composition)
+        found, digest = verdict.violations, verdict.digest
+    say("\n".join(found) or f"nothing wrong; digest {digest}")
+    return int(bool(found))
 
 
 def until_found(most: int) -> int:

@@ -47,17 +47,17 @@ _LONG = ("nodes", "steps")
 
 
 def composition_from(text: str) -> Composition:
-    read = json.loads(text)
-    return Composition(**{name: tuple(value) if name in _LONG else value for name, value in read.items()
-                          if name not in ("found", "repeat")})  # fmt: skip
+    read: dict[str, Any] = json.loads(text)
+    fields: dict[str, Any] = {name: value for name, value in read.items() if name not in ("found", "repeat")}
+    return Composition(**{**fields, **{name: tuple(read[name]) for name in _LONG}})
 
 
 def drawn(seed: int, *, on_server: bool = False) -> Composition:
     """The composition of this seed. on_server: with what can be done to a real server and real processes only."""
     chance = Random(f"composition {seed}")  # noqa: S311 - faults, not secrets
     nodes = tuple(
-        {"name": f"n{n}", "gpus": chance.choice((2, 4, 4, 8)), "pool": MODES[n % 2] if chance.random() < 0.7 else "bind",
-         "product": chance.choice(PRODUCTS)}
+        {"name": f"n{n}", "gpus": chance.choice((2, 4, 4, 8)),
+         "pool": MODES[n % 2] if chance.random() < 0.7 else "bind", "product": chance.choice(PRODUCTS)}
         for n in range(chance.randint(3, 5))
     )  # fmt: skip
     ends_s = chance.uniform(8.0, 25.0)
@@ -122,7 +122,8 @@ def _on_node(**more: Callable[[Random], Any]) -> _Draw:
 
 
 def _failpoint(chance: Random, _: object, operators: int) -> dict[str, Any]:
-    return {"who": chance.randrange(operators), "nth": chance.randint(1, 12), "side": chance.choice(("before", "after")),
+    side = chance.choice(("before", "after"))
+    return {"who": chance.randrange(operators), "nth": chance.randint(1, 12), "side": side,
             "deed": chance.choice(("kill", "kill", "freeze")), "for": round(chance.uniform(1.0, 25.0), 1)}  # fmt: skip
 
 

@@ -31,7 +31,6 @@ from tests.chaos.judge import Listed, Wanted, violations
 from tests.chaos.memory_server import (
     BUDGETS,
     GANGS,
-    LEASES,
     MARKS,
     NODES,
     PODS,
@@ -165,7 +164,7 @@ class Play:
         self.ledger = Ledger()
         self.actors: list[Actor] = []
         self._digest = hashlib.sha256()
-        self._undo: dict[str, Callable[[], None]] = {}
+        self._undo: dict[str, Callable[[], object]] = {}
         self._largest: dict[str, list[tuple[float, int]]] = {}
         self._has_shrunk = False
         self._quiet_since_s = 0.0
@@ -202,7 +201,9 @@ class Play:
         found = ["nothing was judged"]
         while found and self.timeline.now_s < over_s and not self.ledger.double:
             # As soon as nothing was written for a while, it stays so: a cycle runs every few seconds.
-            still_s = self.timeline.now_s - max(self._quiet_since_s, self.server.writes[-1][0] if self.server.writes else 0)
+            still_s = self.timeline.now_s - max(
+                self._quiet_since_s, self.server.writes[-1][0] if self.server.writes else 0
+            )
             self.timeline.run_until(self.timeline.now_s + max(1.0, QUIET_S - still_s))
             found = self._unquiet() or self.judged()
         errors = [f"{actor.name}: {error}" for actor in self.actors for error in actor.process.errors]
@@ -271,10 +272,21 @@ class Play:
         writer = process_cluster.ClusterWriter(self.settings, cluster, _meter(), stack)
         reporter = _Reporter(_meter(), structlog.get_logger("cycle"), lambda: self.timeline.now_s)
         reporter.process = actor.process
-        parts: Any = (me, me)
-        quiet: Any = _NoRecorder()
-        operator = Operator(self.settings, cluster, writer, brain, limits_from(self.settings), *parts, (), reporter,
-                            quiet, Heartbeat())  # fmt: skip
+        beside: Any = me
+        recorder: Any = _NoRecorder()
+        operator = Operator(
+            self.settings,
+            cluster,
+            writer,
+            brain,
+            limits_from(self.settings),
+            beside,
+            beside,
+            (),
+            reporter,
+            recorder,
+            Heartbeat(),
+        )
         stop: Any = actor.stop
         run_loop(operator, stop)
         stack.close()
@@ -317,7 +329,9 @@ class Play:
 
     def _hear(self, collection: str, before: Object | None, after: Object | None) -> None:
         obj = after or before or {}
-        self._digest.update(f"{self.timeline.now_s:.6f} {collection} {obj['metadata']['name']} {after is None}".encode())
+        self._digest.update(
+            f"{self.timeline.now_s:.6f} {collection} {obj['metadata']['name']} {after is None}".encode()
+        )
         if collection == NODES:
             gpus = int(after["status"]["allocatable"].get(GPU, 0)) if after else 0
             kept = self._largest.setdefault(obj["metadata"]["name"], [])
@@ -353,15 +367,19 @@ class Play:
             after_s(0.3, self._recreate, _key(before))
             return
         key, uid, spec = _key(after), after["metadata"]["uid"], after["spec"]
+        was: Object = before or {"metadata": {}, "spec": {"schedulingGates": ["it was not there"]}}
         if after["metadata"].get("deletionTimestamp"):
-            if not (before or {}).get("metadata", {}).get("deletionTimestamp"):
+            if not was["metadata"].get("deletionTimestamp"):
                 after_s(self.chance.uniform(0.3, 2.0), self._end, key, uid)
-        elif spec.get("nodeName") and after["status"].get("phase") == "Pending":
-            if not (before or {}).get("spec", {}).get("nodeName"):
+        elif spec.get("nodeName"):
+            if after["status"].get("phase") == "Pending" and not was["spec"].get("nodeName"):
                 after_s(self.chance.uniform(0.2, 1.0), self._admit, key, uid)
-        elif not spec.get("nodeName") and not spec.get("schedulingGates") and spec["schedulerName"] != "tonnage":
-            if before is None or before["spec"].get("schedulingGates"):
-                after_s(0.05, self._schedule, key, uid)
+        elif (
+            not spec.get("schedulingGates")
+            and spec["schedulerName"] != "tonnage"
+            and was["spec"].get("schedulingGates")
+        ):
+            after_s(0.05, self._schedule, key, uid)
         if after["status"].get("phase") == "Failed":
             after_s(0.3, self._replace, key, uid)
 
@@ -376,7 +394,12 @@ class Play:
     def _admit(self, key: str, uid: str) -> None:
         pod = self._there(key, uid)
         node = self.server.get(NODES, pod["spec"].get("nodeName", "")) if pod else None
-        if pod is None or node is None or pod["status"]["phase"] != "Pending" or pod["metadata"].get("deletionTimestamp"):
+        if (
+            pod is None
+            or node is None
+            or pod["status"]["phase"] != "Pending"
+            or pod["metadata"].get("deletionTimestamp")
+        ):
             return
         there = [each for each in self._on(pod["spec"]["nodeName"]) if each["status"]["phase"] == "Running"]
         if sum(map(_gpus, (*there, pod))) > int(node["status"]["allocatable"][GPU]):
@@ -388,7 +411,9 @@ class Play:
 
     def _on(self, node: str) -> list[Object]:
         pods = self.server.all(PODS)
-        return [p for p in pods if p["spec"].get("nodeName") == node and p["status"]["phase"] not in ("Succeeded", "Failed")]
+        return [
+            p for p in pods if p["spec"].get("nodeName") == node and p["status"]["phase"] not in ("Succeeded", "Failed")
+        ]
 
     def _schedule(self, key: str, uid: str) -> None:
         pod = self._there(key, uid)
@@ -396,7 +421,12 @@ class Play:
             return
         required = pod["spec"].get("affinity", {}).get("nodeAffinity", {}).get(
             "requiredDuringSchedulingIgnoredDuringExecution", {})  # fmt: skip
-        pinned = {v for term in required.get("nodeSelectorTerms", ()) for f in term.get("matchFields", ()) for v in f["values"]}
+        pinned = {
+            v
+            for term in required.get("nodeSelectorTerms", ())
+            for f in term.get("matchFields", ())
+            for v in f["values"]
+        }
         for node in sorted(self.server.all(NODES), key=lambda each: str(each["metadata"]["name"])):
             name, selector = node["metadata"]["name"], pod["spec"].get("nodeSelector", {})
             takes = not node.get("spec", {}).get("unschedulable") and not node.get("spec", {}).get("taints")
@@ -405,7 +435,12 @@ class Play:
             if takes and is_meant and selector.items() <= node["metadata"]["labels"].items() and has >= _gpus(pod):
                 self.server.change(PODS, key, {"spec": {"nodeName": name}})
                 return
-        said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0 nodes are available"}
+        said = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "0 nodes are available",
+        }
         if pod["status"].get("conditions") != [said]:
             self.server.change(PODS, key, {"status": {"conditions": [said]}})
         self.timeline.after(1.0, self._schedule, key, uid)
@@ -446,7 +481,7 @@ class Play:
         self.injected[step["do"]] += 1
         deed(self, step)
 
-    def undo_after(self, step: Step, undo: Callable[[], None]) -> None:
+    def undo_after(self, step: Step, undo: Callable[[], object]) -> None:
         key = f"{id(step)} {len(self._undo)} {self.timeline.now_s}"
 
         def once() -> None:
@@ -486,8 +521,8 @@ def node_object(node: Mapping[str, Any]) -> Object:
 
 def pod_object(step: Mapping[str, Any]) -> Object:
     """A pod of a StatefulSet that waits for Tonnage."""
-    container = {"name": "main", "image": "example.com/none", "resources": {"limits": {GPU: str(step["gpus"])},
-                                                                            "requests": {GPU: str(step["gpus"])}}}  # fmt: skip
+    amounts = {GPU: str(step["gpus"])}
+    container = {"name": "main", "image": "example.com/none", "resources": {"limits": amounts, "requests": amounts}}
     waits = {"schedulerName": "tonnage"} if step["mode"] == "bind" else {
         "schedulerName": "default-scheduler", "schedulingGates": [{"name": "tonnage.dev/placement"}]}  # fmt: skip
     owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "owner", "uid": "owner", "controller": True}
@@ -637,7 +672,7 @@ def _node_gone(play: Play, step: Step) -> None:
 
 def _change_node(play: Play, step: Step, patch: Object, undo: Object) -> None:
     play.server.change(NODES, step["node"], patch)
-    play.undo_after(step, lambda: play.server.change(NODES, step["node"], undo) and None)
+    play.undo_after(step, partial(play.server.change, NODES, step["node"], undo))
 
 
 def _cordon(play: Play, step: Step) -> None:
@@ -663,7 +698,9 @@ def _shrink(play: Play, step: Step) -> None:
     """A node loses devices: pods that have them run on, and its kubelet turns others away."""
     node = next(each for each in play.composition.nodes if each["name"] == step["node"])
     play._has_shrunk = True
-    small, whole = ({"status": {"allocatable": {GPU: str(gpus)}}} for gpus in (min(step["gpus"], node["gpus"]), node["gpus"]))
+    small, whole = (
+        {"status": {"allocatable": {GPU: str(gpus)}}} for gpus in (min(step["gpus"], node["gpus"]), node["gpus"])
+    )
     _change_node(play, step, small, whole)
 
 
@@ -701,12 +738,19 @@ def _stranger(play: Play, step: Step) -> None:
     label = node["metadata"]["labels"]["pool"] if node else ""
     if node is None or label != "gate":  # a node of mode bind is Tonnage's own
         return
-    waits = [pod for pod in play.server.all(PODS) if not pod["spec"].get("nodeName") and not pod["spec"].get("schedulingGates")
-             and pod["metadata"].get("annotations", {}).get("tonnage.dev/node") == step["node"]]  # fmt: skip
+    unbound = (pod for pod in play.server.all(PODS) if not pod["spec"].get("nodeName"))
+    waits = [
+        pod
+        for pod in unbound
+        if not pod["spec"].get("schedulingGates")
+        and pod["metadata"].get("annotations", {}).get("tonnage.dev/node") == step["node"]
+    ]
     taken = sum(map(_gpus, (*play._on(step["node"]), *waits)))
     if taken + step["gpus"] > int(node["status"]["allocatable"][GPU]):
         return
-    pod = pod_object({"name": f"stranger-{step['at']}", "gpus": step["gpus"], "mode": "gate", "gang": "", "priority": 0})
+    pod = pod_object(
+        {"name": f"stranger-{step['at']}", "gpus": step["gpus"], "mode": "gate", "gang": "", "priority": 0}
+    )
     pod["metadata"]["namespace"] = OTHER
     del pod["spec"]["schedulingGates"]
     pod["spec"]["nodeName"] = step["node"]
@@ -729,7 +773,9 @@ def _tamper(play: Play, step: Step) -> None:
     elif pod is not None and how == "annotate":
         play.server.change(PODS, key, {"metadata": {"annotations": {"example.com/x": str(step["at"])}}})
     elif how == "unknown type":
-        made = pod_object({"name": f"odd-{step['at']}", "gpus": 1, "mode": "bind", "gang": "none-of-these", "priority": 0})
+        made = pod_object(
+            {"name": f"odd-{step['at']}", "gpus": 1, "mode": "bind", "gang": "none-of-these", "priority": 0}
+        )
         made["metadata"]["annotations"] = {"tonnage.dev/gpu-types": "no-such-type"}
         made["metadata"]["namespace"] = OTHER
         play.server.put(PODS, made)
@@ -759,7 +805,7 @@ DEEDS: Mapping[str, Callable[[Play, Step], None]] = {
 
 @contextmanager
 def borders(play: Play) -> Iterator[None]:
-    """The operator's borders to the machine, in memory: its event loop's thread, its connection, its chance, its logs."""
+    """The operator's borders to the machine, in memory: its event loop's thread, connection, chance and logs."""
     timeline = play.timeline
 
     def thread(_: str) -> ProcessThread:

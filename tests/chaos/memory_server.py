@@ -1,7 +1,7 @@
 """An API server in memory: versions, preconditions, watches, the fence, evictions, and what goes wrong with each.
 
-It has what the operator uses, by Kubernetes' rules: 409 for a stale version, 410 for one that is gone, 504 for one that
-is not there yet, a budget's 429, and a fence that follows the Lease by milliseconds. Quantities are small whole numbers.
+It has what the operator uses, by Kubernetes' rules: 409 for a stale version, 410 for one that is gone, 504 for one
+that is not there yet, a budget's 429, and a fence that follows the Lease by milliseconds. Quantities are whole numbers.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ _encode = msgspec.json.encode
 _decode = msgspec.json.decode
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """The server's answer to a request that it refuses."""
 
     def __init__(self, status: int, reason: str, words: str, retry_after_s: float | None = None) -> None:
@@ -229,7 +229,7 @@ class MemoryServer:
         else:
             try:
                 result = self.do(doing)
-            except Refused as refused:
+            except RefusedError as refused:
                 result = refused.refusal
         if doing.method != "GET" and self.chance.random() < self.faults.lost_share:
             self.counted["answers lost"] += 1
@@ -241,7 +241,7 @@ class MemoryServer:
         return None
 
     def do(self, doing: "Asked") -> bytes:
-        """Carries out a request of Tonnage's account. Raises Refused."""
+        """Carries out a request of Tonnage's account. Raises RefusedError."""
         collection, namespace, name, sub = parsed(doing.path)
         if doing.method == "GET":
             return self._read(collection, namespace, name, doing.query)
@@ -258,15 +258,17 @@ class MemoryServer:
             return self._create(collection, namespace, body, is_dry=doing.query.get("dryRun") == "All")
         before = self.get(collection, key)
         if before is None:
-            raise Refused(404, "NotFound", f"{collection} {key} not found")
+            raise RefusedError(404, "NotFound", f"{collection} {key} not found")
         self._check_preconditions(before, body)
         if doing.method == "PUT":
             return _encode(self.put(collection, {**body, "metadata": {**before["metadata"], **body["metadata"]}}))
         if sub == "status":
             if (lacks := self.faults.undeclared) and lacks in body.get("status", {}):
                 words = f"failed to create typed patch object: .status.{lacks}: field not declared in schema"
-                raise Refused(500, "InternalError", words)
-            return _encode(self.put(collection, {**before, "metadata": dict(before["metadata"]), "status": body["status"]}))
+                raise RefusedError(500, "InternalError", words)
+            return _encode(
+                self.put(collection, {**before, "metadata": dict(before["metadata"]), "status": body["status"]})
+            )
         body["metadata"] = {k: v for k, v in body.get("metadata", {}).items() if k not in ("uid", "resourceVersion")}
         return _encode(self.put(collection, merged({**before, "metadata": dict(before["metadata"])}, body)))
 
@@ -274,11 +276,11 @@ class MemoryServer:
         if name:
             found = self.stored.get(collection, {}).get(f"{namespace}/{name}" if namespace else name)
             if found is None:
-                raise Refused(404, "NotFound", f"{name} not found")
+                raise RefusedError(404, "NotFound", f"{name} not found")
             return found.raw
         asked = query.get("resourceVersion", "0")
         if asked.isdecimal() and int(asked) > self.version:
-            raise Refused(504, "Timeout", f"Too large resource version: {asked}, current: {self.version}")
+            raise RefusedError(504, "Timeout", f"Too large resource version: {asked}, current: {self.version}")
         matches = matching(query)
         items = b",".join(each.raw for each in self.stored.get(collection, {}).values() if matches(each.obj))
         return b'{"metadata":{"resourceVersion":"%d"},"items":[%s]}' % (self.version, items)
@@ -291,22 +293,22 @@ class MemoryServer:
         if said != str(self.fence_epoch):
             self.counted["stale writes refused"] += method != "POST" or sub != ""
             words = f"denied request: {EPOCH} is {said}, that of the Lease is {self.fence_epoch}"
-            raise Refused(403, "Forbidden", words)
+            raise RefusedError(403, "Forbidden", words)
 
     def _check_preconditions(self, before: Object, body: Object) -> None:
         said, meta = body.get("metadata", {}), before["metadata"]
         for name in ("uid", "resourceVersion"):
             if said.get(name) and said[name] != meta[name]:
-                raise Refused(409, "Conflict", f"{name} is {meta[name]}, not {said[name]}")
+                raise RefusedError(409, "Conflict", f"{name} is {meta[name]}, not {said[name]}")
 
     def _bind(self, key: str, body: Object) -> bytes:
         pod = self.get(PODS, key)
         if pod is None:
-            raise Refused(404, "NotFound", f"pods {key} not found")
+            raise RefusedError(404, "NotFound", f"pods {key} not found")
         self._check_preconditions(pod, body)
         meta, spec = pod["metadata"], pod["spec"]
         if meta.get("deletionTimestamp") or spec.get("nodeName") or spec.get("schedulingGates"):
-            raise Refused(409, "Conflict", f"pod {key} is being deleted, is assigned, or has gates")
+            raise RefusedError(409, "Conflict", f"pod {key} is being deleted, is assigned, or has gates")
         annotations = body["metadata"].get("annotations", {})
         patch = {"metadata": {"annotations": annotations}, "spec": {"nodeName": body["target"]["name"]}}
         self.put(PODS, merged(pod, patch))
@@ -315,12 +317,14 @@ class MemoryServer:
     def _evict(self, key: str, body: Object, *, is_dry: bool) -> bytes:
         pod = self.get(PODS, key)
         if pod is None:
-            raise Refused(404, "NotFound", f"pods {key} not found")
+            raise RefusedError(404, "NotFound", f"pods {key} not found")
         uid = body.get("deleteOptions", {}).get("preconditions", {}).get("uid")
         if uid and uid != pod["metadata"]["uid"]:
-            raise Refused(409, "Conflict", "the uid is another")
+            raise RefusedError(409, "Conflict", "the uid is another")
         if pod["status"].get("phase") == "Running" and self._is_kept(pod):
-            raise Refused(429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget.")
+            raise RefusedError(
+                429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget."
+            )
         if not is_dry:
             self.delete_pod(key)
         return b'{"kind":"Status","status":"Success"}'
@@ -347,7 +351,7 @@ class MemoryServer:
             meta["name"] = f"{meta['generateName']}{self._uids}"
         key = f"{namespace}/{meta['name']}" if namespace else meta["name"]
         if self.get(collection, key) is not None:
-            raise Refused(409, "AlreadyExists", f"{key} already exists")
+            raise RefusedError(409, "AlreadyExists", f"{key} already exists")
         # Events are told and not kept: nothing reads them here.
         return _encode(body if is_dry or collection == EVENTS else self.put(collection, body))
 
@@ -494,7 +498,7 @@ class MemoryConnection(api_server.ApiServer):
         timeline, lost = self._server.timeline, request.Refusal(0, "NoAnswer", "no answer: connection reset")
         timeline.at(timeline.now_s + 0.01, self._process, _resolve, answer, lost)
 
-    async def watch(  # type: ignore[override]
+    async def watch(
         self, path: str, query: request.Query, *, idle_s: float, accept: str = request.JSON
     ) -> AsyncGenerator[bytes, None]:
         await asyncio.sleep(0.002)

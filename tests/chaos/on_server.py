@@ -1,4 +1,4 @@
-"""Compositions on a real control plane with real operators: several at once, each with nodes and a namespace of its own.
+"""Compositions on a real control plane with real operators: several at once, each with a namespace and its own nodes.
 
 They share the server and its two operators, so that what one does to those befalls all. Time is real and twice as fast
 as in memory.
@@ -44,7 +44,6 @@ SETTINGS: Mapping[str, Any] = {"gang_deadline_s": 20.0, "release_deadline_s": 10
 class Verdict:
     violations: tuple[str, ...]
     injected: Mapping[str, int]
-    digest: str = "of a real server is none"
 
 
 class Operators:
@@ -173,7 +172,7 @@ class Lane:
         if not self.has_shrunk:  # a pod may be bound by what its node had until lately
             found += [f"double: {each}" for each in double]
         ends = [pod["metadata"]["name"] for pod in listed["pods"] if pod["metadata"].get("deletionTimestamp")]
-        return found + [f"pods still end: {ends}"] if ends else found
+        return [*found, f"pods still end: {ends}"] if ends else found
 
     def do(self, step: Step) -> None:
         deed = DEEDS.get(step["do"])
@@ -213,7 +212,8 @@ def _gang(lane: Lane, step: Step) -> None:
     lane.least[step["name"]] = step["min"]
     spec = {"minMembers": step["min"], "onMemberLoss": step["loss"]}
     lane.api.send("POST", f"/apis/tonnage.dev/v1alpha1/namespaces/{lane.name}/gangs", {
-        "apiVersion": "tonnage.dev/v1alpha1", "kind": "Gang", "metadata": {"name": step["name"]}, "spec": spec})  # fmt: skip
+        "apiVersion": "tonnage.dev/v1alpha1", "kind": "Gang", "metadata": {"name": step["name"]},
+        "spec": spec})  # fmt: skip
 
 
 def _delete(lane: Lane, step: Step) -> None:
@@ -307,7 +307,9 @@ def _taint(lane: Lane, step: Step) -> None:
 
 def _relabel(lane: Lane, step: Step) -> None:
     node = next(each for each in lane.composition.nodes if each["name"] == step["node"])
-    _on_node(lane, step, {"metadata": {"labels": {"pool": step["pool"]}}}, {"metadata": {"labels": {"pool": node["pool"]}}})
+    _on_node(
+        lane, step, {"metadata": {"labels": {"pool": step["pool"]}}}, {"metadata": {"labels": {"pool": node["pool"]}}}
+    )
 
 
 def _shrink(lane: Lane, step: Step) -> None:
@@ -356,7 +358,8 @@ def _tamper(lane: Lane, step: Step) -> None:
 
 def _evict(lane: Lane, step: Step) -> None:
     lane.api.send("POST", f"{lane.pods}/{step['pod']}/eviction", {
-        "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": step["pod"], "namespace": lane.name}})  # fmt: skip
+        "apiVersion": "policy/v1", "kind": "Eviction",
+        "metadata": {"name": step["pod"], "namespace": lane.name}})  # fmt: skip
 
 
 DEEDS: Mapping[str, Callable[[Lane, Step], None]] = {
@@ -411,7 +414,8 @@ def _take_steps(lanes: Sequence[Lane]) -> None:
 
 def _settled(lanes: Sequence[Lane]) -> list[list[str]]:
     """What is wrong in each lane, once nothing changes any more, or in the end."""
-    over_s, before, still_since_s = time.monotonic() + SETTLES_WITHIN_S, {}, time.monotonic()
+    before: dict[str, str] = {}
+    over_s, still_since_s = time.monotonic() + SETTLES_WITHIN_S, time.monotonic()
     while True:
         found = [lane.judged() for lane in lanes]
         now: dict[str, str] = {}
@@ -453,7 +457,7 @@ def played_on_server(composition: Composition) -> Verdict:
         return play(there, operators, [composition])[0]
 
 
-def on_server(first: int, count: int, seconds: float, folder: Path) -> int:
+def on_server(first: int, count: int, seconds: float, folder: Path, say: Callable[[str], None]) -> int:
     """Plays the compositions of these seeds; how many failed."""
     began_s, played, failed = time.monotonic(), 0, 0
     done: Counter[str] = Counter()
@@ -466,11 +470,11 @@ def on_server(first: int, count: int, seconds: float, folder: Path) -> int:
                 if verdict.violations:
                     failed += 1
                     file = keep(f"server-{each.seed}", each, verdict.violations, folder)
-                    print(f"seed {each.seed} FAILED: {'; '.join(verdict.violations[:3])}; kept as {file}", flush=True)  # noqa: T201
+                    say(f"seed {each.seed} FAILED: {'; '.join(verdict.violations[:3])}; kept as {file}")
             played += len(compositions)
-            print(f"{played} compositions, {failed} failed, {time.monotonic() - began_s:.0f} s", flush=True)  # noqa: T201
+            say(f"{played} compositions, {failed} failed, {time.monotonic() - began_s:.0f} s")
         done.update(operators.injected)
     took_s = time.monotonic() - began_s
-    print(f"on the server: {played} compositions from seed {first}, {failed} failed, {took_s:.0f} s")  # noqa: T201
-    print(f"  {', '.join(f'{n} {what}' for what, n in done.most_common())}", flush=True)  # noqa: T201
+    say(f"on the server: {played} compositions from seed {first}, {failed} failed, {took_s:.0f} s")
+    say(f"  {', '.join(f'{n} {what}' for what, n in done.most_common())}")
     return failed

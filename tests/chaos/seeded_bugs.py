@@ -25,7 +25,8 @@ class SeededBug:
 def seeded_bugs() -> tuple[SeededBug, ...]:
     read: list[Any] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
     return tuple(
-        SeededBug(each["bug"], tuple(Mutation(each["bug"], tests=(), **edit) for edit in each["edits"])) for each in read
+        SeededBug(each["bug"], tuple(Mutation(each["bug"], tests=(), **edit) for edit in each["edits"]))
+        for each in read
     )
 
 

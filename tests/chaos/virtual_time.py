@@ -117,21 +117,21 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def time(self) -> float:
         return self._owner.timeline.now_s
 
-    def call_soon(self, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:  # type: ignore[override]  # noqa: ARG002 - all share one
+    def call_soon(self, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         return self._owner.timeline.at(self.time(), self._owner, callback, *args)
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]
 
-    def call_later(self, delay: float, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:  # type: ignore[override]  # noqa: ARG002
+    def call_later(self, delay: float, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         return self._owner.timeline.at(self.time() + delay, self._owner, callback, *args)
 
-    def call_at(self, when: float, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:  # type: ignore[override]  # noqa: ARG002
+    def call_at(self, when: float, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         return self._owner.timeline.at(when, self._owner, callback, *args)
 
     def create_future(self) -> "asyncio.Future[Any]":
         return asyncio.Future(loop=self)
 
-    def create_task(self, coro: Any, *, name: str | None = None, context: Any = None) -> "asyncio.Task[Any]":  # noqa: ARG002
+    def create_task(self, coro: Any, *, name: str | None = None, context: Any = None) -> "asyncio.Task[Any]":
         made = asyncio.Task(coro, loop=self, name=name or "task")
         self._owner.tasks.append(made)
         return made
@@ -162,7 +162,7 @@ class Process:
         self.tasks: list[asyncio.Task[Any]] = []
         self.errors: list[str] = []
         """Errors that nobody caught."""
-        self.loop = VirtualLoop(self)
+        self.loop: asyncio.AbstractEventLoop = VirtualLoop(self)  # type: ignore[abstract]  # no sockets and no signals
         self.thread: ProcessThread | None = None
 
     def freeze(self) -> None:
