@@ -548,7 +548,8 @@ def _pod(play: Play, step: Step) -> None:
 
 
 def _gang(play: Play, step: Step) -> None:
-    play.least[step["name"]] = step["min"]
+    if step["loss"] != "Continue":  # that one runs on, with however few
+        play.least[step["name"]] = step["min"]
     spec = {"minMembers": step["min"], "onMemberLoss": step["loss"]}
     meta = {"name": step["name"], "namespace": TENANT}
     gang = {"apiVersion": "tonnage.dev/v1alpha1", "kind": "Gang", "metadata": meta, "spec": spec}

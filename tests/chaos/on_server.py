@@ -209,7 +209,8 @@ def _pod(lane: Lane, step: Step) -> None:
 
 
 def _gang(lane: Lane, step: Step) -> None:
-    lane.least[step["name"]] = step["min"]
+    if step["loss"] != "Continue":
+        lane.least[step["name"]] = step["min"]
     spec = {"minMembers": step["min"], "onMemberLoss": step["loss"]}
     lane.api.send("POST", f"/apis/tonnage.dev/v1alpha1/namespaces/{lane.name}/gangs", {
         "apiVersion": "tonnage.dev/v1alpha1", "kind": "Gang", "metadata": {"name": step["name"]},
