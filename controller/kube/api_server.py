@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from ssl import SSLError
 
-from controller.kube.request import JSON, NO_CONNECTION, ApiRequest, Body, KubeReadError, KubeWriteError, Query, Refusal
+from controller.kube.request import JSON, ApiRequest, Body, KubeReadError, KubeWriteError, Query, Refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def no_connection(address: str, error: OSError) -> Refusal:
         words = f"TLS: {getattr(error, 'verify_message', '') or error.reason or error}"
     else:
         words = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
-    return Refusal(0, NO_CONNECTION, f"no answer from {address}: {words}")
+    return Refusal(0, "NoConnection", f"no answer from {address}: {words}")
 
 
 def no_response(error: BaseException) -> Refusal:

@@ -16,7 +16,7 @@ import structlog
 from cluster.clock import Clock
 from controller.api.structs import DEEPEST, Event, ListMeta, ListPage, Meta, Slim, shallow
 from controller.kube.api_server import ApiServer
-from controller.kube.request import ABSENT, NO_CONNECTION, KubeReadError, Refusal, Sleep, is_version_lost, refusal_in
+from controller.kube.request import ABSENT, KubeReadError, Refusal, Sleep, is_version_lost, refusal_in
 
 Item = TypeVar("Item", bound=Slim)
 
@@ -212,15 +212,13 @@ class Cache(Generic[Item]):
     def fail(self, refusal: Refusal) -> None:
         """Record that a list or watch failed, and choose the next request.
 
-        The cached objects stay; they only grow older. A server that was away may come back with an older store, and have
-        the version of the cache by then, of other changes: what it has is listed anew.
+        The cached objects stay; they only grow older. A server that was away is listed anew: it may be older.
         """
         self.failures += 1
         self.trouble = refusal.words
         self._pages = {}
-        if is_version_lost(refusal):
-            self.wants_list = self._is_version_lost = True
-        self.wants_list |= refusal.reason == NO_CONNECTION
+        self._is_version_lost |= is_version_lost(refusal)
+        self.wants_list |= is_version_lost(refusal) or refusal.reason == "NoConnection"
 
     def name_of(self, item: Item) -> str:
         meta: Meta = item.metadata  # type: ignore[attr-defined]  # every struct that is listed has it

@@ -15,9 +15,6 @@ JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 """Content type of a server-side apply. Its body is sent as JSON, which is valid YAML."""
 
-NO_CONNECTION = "NoConnection"
-"""Reason code of a request that was not sent, because nobody answers at the server's address."""
-
 Query = Mapping[str, str]
 Body = Mapping[str, Any] | list[Any]
 
@@ -78,7 +75,7 @@ class Refusal:
     status: int
     """HTTP status; 0 without a response."""
     reason: str
-    """Reason code of the API server: `NotFound`, `Conflict`, `Expired`; `NoAnswer` without a response."""
+    """Reason code of the API server: `NotFound`, `Expired`; `NoAnswer` without a response, `NoConnection` unsent."""
     words: str
     retry_after_s: float | None = None
     """Time after which the server accepts a retry, seconds."""
