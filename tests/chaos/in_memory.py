@@ -647,12 +647,16 @@ def _rollback(play: Play, step: Step) -> None:
     play.strangers = {key: there[key] for key in play.strangers if key in there}
     for key, gang in play.gangs.items():  # people apply again what was lost
         if play.server.get(GANGS, key) is None:
-            again = {**gang, "metadata": dict(gang["metadata"])}
-            play.timeline.after(step["for"] + 1.0, play.server.put, GANGS, again)
+            play.timeline.after(step["for"] + 1.0, _apply_again, play, key, gang)
     for node in play.composition.nodes:  # nodes register themselves
         if play.server.get(NODES, node["name"]) is None and f"gone {node['name']}" not in play.injected:
             play.server.put(NODES, node_object(node))
     play._wake_all()
+
+
+def _apply_again(play: Play, key: str, gang: Object) -> None:
+    if play.server.get(GANGS, key) is None:
+        play.server.put(GANGS, {**gang, "metadata": dict(gang["metadata"])})
 
 
 def _clock(play: Play, step: Step) -> None:
@@ -825,7 +829,9 @@ def borders(play: Play) -> Iterator[None]:
     replaced: list[tuple[Any, str, Any]] = [
         (connection, "LoopThread", thread),
         (connection, "connect", connect),
-        (main, "IDLE_POLL_S", 1.0),  # a look at the Lease costs as much as a tenth of a cycle
+        # Fewer looks at the Lease, and what changes within half a second is one cycle: a composition takes half as long.
+        (main, "IDLE_POLL_S", 1.0),
+        (main, "LEAST_APART_S", 0.5),
         (leader_election, "identity_at", identity_at),
         (process_cluster, "CycleTrigger", lambda: _Trigger(timeline)),
         (process_cluster, "Random", lambda: Random(f"watches {play.composition.seed}")),  # noqa: S311

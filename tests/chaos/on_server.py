@@ -29,7 +29,7 @@ from tests.controlplane.keeper import keep as kept_by
 from tests.controlplane.plain_api import MERGE_PATCH, PlainApi
 
 Object = dict[str, Any]
-AT_ONCE = 8
+AT_ONCE = 24
 """Compositions that are under way together."""
 PACE = 0.5
 """Real seconds for one of a composition."""
@@ -67,7 +67,15 @@ class Operators:
         alive = self.alive
         return alive[int(step["who"]) % len(alive)] if alive else None
 
+    @property
+    def may_end(self) -> bool:
+        """Whether one may end now: with dozens of compositions at once, none would ever lead otherwise."""
+        return len(self.alive) > 1 and not any(thread.is_alive() for thread in self.starting)
+
     def kill(self, actor: Actor) -> None:
+        if not self.may_end:
+            return
+        self.injected["operators killed"] += 1
         actor.send(signal.SIGCONT)
         actor.process.process.kill()
         self._start_beside()
@@ -78,6 +86,9 @@ class Operators:
         thread.start()
 
     def stop(self, actor: Actor) -> None:
+        if not self.may_end:
+            return
+        self.injected["operators ended"] += 1
         actor.process.process.terminate()
         self._start_beside()
 
@@ -254,7 +265,6 @@ def _failpoint(lane: Lane, step: Step) -> None:
 
     def look(count: int) -> None:
         if count == at:
-            lane.injected[f"{step['deed']} at a write"] += 1
             if step["deed"] == "kill":
                 lane.operators.kill(actor)
             else:
