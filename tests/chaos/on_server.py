@@ -67,6 +67,10 @@ class Operators:
         alive = self.alive
         return alive[int(step["who"]) % len(alive)] if alive else None
 
+    def _try_to_start(self) -> None:
+        with suppress(AssertionError):  # on a busy machine; `set_right` starts what is missing
+            self.start()
+
     @property
     def may_end(self) -> bool:
         """Whether one may end now: with dozens of compositions at once, none would ever lead otherwise."""
@@ -81,7 +85,7 @@ class Operators:
         self._start_beside()
 
     def _start_beside(self) -> None:
-        thread = Thread(target=self.start, daemon=True)
+        thread = Thread(target=self._try_to_start, daemon=True)
         self.starting.append(thread)
         thread.start()
 
