@@ -56,7 +56,6 @@ test-unit: $(READY)
 test-parts: $(READY)
 	$(PYTEST) -m "not (slow or kernel or chart or controlplane)" $(PARALLEL) $(PARTS)
 
-# What `make test` leaves out. Every tier runs, whatever an earlier one found.
 .PHONY: test-rest
 test-rest: $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINS:%=--constraint %) --editable '.[dev,chart]'
@@ -70,19 +69,20 @@ test-slow: $(READY) ## Run what is slow, on a guest kernel, renders the chart, o
 
 .PHONY: test-emulated
 test-emulated: $(READY) ## Run the tests on an emulated machine: two CPUs, PSI, cpusets
-# In one process: a second one would boot a machine of its own.
-	$(PYTEST) tests/emulated
+	$(PYTEST) tests/emulated # in one process: a second one would boot a machine of its own
 
 .PHONY: test-ray
 test-ray: $(READY) ## Run the tests on Ray
-# Where Ray's native part ends a driver, its last words must not stay in a capture that ends with it.
-	$(PYTEST) --capture=sys $(AGAIN) tests/ray
+	$(PYTEST) --capture=sys $(AGAIN) tests/ray # Ray's native part may end a driver, whose last words must not be lost
 
 .PHONY: test-controlplane
 test-controlplane: $(READY) ## Run the tests on the real control plane
-# A module has a server or a namespace of its own, so modules run side by side. Without the option, modules of many tests
-# would be first, and the longest ones last.
+# Modules have servers or namespaces of their own and run side by side. Without the option, the longest would be last.
 	$(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder $(AGAIN) tests/controlplane
+
+.PHONY: faults
+faults: $(READY) ## Play random compositions of faults, half of the time on a real control plane: make faults SECONDS=7200
+	$(BIN)/python -m tests.chaos --seconds $(or $(SECONDS),600) --first $(or $(SEED),0) --jobs $(JOBS)
 
 .PHONY: mutation
 mutation: $(READY) ## Break every rule of the safety code alone: the fast tests must notice 95 % (10 minutes)

@@ -91,7 +91,7 @@ def no_connection(address: str, error: OSError) -> Refusal:
         words = f"TLS: {getattr(error, 'verify_message', '') or error.reason or error}"
     else:
         words = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
-    return Refusal(0, "NoAnswer", f"no answer from {address}: {words}")
+    return Refusal(0, "NoConnection", f"no answer from {address}: {words}")
 
 
 def no_response(error: BaseException) -> Refusal:

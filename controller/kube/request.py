@@ -75,7 +75,7 @@ class Refusal:
     status: int
     """HTTP status; 0 without a response."""
     reason: str
-    """Reason code of the API server: `NotFound`, `Conflict`, `Expired`; `NoAnswer` without a response."""
+    """Reason code of the API server: `NotFound`, `Expired`; `NoAnswer` without a response, `NoConnection` unsent."""
     words: str
     retry_after_s: float | None = None
     """Time after which the server accepts a retry, seconds."""

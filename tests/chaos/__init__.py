@@ -1,1 +1,1 @@
-"""Faults of the brain on Ray: a cluster of several nodes on this machine, and what is done to it."""
+"""Faults: random compositions of them for the operator, and of the brain on Ray what befalls its nodes (`nodes.py`)."""

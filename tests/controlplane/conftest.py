@@ -25,6 +25,7 @@ LONGEST = (
     "test_scaling_end_to_end",
     "test_power",
     "test_faults",
+    "test_compositions",
     "test_dra",
     "test_scaling",
     "test_health",

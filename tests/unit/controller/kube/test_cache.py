@@ -1,8 +1,11 @@
 """Cache under the protocol of list and watch, step by step, without a server."""
 
+import errno
+
 import pytest
 
 from controller.api.structs import Node, Pod
+from controller.kube.api_server import no_connection
 from controller.kube.cache import Cache
 from controller.kube.request import KubeReadError, Refusal
 from controller.kube_world.observer import NODES, PODS
@@ -78,6 +81,15 @@ def test_after_a_cut_the_watch_goes_on_from_the_newest_version() -> None:
     assert not cache.wants_list
     assert cache.watch_query(300.0)["resourceVersion"] == "6"
     assert cache.watch_query(300.0)["allowWatchBookmarks"] == "true"
+
+
+def test_after_the_server_was_away_all_is_listed_that_is_no_older_than_what_was_seen() -> None:
+    cache = nodes("a", version=5)
+
+    cache.fail(no_connection("10.0.0.1:6443", ConnectionRefusedError(errno.ECONNREFUSED, "refused")))
+
+    assert cache.wants_list
+    assert cache.list_query()["resourceVersion"] == "5", "an older store answers 504, and then the newest is listed"
 
 
 def test_a_relist_tells_what_went_while_nobody_watched_and_is_silent_about_what_stayed() -> None:
