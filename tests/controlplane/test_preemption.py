@@ -112,7 +112,9 @@ def test_gangs_above_the_limit_on_evictions_stop_whole_gangs_one_a_plan(
         started = {each["metadata"]["labels"]["tonnage.dev/gang"] for each in members if "nodeName" in each["spec"]}
         there = kubectl.get("pods", "-l", "app=low-member")["items"]
         seen.append((len(started), len(there), sum("deletionTimestamp" not in each["metadata"] for each in there)))
-        conditions = (each for gang in kubectl.get("gangs")["items"] for each in gang["status"].get("conditions", ()))
+        conditions = (
+            each for gang in kubectl.get("gangs")["items"] for each in gang.get("status", {}).get("conditions", ())
+        )
         said.update(f"{each['reason']}: {each['message']}" for each in conditions if each["type"] == "Planned")
         return len([each for each in members if each["status"].get("phase") == "Running"]) == WIDE_GANGS * WIDE
 
