@@ -260,7 +260,7 @@ class LeftOut:
     """CamelCase, stable, as in a condition's reason."""
     words: str
     kind: str = "Pod"
-    """Another kind in files alone: a workload of which no pod is planned; `pod` is its name."""
+    """Another kind for a workload of which no pod is planned; `pod` is its name."""
 
 
 @dataclass(frozen=True, slots=True)

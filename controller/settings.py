@@ -240,6 +240,9 @@ class OperatorSettings(Part):
     fenced: bool = False
     """Whether the API server rejects writes of earlier leaders, by the chart's admission policy. A new leader then
     waits until the policy is active before it writes anything."""
+    managed_namespaces: Literal["all", "labelled"] = "all"
+    """labelled: pods are placed, services deployed and targets scaled only in namespaces with the label
+    `tonnage.dev/managed: "true"`; what waits in others is told so."""
     pools: Annotated[tuple[PoolSettings, ...], Field(min_length=1, max_length=64)] = (PoolSettings(placer="gate"),)
     """Pools of nodes; the first pool whose selector matches a node sets its placement mode."""
     dra_drivers: Annotated[dict[str, str], Field(min_length=1, max_length=8)] = {

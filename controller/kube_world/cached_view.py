@@ -1,6 +1,6 @@
 """View of a cluster from the caches of its watches."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -20,6 +20,7 @@ from controller.api.labels import (
     CONTENT_ANNOTATION,
     GPU_TYPE_LABEL,
     GPUS_LABEL,
+    MANAGED_LABEL,
     SCHEDULER_NAME,
     SERVICE_LABEL,
     is_device_number,
@@ -107,20 +108,19 @@ class CachedView:
         failed: Cache[FailedPod] | None = None,
         quotas: Cache[ResourceQuota] | None = None,
         reservations: Reservations | None = None,
-        allocates_claims: bool = False,
+        labelled_only: bool = False,
     ) -> None:
         """completed: adds data from other sources than objects, such as power. failed: failed pods, among them
         those that kubelets refused. quotas: ResourceQuotas, which bound instances and shares of GPUs.
 
         reservations: which pods Tonnage placed: where anybody can write its annotations, anybody could close nodes with
-        pods that say so. allocates_claims: whether the ResourceClaims of pods are Tonnage's to allocate; where they are
-        not, a gated pod with claims is released as any other, and kube-scheduler allocates them.
+        pods that say so. labelled_only: whether Tonnage works in labelled namespaces alone.
         """
+        self._labelled_only = labelled_only
         self._observer, self._caches = observer, observer.caches
         self._deployments, self._failed, self._quotas = deployments, failed, quotas
         self._completed = completed
         self._reservations = reservations or Reservations()
-        self._allocates_claims = allocates_claims
         self._services, self._gangs = self._caches.own[SERVICE], self._caches.own[GANG]
         self._gpu_types = self._caches.own[GPU_TYPE]
         self._seen_services: dict[str, tuple[OwnObject, cluster_view.SeenService]] = {}
@@ -174,7 +174,8 @@ class CachedView:
 
     def pod(self, name: str) -> cluster_view.SeenPod | None:
         pod = self._caches.pods.get(name)
-        return seen_pod(name, pod, allocates_claims=self._allocates_claims) if pod else None
+        # Where claims are not watched, a gated pod with claims is released as any other: kube-scheduler allocates them.
+        return seen_pod(name, pod, allocates_claims=self._caches.devices is not None) if pod else None
 
     def node(self, name: str) -> cluster_view.SeenNode | None:
         found = self._caches.nodes.get(name)
@@ -209,6 +210,12 @@ class CachedView:
             return name
         found = self._by_kind[kind].get(name) if kind in self._by_kind else None
         return found.metadata.uid if found else None
+
+    def managed(self) -> Collection[str] | None:
+        """Namespaces with the label by which Tonnage works in them; None: it works in all."""
+        there = self._caches.beside["Namespace"].all() if self._labelled_only else {}
+        named = (name for name, each in there.items() if each.metadata.labels.get(MANAGED_LABEL) == "true")
+        return frozenset(named) if self._labelled_only else None
 
     def generations(self) -> Mapping[str, int]:
         """metadata.generation of every ModelService, by name."""

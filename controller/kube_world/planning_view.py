@@ -23,7 +23,7 @@ from controller.kube_world.refusals import Refusals, said, unplaced_shape
 from controller.kube_world.reservations import AssumedWrites, Reservations
 from controller.kube_world.stops import StopMemory
 from controller.placers import ModesOfServices, NodePool, PlacementModes, requested_mode
-from controller.snapshot.namespace_bounds import NamespaceBounds, within_quotas
+from controller.snapshot.namespace_bounds import NamespaceBounds, managed_only, within_quotas
 from controller.snapshot.quotas import CountedDevices, milli_quotas, with_shares
 
 EVERYWHERE = re.compile(r"nodes are available: (?!\d)")
@@ -157,6 +157,8 @@ class PlanningView:
             del self.resized[gone]
         quotas = self.view.quotas()
         shared = with_shares(deployed, quotas, self._counted_devices(deployed, modes)) if quotas else deployed
+        if (managed := self.view.managed()) is not None:
+            shared = managed_only(shared, managed)
         bounded = self._bounds.applied(with_resized(shared, self.resized) if self.resized else shared)
         told = bounded if self.refusals.is_empty else self.refusals.applied(bounded)
         shares = frozenset(pod.name for pod in waiting if pod.has_share)
