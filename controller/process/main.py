@@ -3,7 +3,6 @@
 import socket
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from controller.background.host import BackgroundHost, background_from
 from controller.background.mix_search import MixSearches
 from controller.brain.inline import InlineBrain, decisions_from, limits_from
 from controller.cycle import Cycle, run_cycle
+from controller.fair_shares import Shares
 from controller.guard import Limits
 from controller.kube.leader_election import IDENTITY_PATH
 from controller.loops.loop import ControlLoop
@@ -41,22 +41,19 @@ class _ProbeServer(ThreadingHTTPServer):
     """A thread for each connection, and so many at most."""
 
     def __init__(self, at: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
-        self._lock, self._clients = Lock(), Counter[str]()
+        self._lock, self._clients = Lock(), Shares(MOST_CLIENTS, MOST_OF_ONE)
         super().__init__(at, handler)
 
     def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ARG002 - the server's own interface
         with self._lock:
-            client = str(client_address[0])
-            fits = self._clients.total() < MOST_CLIENTS and self._clients[client] < MOST_OF_ONE
-            self._clients[client] += fits
-            return fits
+            return self._clients.take(str(client_address[0]))
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
             with self._lock:
-                self._clients -= Counter([str(client_address[0])])
+                self._clients.give_back(str(client_address[0]))
 
 
 @contextmanager
