@@ -447,6 +447,8 @@ class ModelService:
     priority: int = 0
     replicas: Mapping[InstanceType, int] | None = None
     """Instances per instance type that are requested now; None: never planned."""
+    no_pods: str = ""
+    """Why the API server takes no pods of its Deployments, such as Pod Security; empty: it does."""
     scaled_at_s: float | None = None
     """Instant of the last change of `replicas`; None: unknown, so it holds nothing back."""
     node_terms: Terms = ()

@@ -124,7 +124,8 @@ async def _bundles_and_events(cluster: LiveCluster) -> "tuple[list[Bundle], list
     for pod in pods:
         path = f"/api/v1/namespaces/{pod['namespace']}/pods/{pod['name']}:{port}/proxy{PATH}"
         try:
-            found.append(read_bundle(await cluster.connection.read(path), f"pod {pod['namespace']}/{pod['name']}"))
+            content = await cluster.connection.read(path, {"pod": pod.get("uid", "")})
+            found.append(read_bundle(content, f"pod {pod['namespace']}/{pod['name']}"))
         except KubeReadError as error:
             unread.append(f"pod {pod['namespace']}/{pod['name']}: {error.refusal.words}")
             if len(unread) == len(pods):

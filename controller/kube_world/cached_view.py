@@ -27,7 +27,7 @@ from controller.api.labels import (
 )
 from controller.api.model_service import KIND as SERVICE
 from controller.api.notation import instant_or_none
-from controller.api.structs import Meta, OwnObject, Pod, Slim, plain
+from controller.api.structs import Meta, OwnObject, Pod, PodCondition, Slim, plain
 from controller.api.validation import without_nulls
 from controller.dra.translation import ClaimTranslation
 from controller.kube import cluster_view
@@ -74,11 +74,22 @@ class _DeploymentSpec(Slim, frozen=True):
     replicas: int = 1
 
 
+class _DeploymentStatus(Slim, frozen=True):
+    conditions: tuple[PodCondition, ...] = ()
+
+
 class Deployment(Slim, frozen=True):
     """Deployment (apps/v1) of a ModelService."""
 
     metadata: _DeploymentMeta
     spec: _DeploymentSpec = _DeploymentSpec()
+    status: _DeploymentStatus = _DeploymentStatus()
+
+    @property
+    def no_pods(self) -> str:
+        """Why its ReplicaSet creates no pods, such as Pod Security; empty where it does."""
+        failed = (each for each in self.status.conditions if (each.type, each.status) == ("ReplicaFailure", "True"))
+        return next((each.message or each.reason for each in failed), "")
 
 
 RECREATORS = frozenset({"DaemonSet", "Job", "LeaderWorkerSet", "RayCluster", "ReplicaSet", "ReplicationController",
@@ -238,7 +249,7 @@ class CachedView:
             if not meta.deletion_timestamp:
                 service = f"{meta.namespace}/{meta.labels.service}"
                 yield cluster_view.SeenDeployment(
-                    service, meta.labels.instance_type, each.spec.replicas, meta.annotations.content
+                    service, meta.labels.instance_type, each.spec.replicas, meta.annotations.content, each.no_pods
                 )
 
 

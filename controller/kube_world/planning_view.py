@@ -238,6 +238,7 @@ class PlanningView:
         scales it to 0. A service that is only planned has no Deployments: it keeps the mix that was planned last.
         """
         found: dict[str, dict[InstanceType, int]] = {}
+        no_pods = {each.service: each.no_pods for each in deployments if each.no_pods}
         models = {service.name: service.model for service in present.services}
         profiled = {(each.model, each.gpu_type, each.gpus_per_instance) for each in present.profiles}
         for each in deployments:
@@ -252,7 +253,8 @@ class PlanningView:
             written = ModelServiceStatus.read(of_view.status).last_scale_time if of_view else None
             own = self.scaled.get(service.name)
             scaled_at_s = own if written is None or (own is not None and own > written) else written
-            services.append(replace(service, replicas=replicas, scaled_at_s=scaled_at_s))
+            why = no_pods.get(service.name, "")
+            services.append(replace(service, replicas=replicas, scaled_at_s=scaled_at_s, no_pods=why))
         return replace(present, services=tuple(services))
 
 

@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from hmac import compare_digest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
 from threading import Event, Lock, Thread
 from typing import Any
 
@@ -70,8 +72,8 @@ def probes_endpoint(
         timeout = CLIENT_TIMEOUT_S
 
         def do_GET(self) -> None:
-            path = self.path.partition("?")[0]
-            if path == PATH and recorder.ring is not None:
+            path, _, query = self.path.partition("?")
+            if path == PATH and recorder.ring is not None and recorder.is_for(self.client_address[0], query):
                 self.send_response(200)
                 self.send_header("Content-Type", "application/x-tar")
                 self.end_headers()
@@ -132,6 +134,11 @@ class Recorder:
             self.ring.put(cycle)
         except Exception:
             log.exception("a cycle was not recorded")
+
+    def is_for(self, client: str, query: str) -> bool:
+        """Whether a client may read it: one that knows this pod, or on this machine, as through a port-forward."""
+        key = self._settings.record.key.get_secret_value()
+        return ip_address(client).is_loopback or (bool(key) and compare_digest(query.encode(), f"pod={key}".encode()))
 
     def send(self, write: Callable[[bytes], object]) -> None:
         """Writes the files of a bundle as a tar stream."""
