@@ -124,7 +124,7 @@ async def _bundles_and_events(cluster: LiveCluster) -> "tuple[list[Bundle], list
     for pod in pods:
         path = f"/api/v1/namespaces/{pod['namespace']}/pods/{pod['name']}:{port}/proxy{PATH}"
         try:
-            content = await cluster.connection.read(path, {"pod": pod.get("uid", "")})
+            content = await cluster.connection.read(path, {"pod": pod["uid"]})
             found.append(read_bundle(content, f"pod {pod['namespace']}/{pod['name']}"))
         except KubeReadError as error:
             unread.append(f"pod {pod['namespace']}/{pod['name']}: {error.refusal.words}")

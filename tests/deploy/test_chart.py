@@ -387,7 +387,6 @@ def test_the_operator_awaits_the_fence_where_there_is_one(enabled: bool) -> None
         if enabled
         else set()
     )
-    assert ("ValidatingAdmissionPolicy", "tonnage-own-instances") not in rendered({"fence": {"baseline": False}})
 
 
 def deployment(values: Values | None = None) -> dict[str, Any]:
