@@ -276,8 +276,9 @@ class Events:
         kept: writes of the allowance that are left for others; None: it needs none of the allowance.
         """
         uid = self._uid_of(decision.kind, decision.name)
-        if uid is None:
+        if uid is None and not decision.where:
             return True
+        uid = uid or ""  # what was done to an object that is gone since, as a pod stopped without grace, is told
         key = (decision.kind, decision.name, decision.action)
         before = self._last.get(key)
 
