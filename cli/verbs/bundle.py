@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
-PATH = "/debug/bundle"
-PROBE_PORT = 8081
+PATH, PROBE_PORT = "/debug/bundle", 8081
 EVENTS = "/apis/events.k8s.io/v1/events"
 TARGET = "File to write; - is standard output. [default: tonnage-bundle-TIME.tar.gz]"
 
