@@ -77,7 +77,7 @@ class Namespace:
 def install(admin: PlainApi, namespace: str) -> list[str]:
     """Policies of deploy/fence in one namespace, so that other tests on this server do not meet them."""
     made = []
-    for name in ("marks", "own-pods", "own-writes"):
+    for name in ("marks", "own-pods", "own-deployments"):
         policy, binding = yaml.safe_load_all((ROOT / "deploy" / "fence" / f"{name}.yaml").read_text(encoding="utf-8"))
         for each in (policy, binding):
             each["metadata"]["name"] += f"-{namespace}"

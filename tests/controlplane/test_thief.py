@@ -27,7 +27,7 @@ pytestmark = pytest.mark.controlplane
 OWN, TENANT, SYSTEM, APART = "tonnage-system", "tenant", "kube-system", "apart"
 """The release's namespace, one that asked for Tonnage, the system's, and one that asked for nothing."""
 ACCOUNT = f"system:serviceaccount:{OWN}:tonnage"
-POLICIES = ("fence", "marks", "own-pods", "own-writes", "own-instances", "own-namespaces")
+POLICIES = ("fence", "marks", "own-pods", "own-deployments", "own-writes", "own-instances", "own-namespaces")
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
 SERVICE = {"apiVersion": "tonnage.dev/v1alpha1", "kind": "ModelService", "name": "chat", "uid": "1", "controller": True}

@@ -345,7 +345,7 @@ def test_the_fence_is_of_the_releases_own_account_and_lease() -> None:
     ("name", "operator"),
     [
         ("marks", "!="),
-        *((f"own-{what}", "==") for what in ("pods", "writes", "instances", "namespaces")),
+        *((f"own-{what}", "==") for what in ("pods", "writes", "instances", "namespaces", "deployments")),
     ],
 )
 def test_the_policies_on_pods_are_of_the_releases_own_account(name: str, operator: str) -> None:
@@ -383,7 +383,7 @@ def test_the_operator_awaits_the_fence_where_there_is_one(enabled: bool) -> None
     policies = {name for kind, name in objects if kind == "ValidatingAdmissionPolicy"}
     assert policies == (
         {f"tonnage-{name}" for name in ("fence", "marks")}
-        | {f"tonnage-own-{name}" for name in ("instances", "namespaces", "pods", "writes")}
+        | {f"tonnage-own-{name}" for name in ("deployments", "instances", "namespaces", "pods", "writes")}
         if enabled
         else set()
     )
