@@ -47,10 +47,6 @@ class GuestError(TonnageError):
     """A guest with a real kernel cannot be had on this machine, or ended: tests that need it are skipped, or fail."""
 
 
-class ArchiveUnreachableError(GuestError):
-    """No archive of packages answered, and so nothing is known of what it holds: tests skip."""
-
-
 @dataclass(frozen=True, slots=True)
 class Mistake:
     """One error in the input: its place, the problem and a remedy."""

@@ -260,7 +260,7 @@ class LeftOut:
     """CamelCase, stable, as in a condition's reason."""
     words: str
     kind: str = "Pod"
-    """Another kind in files alone: a workload of which no pod is planned; `pod` is its name."""
+    """Another kind for a workload of which no pod is planned; `pod` is its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,6 +447,8 @@ class ModelService:
     priority: int = 0
     replicas: Mapping[InstanceType, int] | None = None
     """Instances per instance type that are requested now; None: never planned."""
+    no_pods: str = ""
+    """Why the API server takes no pods of its Deployments, such as Pod Security; empty: it does."""
     scaled_at_s: float | None = None
     """Instant of the last change of `replicas`; None: unknown, so it holds nothing back."""
     node_terms: Terms = ()

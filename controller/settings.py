@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
 
 from cluster import errors, field_errors, plans, workloads
@@ -217,6 +217,8 @@ class RecordSettings(Part):
 
     enabled: bool = True
     """Whether cycles are recorded and served at /debug/bundle of the probe port."""
+    key: SecretStr = SecretStr("")
+    """What a download names: the UID of the pod, by the chart. Empty: downloads from the own machine alone."""
     keep_s: float = Field(default=3600.0, ge=60, le=86_400)
     """Maximum age of recorded cycles. Chosen: the API server keeps Events for an hour, too."""
     most_cycles: int = Field(default=1000, ge=1, le=100_000)
@@ -240,6 +242,9 @@ class OperatorSettings(Part):
     fenced: bool = False
     """Whether the API server rejects writes of earlier leaders, by the chart's admission policy. A new leader then
     waits until the policy is active before it writes anything."""
+    managed_namespaces: Literal["all", "labelled"] = "all"
+    """labelled: pods are placed, services deployed and targets scaled only in namespaces with the label
+    `tonnage.dev/managed: "true"`; what waits in others is told so."""
     pools: Annotated[tuple[PoolSettings, ...], Field(min_length=1, max_length=64)] = (PoolSettings(placer="gate"),)
     """Pools of nodes; the first pool whose selector matches a node sets its placement mode."""
     dra_drivers: Annotated[dict[str, str], Field(min_length=1, max_length=8)] = {

@@ -94,9 +94,9 @@ def present() -> dict[Path, str]:
 
 ROLES = CHART / "files" / "rbac" / "roles.yaml"
 """Rules of each role; templates/rbac.yaml decides which roles are granted."""
-SCHEMA = CHART / "values.schema.json"
-README = CHART / "README.md"
-OF_THE_CHART = ("context", "fenced", "host", "identity", "kubeconfig", "lease", "metrics_port", "probe_port")
+SCHEMA, README = CHART / "values.schema.json", CHART / "README.md"
+OF_THE_CHART = ("context", "fenced", "host", "identity", "kubeconfig", "lease", "managed_namespaces", "metrics_port",
+                "probe_port")  # fmt: skip
 """Settings that do not apply in a pod, or that the chart derives from its own values."""
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, settings
 
-from cluster.errors import ArchiveUnreachableError, GuestError
+from cluster.errors import GuestError
 from tests.rigs.kernel.guest import Guest, Kernel, booted, prepare
+from tests.rigs.kernel.packages import ArchiveUnreachableError
 
 # No deadline for single examples: a busy machine is not a failure.
 settings.register_profile("tonnage", deadline=None, print_blob=True)

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
-PATH = "/debug/bundle"
-PROBE_PORT = 8081
+PATH, PROBE_PORT = "/debug/bundle", 8081
 EVENTS = "/apis/events.k8s.io/v1/events"
 TARGET = "File to write; - is standard output. [default: tonnage-bundle-TIME.tar.gz]"
 
@@ -124,7 +123,8 @@ async def _bundles_and_events(cluster: LiveCluster) -> "tuple[list[Bundle], list
     for pod in pods:
         path = f"/api/v1/namespaces/{pod['namespace']}/pods/{pod['name']}:{port}/proxy{PATH}"
         try:
-            found.append(read_bundle(await cluster.connection.read(path), f"pod {pod['namespace']}/{pod['name']}"))
+            content = await cluster.connection.read(path, {"pod": pod["uid"]})
+            found.append(read_bundle(content, f"pod {pod['namespace']}/{pod['name']}"))
         except KubeReadError as error:
             unread.append(f"pod {pod['namespace']}/{pod['name']}: {error.refusal.words}")
             if len(unread) == len(pods):

@@ -19,6 +19,8 @@ SERVICE_LABEL = "tonnage.dev/service"
 SANDBOX_LABEL = "tonnage.dev/sandbox"
 """Label on a pod that runs an agent: its class in the SandboxPolicy that covers it."""
 
+MANAGED_LABEL = "tonnage.dev/managed"
+"""Label on a namespace that Tonnage works in, with the value "true"; by the settings others are left alone."""
 GPU_MILLI_ANNOTATION = "tonnage.dev/gpu-milli"
 """Annotation on a pod: thousandths of one GPU, 1 to 1000, instead of whole devices in its resources."""
 GPU_MEMORY_ANNOTATION = "tonnage.dev/gpu-memory"

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from controller import fair_shares
 from controller.dra.inventory import WHOLE_MILLI, DeviceInventory, Listed
 from controller.dra.objects import Constraint, DeviceClass, ResourceClaim
 from controller.dra.room import MOST_RESULTS, Allocation, ClaimRequest, DeviceRoom, Given, capacity_for
@@ -319,9 +320,4 @@ def in_turns(
     for pod in sorted(wanted):
         of.setdefault(pod.partition("/")[0], {}).update(wanted[pod])
     queues = [sorted(each.items(), key=lambda one: not is_known(one[0])) for _, each in sorted(of.items())]
-    return {
-        digest: requests
-        for turn in range(min(MOST_KNOWN, max(map(len, queues), default=0)))
-        for queue in queues
-        for digest, requests in queue[turn : turn + 1]
-    }
+    return dict(fair_shares.in_turns(each[:MOST_KNOWN] for each in queues))

@@ -105,6 +105,8 @@ class SeenDeployment:
     replicas: int
     content: str
     """Content hash from `kube_world.deployments.content_of` at the time of writing."""
+    no_pods: str = ""
+    """Why no pods are created for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """View of a cluster from the caches of its watches."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -20,13 +20,14 @@ from controller.api.labels import (
     CONTENT_ANNOTATION,
     GPU_TYPE_LABEL,
     GPUS_LABEL,
+    MANAGED_LABEL,
     SCHEDULER_NAME,
     SERVICE_LABEL,
     is_device_number,
 )
 from controller.api.model_service import KIND as SERVICE
 from controller.api.notation import instant_or_none
-from controller.api.structs import Meta, OwnObject, Pod, Slim, plain
+from controller.api.structs import Meta, OwnObject, Pod, PodCondition, Slim, plain
 from controller.api.validation import without_nulls
 from controller.dra.translation import ClaimTranslation
 from controller.kube import cluster_view
@@ -73,11 +74,22 @@ class _DeploymentSpec(Slim, frozen=True):
     replicas: int = 1
 
 
+class _DeploymentStatus(Slim, frozen=True):
+    conditions: tuple[PodCondition, ...] = ()
+
+
 class Deployment(Slim, frozen=True):
     """Deployment (apps/v1) of a ModelService."""
 
     metadata: _DeploymentMeta
     spec: _DeploymentSpec = _DeploymentSpec()
+    status: _DeploymentStatus = _DeploymentStatus()
+
+    @property
+    def no_pods(self) -> str:
+        """Why its ReplicaSet creates no pods, such as Pod Security; empty where it does."""
+        failed = (each for each in self.status.conditions if (each.type, each.status) == ("ReplicaFailure", "True"))
+        return next((each.message or each.reason for each in failed), "")
 
 
 RECREATORS = frozenset({"DaemonSet", "Job", "LeaderWorkerSet", "RayCluster", "ReplicaSet", "ReplicationController",
@@ -107,20 +119,19 @@ class CachedView:
         failed: Cache[FailedPod] | None = None,
         quotas: Cache[ResourceQuota] | None = None,
         reservations: Reservations | None = None,
-        allocates_claims: bool = False,
+        labelled_only: bool = False,
     ) -> None:
         """completed: adds data from other sources than objects, such as power. failed: failed pods, among them
         those that kubelets refused. quotas: ResourceQuotas, which bound instances and shares of GPUs.
 
         reservations: which pods Tonnage placed: where anybody can write its annotations, anybody could close nodes with
-        pods that say so. allocates_claims: whether the ResourceClaims of pods are Tonnage's to allocate; where they are
-        not, a gated pod with claims is released as any other, and kube-scheduler allocates them.
+        pods that say so. labelled_only: whether Tonnage works in labelled namespaces alone.
         """
+        self._labelled_only = labelled_only
         self._observer, self._caches = observer, observer.caches
         self._deployments, self._failed, self._quotas = deployments, failed, quotas
         self._completed = completed
         self._reservations = reservations or Reservations()
-        self._allocates_claims = allocates_claims
         self._services, self._gangs = self._caches.own[SERVICE], self._caches.own[GANG]
         self._gpu_types = self._caches.own[GPU_TYPE]
         self._seen_services: dict[str, tuple[OwnObject, cluster_view.SeenService]] = {}
@@ -174,7 +185,8 @@ class CachedView:
 
     def pod(self, name: str) -> cluster_view.SeenPod | None:
         pod = self._caches.pods.get(name)
-        return seen_pod(name, pod, allocates_claims=self._allocates_claims) if pod else None
+        # Where claims are not watched, a gated pod with claims is released as any other: kube-scheduler allocates them.
+        return seen_pod(name, pod, allocates_claims=self._caches.devices is not None) if pod else None
 
     def node(self, name: str) -> cluster_view.SeenNode | None:
         found = self._caches.nodes.get(name)
@@ -210,6 +222,12 @@ class CachedView:
         found = self._by_kind[kind].get(name) if kind in self._by_kind else None
         return found.metadata.uid if found else None
 
+    def managed(self) -> Collection[str] | None:
+        """Namespaces with the label by which Tonnage works in them; None: it works in all."""
+        there = self._caches.beside["Namespace"].all() if self._labelled_only else {}
+        named = (name for name, each in there.items() if each.metadata.labels.get(MANAGED_LABEL) == "true")
+        return frozenset(named) if self._labelled_only else None
+
     def generations(self) -> Mapping[str, int]:
         """metadata.generation of every ModelService, by name."""
         there = self._services.all()
@@ -231,7 +249,7 @@ class CachedView:
             if not meta.deletion_timestamp:
                 service = f"{meta.namespace}/{meta.labels.service}"
                 yield cluster_view.SeenDeployment(
-                    service, meta.labels.instance_type, each.spec.replicas, meta.annotations.content
+                    service, meta.labels.instance_type, each.spec.replicas, meta.annotations.content, each.no_pods
                 )
 
 

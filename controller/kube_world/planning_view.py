@@ -23,7 +23,7 @@ from controller.kube_world.refusals import Refusals, said, unplaced_shape
 from controller.kube_world.reservations import AssumedWrites, Reservations
 from controller.kube_world.stops import StopMemory
 from controller.placers import ModesOfServices, NodePool, PlacementModes, requested_mode
-from controller.snapshot.namespace_bounds import NamespaceBounds, within_quotas
+from controller.snapshot.namespace_bounds import NamespaceBounds, managed_only, within_quotas
 from controller.snapshot.quotas import CountedDevices, milli_quotas, with_shares
 
 EVERYWHERE = re.compile(r"nodes are available: (?!\d)")
@@ -157,6 +157,8 @@ class PlanningView:
             del self.resized[gone]
         quotas = self.view.quotas()
         shared = with_shares(deployed, quotas, self._counted_devices(deployed, modes)) if quotas else deployed
+        if (managed := self.view.managed()) is not None:
+            shared = managed_only(shared, managed)
         bounded = self._bounds.applied(with_resized(shared, self.resized) if self.resized else shared)
         told = bounded if self.refusals.is_empty else self.refusals.applied(bounded)
         shares = frozenset(pod.name for pod in waiting if pod.has_share)
@@ -236,6 +238,7 @@ class PlanningView:
         scales it to 0. A service that is only planned has no Deployments: it keeps the mix that was planned last.
         """
         found: dict[str, dict[InstanceType, int]] = {}
+        no_pods = {each.service: each.no_pods for each in deployments if each.no_pods}
         models = {service.name: service.model for service in present.services}
         profiled = {(each.model, each.gpu_type, each.gpus_per_instance) for each in present.profiles}
         for each in deployments:
@@ -250,7 +253,8 @@ class PlanningView:
             written = ModelServiceStatus.read(of_view.status).last_scale_time if of_view else None
             own = self.scaled.get(service.name)
             scaled_at_s = own if written is None or (own is not None and own > written) else written
-            services.append(replace(service, replicas=replicas, scaled_at_s=scaled_at_s))
+            why = no_pods.get(service.name, "")
+            services.append(replace(service, replicas=replicas, scaled_at_s=scaled_at_s, no_pods=why))
         return replace(present, services=tuple(services))
 
 

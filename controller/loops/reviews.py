@@ -11,8 +11,8 @@ import msgspec
 
 from cluster.clock import Clock
 from cluster.errors import UNREADABLE, ActionError
+from controller.fair_shares import FairTurns, TooManyWaitError
 from controller.kube.request import Body, asked_of
-from controller.loops.fair_turns import FairTurns, TooManyWaitError
 from controller.objects.documents import at
 
 YES_FOR_S = 60.0

@@ -148,7 +148,7 @@ class WatchedCluster(api_server.RequestListener):
             failed=failed,
             quotas=quotas,
             reservations=self.reservations,
-            allocates_claims=cached_view.allocates_claims(settings),
+            labelled_only=settings.managed_namespaces == "labelled",
         )
 
     @property

@@ -3,11 +3,12 @@
 import socket
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from hmac import compare_digest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
 from threading import Event, Lock, Thread
 from typing import Any
 
@@ -18,6 +19,7 @@ from controller.background.host import BackgroundHost, background_from
 from controller.background.mix_search import MixSearches
 from controller.brain.inline import InlineBrain, decisions_from, limits_from
 from controller.cycle import Cycle, run_cycle
+from controller.fair_shares import Shares
 from controller.guard import Limits
 from controller.kube.leader_election import IDENTITY_PATH
 from controller.loops.loop import ControlLoop
@@ -41,22 +43,19 @@ class _ProbeServer(ThreadingHTTPServer):
     """A thread for each connection, and so many at most."""
 
     def __init__(self, at: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
-        self._lock, self._clients = Lock(), Counter[str]()
+        self._lock, self._clients = Lock(), Shares(MOST_CLIENTS, MOST_OF_ONE)
         super().__init__(at, handler)
 
     def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ARG002 - the server's own interface
         with self._lock:
-            client = str(client_address[0])
-            fits = self._clients.total() < MOST_CLIENTS and self._clients[client] < MOST_OF_ONE
-            self._clients[client] += fits
-            return fits
+            return self._clients.take(str(client_address[0]))
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
             with self._lock:
-                self._clients -= Counter([str(client_address[0])])
+                self._clients.give_back(str(client_address[0]))
 
 
 @contextmanager
@@ -73,8 +72,8 @@ def probes_endpoint(
         timeout = CLIENT_TIMEOUT_S
 
         def do_GET(self) -> None:
-            path = self.path.partition("?")[0]
-            if path == PATH and recorder.ring is not None:
+            path, _, query = self.path.partition("?")
+            if path == PATH and recorder.ring is not None and recorder.is_for(self.client_address[0], query):
                 self.send_response(200)
                 self.send_header("Content-Type", "application/x-tar")
                 self.end_headers()
@@ -135,6 +134,11 @@ class Recorder:
             self.ring.put(cycle)
         except Exception:
             log.exception("a cycle was not recorded")
+
+    def is_for(self, client: str, query: str) -> bool:
+        """Whether a client may read it: one that knows this pod, or on this machine, as through a port-forward."""
+        key = self._settings.record.key.get_secret_value()
+        return ip_address(client).is_loopback or (bool(key) and compare_digest(query.encode(), f"pod={key}".encode()))
 
     def send(self, write: Callable[[bytes], object]) -> None:
         """Writes the files of a bundle as a tar stream."""

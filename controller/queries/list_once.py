@@ -85,7 +85,7 @@ async def list_cluster(connection: ApiServer, clock: Clock, settings: OperatorSe
     await asyncio.gather(*(_list(cache, connection, clock) for cache in wanted))
     observer = cached_view.observer_from(known, caches, clock, freezes_heap=False)
     view = cached_view.CachedView(
-        observer, deployments, failed=failed, quotas=quotas, allocates_claims=cached_view.allocates_claims(known)
+        observer, deployments, failed=failed, quotas=quotas, labelled_only=known.managed_namespaces == "labelled"
     )
     return ListedCluster(caches, observer, clock, view, known)
 

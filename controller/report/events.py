@@ -5,8 +5,7 @@ import hashlib
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, zip_longest
-from typing import Any, TypeVar
+from typing import Any
 
 import structlog
 
@@ -18,12 +17,12 @@ from cluster.snapshot import Snapshot
 from controller.api import conditions, foreign_kinds, kinds, labels, validation
 from controller.api.notation import microtime
 from controller.deciders.closing import PODS_REFUSED
+from controller.fair_shares import Shares, in_turns
 from controller.kube.request import MERGE_PATCH
 from controller.kube.sender import Applier, Write
 from controller.objects.own_objects import by_object
 from controller.ports import Outcome, Undone
 
-T = TypeVar("T")
 NO_EVENT = ("AwaitsPod", "DeadlinePassed", "WorkUsedUp")
 """Codes of workloads that wait without an Event: there is no object yet that it could refer to, or they had no turn in
 this plan and are tried in the next, so that there is nothing to say of them."""
@@ -173,8 +172,8 @@ RENOTED_AFTER_S = 60.0
 """Minimum time between Events of an unplaced workload with the same reason and a new text, which changes with every
 pod that comes or goes. Until then the old Event is counted up."""
 WAITING_PER_MINUTE, WAITING_AT_ONCE = 50.0, 120.0
-"""Writes of Events about unplaced workloads, per minute and at once. Whoever creates pods decides how many wait, and a
-new leader remembers none of what was said; each write costs the API server as much as a bind."""
+"""Writes of Events about unplaced workloads, per minute and at once, half of them for one namespace. Whoever creates
+pods decides how many wait, and a new leader remembers none of what was said; each write costs as much as a bind."""
 FOR_NAMESPACES = 10.0
 """Writes kept for the Events of namespaces, which count the workloads that nothing was said of yet."""
 LONGEST_NOTE = 1024
@@ -222,24 +221,6 @@ class EventSeries:
         return self.last_at_s - self.written_at_s >= min(SERIES_AT_LEAST_S, max(SERIES_AFTER_S, lasted_s / 2))
 
 
-@dataclass(slots=True)
-class Allowance:
-    """Writes that may be made now; they come back with time. Instants are seconds since the epoch."""
-
-    left: float = WAITING_AT_ONCE
-    at_s: float = 0.0
-
-    def refill(self, at_s: float) -> None:
-        more = max(0.0, at_s - self.at_s) * WAITING_PER_MINUTE / 60.0
-        self.left, self.at_s = min(WAITING_AT_ONCE, self.left + more), at_s
-
-    def take(self, kept: float = 0.0) -> bool:
-        """Whether one more write may be made, with this many kept for others; counts it."""
-        may = self.left - kept >= 1.0
-        self.left -= may
-        return may
-
-
 class Events:
     """Writer of Events, from a bounded queue in the asyncio event loop."""
 
@@ -260,7 +241,7 @@ class Events:
         self._instance = instance
         self._queue: asyncio.Queue[EventSeries] = asyncio.Queue(QUEUED)
         self._last: OrderedDict[tuple[str, str, str], EventSeries] = OrderedDict()
-        self._waiting = Allowance()
+        self._waiting = Shares(WAITING_AT_ONCE, per_s=WAITING_PER_MINUTE / 60.0)
         self.lost = 0
 
     def say(self, several: Iterable[ReportedDecision]) -> None:
@@ -276,7 +257,6 @@ class Events:
                 waiting.append(decision)
             else:
                 self._say(decision, at_s)
-        self._waiting.refill(at_s)
         untold: Counter[str] = Counter()
         by_namespace: defaultdict[str, list[ReportedDecision]] = defaultdict(list)
         for decision in waiting:
@@ -296,13 +276,17 @@ class Events:
         kept: writes of the allowance that are left for others; None: it needs none of the allowance.
         """
         uid = self._uid_of(decision.kind, decision.name)
-        if uid is None:
+        if uid is None and not decision.where:
             return True
+        uid = uid or ""  # what was done to an object that is gone since, as a pod stopped without grace, is told
         key = (decision.kind, decision.name, decision.action)
         before = self._last.get(key)
 
+        # What counts the others of a namespace is not of its share.
+        whose = "" if decision.kind == NAMESPACE else event_namespace(decision)
+
         def may_write() -> bool:
-            return kept is None or self._waiting.take(kept)
+            return kept is None or self._waiting.take(whose, at_s, kept)
 
         is_known = before is not None and before.uid == uid
         if before is not None and is_known and before.is_again(decision, at_s):
@@ -344,11 +328,6 @@ class Events:
                 if key in self._last and self._last[key].began_at_s == series.began_at_s:
                     del self._last[key]
                 log.debug("an event was not written", why=str(answer))
-
-
-def in_turns(groups: Iterable[Sequence[T]]) -> Iterator[T]:
-    """The first of each group, then the second of each, until all are through: no group waits for another."""
-    return (each for each in chain.from_iterable(zip_longest(*groups)) if each is not None)
 
 
 def event_name(series: EventSeries) -> str:

@@ -2,14 +2,18 @@
 
 import logging
 import sys
+import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal, TextIO
 
 import structlog
-from structlog.typing import ExcInfo, FilteringBoundLogger, Processor
+from structlog.typing import EventDict, ExcInfo, FilteringBoundLogger, Processor
 
 from cluster import actions, errors, plans
+from cluster.clock import Clock
 from controller.cycle import Cycle
+from controller.fair_shares import Shares
 from controller.ports import Undone
 
 Format = Literal["auto", "json", "text"]
@@ -57,6 +61,30 @@ def _write_stacks(stream: TextIO, stacks: list[dict[str, Any]]) -> None:
             _write_stacks(stream, inner)
 
 
+WARNINGS, WARNINGS_PER_S = 240, 4.0
+"""Warnings about objects at once and in a second, half of them for one namespace: tenants decide how many fail."""
+_SUBJECTS = ("about", "subject", "pod", "service", "gang", "policy")
+
+
+class FairLines:
+    """Leaves warnings out about objects of a namespace that had its share, and counts them in the next one."""
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._clock, self._shares = clock, Shares(WARNINGS, per_s=WARNINGS_PER_S)
+        self._left_out = Counter[str]()
+
+    def __call__(self, _: object, level: str, line: EventDict) -> EventDict:
+        about = next((str(line[name]) for name in _SUBJECTS if name in line), "")
+        namespace = about.rpartition("/")[0].rpartition("/")[2]
+        if level != "warning" or not namespace:
+            return line
+        if not self._shares.take(namespace, self._clock()):
+            self._left_out[namespace] += 1
+            raise structlog.DropEvent
+        count = self._left_out.pop(namespace, 0)
+        return {**line, "left_out": count} if count else line
+
+
 _TRACEBACKS = structlog.processors.ExceptionRenderer(told_of)
 
 
@@ -79,7 +107,7 @@ def configure_logs(form: Format = "auto", level: Level = "info", stream: TextIO 
         else [_TRACEBACKS, structlog.processors.JSONRenderer()]
     )
     structlog.configure(
-        processors=[*shared, *last],
+        processors=[FairLines(), *shared, *last],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=structlog.PrintLoggerFactory(stream),
         cache_logger_on_first_use=True,

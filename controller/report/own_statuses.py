@@ -19,11 +19,11 @@ from controller.api.kind import Kind
 from controller.api.model_service import KIND as SERVICE
 from controller.api.scaling_policy import KIND as SCALING_POLICY
 from controller.api.structs import OwnObject
+from controller.fair_shares import in_turns
 from controller.kube.sender import WriteJob
 from controller.kube_world.observer import Caches, Observer
 from controller.objects.own_objects import by_object
 from controller.ports import Outcome
-from controller.report.events import in_turns
 from controller.report.fleet_metrics import IsRunning
 from controller.report.scaling_status import PublishedLimits, scaling_status_after
 from controller.report.service_status import ServiceFacts, facts_of_services, service_status_after

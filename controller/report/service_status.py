@@ -33,6 +33,8 @@ class ServiceFacts:
     """Whether it has a template; without one Tonnage does not run it."""
     undone: Reason | None
     """Reason why an action of this cycle on its Deployments failed."""
+    no_pods: str = ""
+    """Why no pods are created for its Deployments."""
 
 
 def service_status_after(before: Status, plan: ServicePlan, facts: ServiceFacts, at_s: float) -> Status:
@@ -127,7 +129,9 @@ def _ready(plan: ServicePlan, asked: Mapping[str, int], running: Mapping[str, in
             "Scaling", f"{sum(asked.values())} instances are requested, {sum(wanted.values())} planned"
         )
     if any(running.get(name, 0) < count for name, count in wanted.items()):
-        return "False", Reason("InstancesMissing", f"{sum(running.values())} of {sum(wanted.values())} instances run")
+        why = f"; no pods are created: {facts.no_pods}" if facts.no_pods else ""
+        words = f"{sum(running.values())} of {sum(wanted.values())} instances run{why}"
+        return "False", Reason("InstancesMissing", words)
     return "True", Reason("AllInstancesRun", f"all {sum(wanted.values())} instances of the mix run")
 
 
@@ -159,6 +163,7 @@ def facts_of_services(
                 running=running.get(each.service, {}),
                 makes_pods=each.service in asked and not asked[each.service].is_planned_only,
                 undone=undone.get(f"ModelService/{each.service}"),
+                no_pods=asked[each.service].no_pods if each.service in asked else "",
             ),
         )
         for each in plan.services

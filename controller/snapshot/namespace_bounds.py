@@ -4,13 +4,14 @@ Each shape and each requirement costs every plan, and whoever may create pods de
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from cluster import arrays, changes, workloads
 from cluster.snapshot import PodTable, Snapshot
+from controller.api.labels import MANAGED_LABEL
 
 EXCEEDED = "NamespaceBoundExceeded"
 QUOTA_EXCEEDED = "QuotaExceeded"
@@ -50,6 +51,33 @@ def _without(snapshot: Snapshot, left_out: Sequence[tuple[int, str, str]]) -> Sn
     more = (workloads.LeftOut(snapshot.pods.names[row], code, words) for row, code, words in left_out)
     pods = changes.without_pods(snapshot.pods, [row for row, _, _ in left_out])
     return replace(snapshot, pods=pods, left_out=(*snapshot.left_out, *more))
+
+
+NOT_MANAGED = "NamespaceNotManaged"
+
+
+def managed_only(snapshot: Snapshot, managed: Collection[str]) -> Snapshot:
+    """The snapshot without what waits in other namespaces, with the reason; what runs there runs on."""
+
+    def why_not(name: str) -> str:
+        namespace = name.partition("/")[0]
+        label = f"kubectl label namespace {namespace} {MANAGED_LABEL}=true"
+        return "" if namespace in managed else f"Tonnage does not work in its namespace; to let it: {label}"
+
+    names = snapshot.pods.names
+    rows = [(row, NOT_MANAGED, why) for row in snapshot.pods.pending.tolist() if (why := why_not(names[row]))]
+    services = {each.name: why for each in snapshot.services if (why := why_not(each.name))}
+    without = _without(snapshot, rows)
+    said = (workloads.LeftOut(name, NOT_MANAGED, why, kind="ModelService") for name, why in services.items())
+    return replace(
+        without,
+        services=tuple(each for each in snapshot.services if each.name not in services),
+        scalers=tuple(
+            replace(each, problem=f"{NOT_MANAGED}: {why}") if (why := why_not(each.name)) else each
+            for each in snapshot.scalers
+        ),
+        left_out=(*without.left_out, *said),
+    )
 
 
 @dataclass(slots=True)

@@ -30,6 +30,7 @@ from tests.controlplane.testbed import ANSWER_WITHIN_S, LEASE_S
 Object = Mapping[str, Any]
 ACCOUNT = "tonnage"
 """Service account that the chart creates for the operator."""
+EVERYWHERE = {"managedNamespaces": "all"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +56,11 @@ class Site:
 
 
 def installed_on(server: ControlPlane, programs: Programs, values: Mapping[str, Any] | None = None) -> Site:
-    """The chart on a server, with its default values besides these. Raises ControlPlaneError."""
+    """The chart on a server for all namespaces, with its default values besides these. Raises ControlPlaneError."""
     site = Site(server, programs)
     site.kubectl("create", "namespace", release_files.NAMESPACE)
     try:
-        release_files.install(server.kubeconfig, values)
+        release_files.install(server.kubeconfig, {**EVERYWHERE, **(values or {})})
     except (release_files.NoHelmError, release_files.HelmRefusedError) as error:
         raise ControlPlaneError(f"installing the chart: {error}") from error
     for kind in OWN_KINDS:
@@ -91,8 +92,8 @@ def operator_of(site: Site, overrides: Mapping[str, object] | None = None) -> It
 
 
 def chart_settings() -> dict[str, Any]:
-    """Settings of the operator that the chart writes at its default values."""
-    objects = release_files.rendered()
+    """Settings of the operator that the chart writes for all namespaces, at its default values otherwise."""
+    objects = release_files.rendered(EVERYWHERE)
     found: dict[str, Any] = yaml.safe_load(objects["ConfigMap", "tonnage-settings"]["data"]["settings.yaml"]) or {}
     return found
 

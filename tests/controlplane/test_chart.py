@@ -34,6 +34,7 @@ from tests.deploy.helm import NAMESPACE, Values, install, rendered, uninstall, u
 from tests.deploy.prometheus import running_prometheus, tool
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+MANAGED = "tonnage.dev/managed=true"
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:tonnage"
 
 SERVICE = """
@@ -82,6 +83,7 @@ def admin(chart: object, start_server: StartServer, programs: Programs) -> Kubec
 def installed(admin: Kubectl, chart: dict[tuple[str, str], dict[str, Any]]) -> Kubectl:
     """The chart with its defaults where only restricted pods are admitted, and the examples' types and models."""
     install(admin.kubeconfig)
+    admin("label", "namespace", "default", MANAGED)
     for kind, name in chart:
         if kind == "CustomResourceDefinition":
             admin.wait("condition=Established", f"crd/{name}")
@@ -174,6 +176,7 @@ def test_somebody_with_edit_creates_a_service_sees_why_it_waits_and_sees_no_othe
 ) -> None:
     for team in ("team-a", "team-b"):
         installed("create", "namespace", team)
+        installed("label", "namespace", team, MANAGED)
     installed.within("team-a")("create", "rolebinding", "ann", "--clusterrole=edit", "--user=ann")
     ann = installed.within("team-a").as_user("ann")
     until(lambda: _is_allowed(ann, "create", "modelservices.tonnage.dev"), "the role is aggregated")
@@ -196,6 +199,25 @@ def test_somebody_with_edit_creates_a_service_sees_why_it_waits_and_sees_no_othe
     assert ann.refusal("get", theirs_are, "-n", "team-b").count("forbidden") == 5
     assert ann.refusal("get", theirs_are, "--all-namespaces").count("forbidden") == 5
     installed("delete", "namespace", "team-a", "team-b", "--wait=false")
+
+
+def test_a_pod_in_a_namespace_that_is_not_managed_is_told_so_and_is_placed_once_it_is(
+    installed: Kubectl, tmp_path: Path
+) -> None:
+    installed("create", "namespace", "apart")
+    apart = installed.within("apart")
+    with running_operator(installed, tmp_path):
+        apart("apply", "-f", "-", stdin=manifests.pod("waits", schedulingGates=[{"name": PLACEMENT_GATE}]))
+
+        def told() -> list[str]:
+            found = apart.get("events.events.k8s.io")["items"]
+            return [each["note"] for each in found if each["reason"] == "FailedScheduling"]
+
+        until(told, "the pod is told")
+        assert [note for note in told() if f"kubectl label namespace apart {MANAGED}" in note] == told()
+        installed("label", "namespace", "apart", MANAGED)
+        apart("wait", "--for=condition=Ready", "pod/waits", "--timeout=60s")
+    installed("delete", "namespace", "apart", "--wait=false")
 
 
 def _is_allowed(kubectl: Kubectl, verb: str, resource: str) -> bool:

@@ -8,10 +8,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 from click.testing import CliRunner, Result
@@ -22,9 +24,11 @@ from controller.api.kinds import OWN_KINDS
 from controller.report.events import UNPLACED, EventSeries, ReportedDecision, event_write
 from simulator.controlplane.binaries import Programs
 from simulator.controlplane.server import ControlPlane
+from tests.builders.crd_cases import FULL
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.manifests import pod
 from tests.controlplane.operators import ROOT, until
+from tests.controlplane.plain_api import PlainApi
 from tests.controlplane.servers import StartServer, example_server, kubectl_with_kinds
 from tests.generated.guide import commands
 
@@ -443,44 +447,115 @@ def test_describe_tells_what_was_decided_and_why_a_pod_waits(kubectl: Kubectl, r
     kubectl("delete", "pod", "stuck")
 
 
+EVIL = "\x1b]0;owned\x07\x1b[2J\x1b[8mhidden\x9b31m txt\rover"
+FIRST_NODE = "h100-1"
+MINE = "gang", "modelservice", "scalingpolicy"
+"""Kinds that whoever has `edit` in a namespace writes."""
+BY_VERB: dict[str, tuple[str, ...]] = {
+    "get": ("pods", "events", *(f"{kind} -A" for kind in MINE), *(f"{kind} evil -o yaml" for kind in ("pod", *MINE)),
+            "pod evil -o json", "pod evil -o wide", "pod evil -o jsonpath={.metadata.annotations.note}",
+            "pod evil --template={{.metadata.annotations.note}}"),
+    "describe": ("pod evil", "pod evil-types", *(f"{kind} evil" for kind in MINE), "node NODE"),
+    "explain": ("pod/evil", "pod/evil-types", "ModelService/default/evil"), "events": ("", "--for pod/evil"),
+    "plan": ("", "-o json"), "advise": ("",), "whatif": ("",), "doctor": ("",), "diff": ("-f FILE",),
+    "apply": ("--dry-run=server -f FILE",), "delete": ("pod evil --dry-run=server",), "routing": ("default/evil",),
+    "wait": ("gang/evil --for=condition=Ready --timeout 1s",), "top": ("gpus", "nodes"),
+    "drain": ("NODE --dry-run=client",),
+    "cordon": ("NODE --dry-run=client",), "uncordon": ("NODE --dry-run=client",), "bundle": ("-o -",),
+    "gputypes": ("--from-cluster",), "scaling status": ("",), "scaling explain": ("default/evil",),
+    "power status": ("",), "power explain": ("row",), "health status": ("",), "health incidents": ("",),
+    "health explain": ("none",), "health advise": ("",), "health release": ("NODE --dry-run=client",),
+}  # fmt: skip
+"""Arguments of each verb that shows what is in a cluster."""
+OF_FILES = {"background serve", "completion", "controlplane down", "controlplane status", "controlplane up", "crds",
+            "examples", "operator run", "operator settings", "replay", "run", "simulate day", "simulate placement",
+            "simulate power", "simulate scaling", "scaling backtest", "version", "power headroom", "health heatmap",
+            "health replay", "health timeline"}  # fmt: skip
+"""Verbs that read no cluster, but files of the user's own, or the user's own program."""
+
+
+def verbs(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[str]:
+    if not isinstance(command, click.Group):
+        yield " ".join(path)
+        return
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        found = command.get_command(context, name)
+        assert found is not None
+        yield from verbs(found, (*path, name))
+
+
+def test_every_verb_is_tried_with_what_tenants_write_or_reads_no_cluster() -> None:
+    assert sorted([*BY_VERB, *OF_FILES]) == sorted(verbs(tonnage))
+
+
+def leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Paths of all texts."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    if isinstance(value, str):
+        yield path
+    for key, each in inside:
+        yield from leaves(each, (*path, key))
+
+
+def with_evil(obj: Any, path: tuple[str | int, ...]) -> Any:
+    changed = at = deepcopy(obj)
+    for key in path[:-1]:
+        at = at[key]
+    at[path[-1]] = EVIL
+    return changed
+
+
 @pytest.fixture(scope="module")
-def poisoned(kubectl: Kubectl) -> str:
-    """What a tenant with `edit` may write everywhere, in a pod and in an event about it."""
-    words = "\x1b]0;owned\x07\x1b[2J\x1b[8mhidden\x9b31m txt\rover"
-    evil = pod("evil", gpus=1, annotations={"note": words, "tonnage.dev/devices": words}, **PLACEMENT_GATE)
-    evil["spec"]["containers"][0]["env"] = [{"name": "E", "value": words}]
-    evil["spec"]["containers"][0]["command"] = [words]
-    kubectl("create", "-f", "-", stdin=evil)
-    about = {"apiVersion": "v1", "kind": "Pod", "name": "evil", "namespace": "default"}
-    uid = kubectl.get("pod", "evil")["metadata"]["uid"]
-    event = {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": "evil.1", "namespace": "default"},
-        "involvedObject": {**about, "uid": uid},
-        "reason": "FailedScheduling",
-        "message": words,
-        "type": "Warning",
-        "source": {"component": words},
-    }
-    kubectl("create", "-f", "-", stdin=event)
-    return words
+def poisoned(kubectl: Kubectl, server: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a tenant with `edit` may write, in objects of each kind and in events about them; returns a file of it."""
+    asked = {"tonnage.dev/devices": EVIL, "tonnage.dev/movable": EVIL, "tonnage.dev/gang": EVIL}
+    evil = pod("evil", gpus=1, annotations={"note": EVIL, **asked}, **PLACEMENT_GATE)
+    evil["spec"]["containers"][0] |= {"env": [{"name": "E", "value": EVIL}], "command": [EVIL]}
+    types = pod("evil-types", gpus=1, annotations={"tonnage.dev/gpu-types": EVIL}, **PLACEMENT_GATE)
+    made, count = [evil, types], 0
+    with closing(PlainApi(server.kubeconfig)) as api:
+        for kind in (kind for kind in OWN_KINDS if kind.name.lower() in MINE):
+            path = f"/apis/{kind.api_version}/namespaces/default/{kind.plural}"
+            metadata = {"name": "evil", "namespace": "default", "annotations": {"note": EVIL}}
+            obj: Any = {
+                "apiVersion": kind.api_version,
+                "kind": kind.name,
+                "metadata": metadata,
+                "spec": FULL[kind.name]["spec"],
+            }
+            for leaf in leaves(obj["spec"], ("spec",)):
+                changed = with_evil(obj, leaf)
+                if api.send("POST", path, changed, query={"dryRun": "All"}).is_ok:
+                    obj, count = changed, count + 1
+            made.append(obj)
+    assert count > 10, "most texts of a template are free"
+    kubectl("create", "-f", "-", stdin={"apiVersion": "v1", "kind": "List", "items": made})
+    for number, name in enumerate(("Pod", "ModelService", "Gang", "ScalingPolicy")):
+        about = {"kind": name, "name": "evil", "namespace": "default"}
+        about |= {"uid": kubectl.get(name.lower(), "evil")["metadata"]["uid"]}
+        event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": f"evil.{number}", "namespace": "default"},
+                 "involvedObject": about, "reason": EVIL, "message": EVIL, "type": "Warning",
+                 "source": {"component": EVIL, "host": EVIL}}  # fmt: skip
+        kubectl("create", "-f", "-", stdin=event)
+    file = tmp_path_factory.mktemp("evil") / "evil.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": made}), encoding="utf-8")
+    return file
 
 
 @pytest.mark.parametrize(
-    "command",
-    ["describe pod evil", "events", "get events", "get pod evil -o yaml", "get pod evil -o json", "explain pod/evil",
-     "get pod evil -o jsonpath={.metadata.annotations.note}",
-     "plan", "advise", "get pod evil --template={{.metadata.annotations.note}}"],
-)  # fmt: skip
+    "command", [f"{verb} {given}".strip() for verb, several in BY_VERB.items() for given in several]
+)
 def test_a_terminal_gets_no_control_character_that_a_tenant_wrote(
-    command: str, poisoned: str, server: ControlPlane
+    command: str, poisoned: Path, server: ControlPlane
 ) -> None:
-    words = [sys.executable, "-m", "cli.main", *shlex.split(command), "--kubeconfig", str(server.kubeconfig)]
+    words = shlex.split(command.replace("FILE", str(poisoned)).replace("NODE", FIRST_NODE))
+    words = [sys.executable, "-m", "cli.main", *words, "--kubeconfig", str(server.kubeconfig)]
     shown = subprocess.run(words, cwd=ROOT, capture_output=True, check=False)  # noqa: S603
 
     text = (shown.stdout + shown.stderr).decode()
     assert text
+    assert "Usage:" not in text, text
     assert not [each for each in text.replace("\n", "").replace("\t", "") if not each.isprintable()]
 
 

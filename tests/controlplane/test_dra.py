@@ -25,7 +25,7 @@ from tests.deploy.helm import NAMESPACE, install
 
 DRIVER = "gpu.nvidia.com"
 BOUND: dict[str, Any] = {"schedulerName": "tonnage", "terminationGracePeriodSeconds": 0}
-VALUES = {"settings": {"pools": [{"placer": "dra"}]}}
+VALUES = {"managedNamespaces": "all", "settings": {"pools": [{"placer": "dra"}]}}
 
 
 @pytest.fixture(scope="module")

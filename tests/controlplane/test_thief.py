@@ -21,13 +21,13 @@ from tests.controlplane.manifests import pod
 from tests.controlplane.operators import ROOT, until
 from tests.controlplane.plain_api import APPLY_PATCH, JSON, MERGE_PATCH, Answer, PlainApi
 from tests.controlplane.servers import StartServer
-from tests.until import comes_true
 
 pytestmark = pytest.mark.controlplane
 
-OWN, TENANT, SYSTEM = "tonnage-system", "tenant", "kube-system"
+OWN, TENANT, SYSTEM, APART = "tonnage-system", "tenant", "kube-system", "apart"
+"""The release's namespace, one that asked for Tonnage, the system's, and one that asked for nothing."""
 ACCOUNT = f"system:serviceaccount:{OWN}:tonnage"
-POLICIES = ("fence", "marks", "own-pods", "own-deployments", "own-writes", "own-instances", "own-scales")
+POLICIES = ("fence", "marks", "own-pods", "own-deployments", "own-writes", "own-instances", "own-namespaces")
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
 SERVICE = {"apiVersion": "tonnage.dev/v1alpha1", "kind": "ModelService", "name": "chat", "uid": "1", "controller": True}
@@ -39,7 +39,7 @@ Object = dict[str, Any]
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 ALLOWED = {
-    # Its own work, where tenants are. Documented: any pod of theirs may be evicted or bound, and claims changed.
+    # Its own work, where tenants asked for it. Documented: any pod of theirs may be evicted or bound.
     ("pods/eviction create", TENANT),
     ("pods/binding create", TENANT),
     ("pods patch: the gate", TENANT),
@@ -53,10 +53,10 @@ ALLOWED = {
     ("resourceclaimtemplates create", TENANT),
     ("resourceclaimtemplates patch", TENANT),
     # Our own objects and words, wherever they are.
-    *(("events create: our own", where) for where in (TENANT, SYSTEM, OWN)),
-    *(("events patch: our own", where) for where in (TENANT, SYSTEM, OWN)),
+    *(("events create: our own", where) for where in (TENANT, SYSTEM, OWN, APART)),
+    *(("events patch: our own", where) for where in (TENANT, SYSTEM, OWN, APART)),
     *((f"{kind}/status patch", where) for kind in ("gangs", "modelservices", "scalingpolicies")
-      for where in (TENANT, SYSTEM, OWN)),
+      for where in (TENANT, SYSTEM, OWN, APART)),
     ("configmaps create: saved fits", TENANT),
     ("configmaps patch: saved fits", TENANT),
     # Saved fits and the Lease. A new Lease has no name that a rule could be about.
@@ -134,6 +134,7 @@ def in_a_namespace(the: Thief, at: str) -> None:
     evil = {"containers": [{"name": "main", "image": "example.com/evil"}]}
     the.tries("patch", f"{pods}/free", {"metadata": {"annotations": EPOCH}, "spec": evil}, "its image", STRATEGIC_PATCH,
               at)  # fmt: skip
+    the.tries("patch", f"{pods}/free", {"metadata": {"annotations": EPOCH}}, "a mark on another's", at=at)
     opened = {"metadata": {"annotations": EPOCH}, "spec": {"schedulingGates": []}}
     the.tries("patch", f"{pods}/gated", opened, "the gate", at=at)
     binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "free", "annotations": EPOCH},
@@ -146,8 +147,10 @@ def in_a_namespace(the: Thief, at: str) -> None:
     the.lays(deployments, theirs, at)
     the.tries("patch", f"{deployments}/theirs", {"metadata": {"annotations": EPOCH}, "spec": {"replicas": 0}},
               "of others", at=at)  # fmt: skip
-    scale = f"{deployments}/theirs/scale", {"spec": {"replicas": 0}}
-    the.tries("patch", *scale, "without a ScalingPolicy", at=at)
+    scaled = f"{deployments}/theirs/scale"
+    the.tries("patch", scaled, {"spec": {"replicas": 0}}, at=at)
+    answer = the.admin.send("PATCH", inside(scaled, at), {"spec": {"replicas": 0}}, content_type=MERGE_PATCH)
+    assert answer.is_ok, f"the policies are about Tonnage's account alone: {answer.message}"
     for number, (what, owners, spec) in enumerate(DEPLOYED):
         the.tries("create", deployments, deployment(f"d{number}", owners, **spec), what, at=at)
     # Where creating one was refused there is none to be changed, and an apply would create it.
@@ -187,8 +190,6 @@ def in_a_namespace(the: Thief, at: str) -> None:
         the.lays(path, {"apiVersion": "tonnage.dev/v1alpha1", "kind": kind.name, "metadata": {"name": "x"},
                         **minimal(kind.name)}, at)  # fmt: skip
         the.tries("patch", f"{path}/x/status", {"status": {"observedGeneration": 1}}, at=at)
-    # The ScalingPolicy was made just now: the server's policies learn of it a moment later.
-    comes_true(lambda: the.tries("patch", *scale, at=at).is_ok, 20.0 if at == TENANT else 2.0)
 
     leases = "/apis/coordination.k8s.io/v1/leases"
     the.tries("create", leases, {"metadata": {"name": "stolen"}, "spec": {}}, at=at)
@@ -289,8 +290,8 @@ def thief(start_server: StartServer, programs: Programs) -> Iterator[Thief]:
     for kind in OWN_KINDS:
         kubectl.wait("condition=Established", f"crd/{kind.definition}")
     admin = PlainApi(server.kubeconfig)
-    for name in (OWN, TENANT):
-        admin.send("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    for name, labels in ((OWN, {}), (APART, {}), (TENANT, {"tonnage.dev/managed": "true"})):
+        admin.send("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
     admin.send("POST", "/api/v1/nodes", {"metadata": {"name": NODE["name"]}})
     lease = {"metadata": {"name": "tonnage"}, "spec": {"leaseTransitions": 0, "holderIdentity": "other"}}
     admin.send("POST", f"/apis/coordination.k8s.io/v1/namespaces/{OWN}/leases", lease)
@@ -309,10 +310,16 @@ def thief(start_server: StartServer, programs: Programs) -> Iterator[Thief]:
     until(lambda: refuses("/apis/apps/v1/deployments", probe, TENANT, "own-instances"), "the policies are in force")
     number = count()
 
-    def is_out() -> bool:
-        return refuses("/api/v1/configmaps", {"metadata": {"name": f"probe{next(number)}"}}, SYSTEM, "of the system")
+    def refuses_anew(at: str, words: str) -> bool:
+        """An object of a name of its own each time, since one that is accepted stays."""
+        name = f"probe{next(number)}"
+        event = event_of("kubelet", at, name), "/apis/events.k8s.io/v1/events"
+        made = {"metadata": {"name": name}}, "/api/v1/configmaps"
+        body, path = event if at == TENANT else made
+        return refuses(path, body, at, words)
 
-    until(is_out, "all of them")
+    until(lambda: refuses_anew(TENANT, "its own name"), "so is that on all writes")
+    until(lambda: refuses_anew(APART, "NamespaceNotManaged"), "and that on namespaces")
     yield found
     admin.close()
     found.thief.close()
@@ -340,7 +347,7 @@ def grant(admin: PlainApi) -> None:
 
 def test_a_thief_gains_what_is_written_here_and_no_more(thief: Thief) -> None:
     in_none(thief)
-    for namespace in (TENANT, SYSTEM, OWN):
+    for namespace in (TENANT, SYSTEM, OWN, APART):
         in_a_namespace(thief, namespace)
 
     assert thief.done - ALLOWED == set(), "he does more than is written here"
@@ -352,7 +359,9 @@ def test_a_thief_gains_what_is_written_here_and_no_more(thief: Thief) -> None:
 
 def test_a_namespace_may_be_exempt_from_the_baseline(thief: Thief) -> None:
     thief.admin.send(
-        "POST", "/api/v1/namespaces", {"metadata": {"name": "exempt", "labels": {"tonnage.dev/instances": "any"}}}
+        "POST",
+        "/api/v1/namespaces",
+        {"metadata": {"name": "exempt", "labels": {"tonnage.dev/instances": "any", "tonnage.dev/managed": "true"}}},
     )
     made = deployment("d", [SERVICE], serviceAccountName="loader", hostIPC=True)
 

@@ -13,6 +13,7 @@ from cli.main import tonnage
 from cluster.version import VERSION
 from controller.api.foreign_kinds import FOREIGN_KINDS
 from controller.api.kinds import OWN_KINDS
+from controller.api.labels import MANAGED_LABEL
 from controller.api.rbac import DEMAND, features, needed
 from controller.loops.autoscaler.forecasting import MOST_SAVED
 from controller.placers import MODES
@@ -342,7 +343,10 @@ def test_the_fence_is_of_the_releases_own_account_and_lease() -> None:
 
 @pytest.mark.parametrize(
     ("name", "operator"),
-    [("marks", "!="), *((f"own-{what}", "==") for what in ("pods", "deployments", "writes", "instances", "scales"))],
+    [
+        ("marks", "!="),
+        *((f"own-{what}", "==") for what in ("pods", "writes", "instances", "namespaces", "deployments")),
+    ],
 )
 def test_the_policies_on_pods_are_of_the_releases_own_account(name: str, operator: str) -> None:
     objects = rendered({"fullnameOverride": "placer", "serviceAccount": {"name": "writer"}})
@@ -351,10 +355,24 @@ def test_the_policies_on_pods_are_of_the_releases_own_account(name: str, operato
     binding = objects["ValidatingAdmissionPolicyBinding", f"placer-{name}"]["spec"]
     whom = policy["matchConditions"][0]["expression"]
     assert whom == f'request.userInfo.username {operator} "system:serviceaccount:{NAMESPACE}:writer"'
-    assert binding.pop("matchResources", None) is None or name == "own-instances"
-    denies = {"selector": {}, "parameterNotFoundAction": "Deny"} if name == "own-scales" else None
-    assert binding.pop("paramRef", None) == denies
+    assert binding.pop("matchResources", None) is None or name in ("own-instances", "own-namespaces")
+    # A parameter that is missing would refuse the writes of everybody, before the conditions on the account are read.
+    assert "paramRef" not in binding
     assert binding == {"policyName": f"placer-{name}", "validationActions": ["Deny"]}
+
+
+def test_it_works_in_labelled_namespaces_alone_or_by_one_value_in_all() -> None:
+    policy = "ValidatingAdmissionPolicyBinding", "tonnage-own-namespaces"
+
+    def settings_of(objects: Any) -> Any:
+        return yaml.safe_load(objects["ConfigMap", "tonnage-settings"]["data"]["settings.yaml"])["managed_namespaces"]
+
+    labelled, everywhere = rendered(), rendered({"managedNamespaces": "all"})
+
+    selector = labelled[policy]["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
+    assert selector == [{"key": MANAGED_LABEL, "operator": "NotIn", "values": ["true"]}]
+    assert policy not in everywhere
+    assert (settings_of(labelled), settings_of(everywhere)) == ("labelled", "all")
 
 
 @pytest.mark.parametrize("enabled", [True, False])
@@ -365,11 +383,10 @@ def test_the_operator_awaits_the_fence_where_there_is_one(enabled: bool) -> None
     policies = {name for kind, name in objects if kind == "ValidatingAdmissionPolicy"}
     assert policies == (
         {f"tonnage-{name}" for name in ("fence", "marks")}
-        | {f"tonnage-own-{name}" for name in ("deployments", "instances", "pods", "scales", "writes")}
+        | {f"tonnage-own-{name}" for name in ("deployments", "instances", "namespaces", "pods", "writes")}
         if enabled
         else set()
     )
-    assert ("ValidatingAdmissionPolicy", "tonnage-own-instances") not in rendered({"fence": {"baseline": False}})
 
 
 def deployment(values: Values | None = None) -> dict[str, Any]:

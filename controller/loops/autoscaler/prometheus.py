@@ -12,7 +12,7 @@ import msgspec
 
 from cluster.clock import Clock
 from cluster.errors import UNREADABLE
-from controller.loops.fair_turns import FairTurns
+from controller.fair_shares import FairTurns
 from controller.settings import PrometheusSettings
 
 REFUSALS = (400, 422)

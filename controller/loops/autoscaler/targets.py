@@ -13,8 +13,8 @@ from cluster.clock import Clock
 from cluster.errors import UNREADABLE, ObservationError
 from controller.api import labels, notation, scaling_policy, structs
 from controller.api.model_service import KIND as SERVICE
+from controller.fair_shares import FairTurns
 from controller.kube import api_server, discovery, request
-from controller.loops.fair_turns import FairTurns
 
 MOST_STARTS = 200
 """Observed starts that are remembered."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from cluster.clock import Clock
+from controller.fair_shares import Shares
 from controller.loops.loop import AgentChannel
 from controller.loops.power.term import PowerTerm
 from controller.loops.reviews import TokenReviews, TooBusyError
@@ -31,6 +32,8 @@ SOONEST_S, LATEST_S = 0.1, 1.0
 readings age."""
 SHOWN_FOR_S = 3600.0
 """Time after which a connection ends, so that its agent shows a token again: one whose pod is gone is not valid."""
+UNKNOWN, UNKNOWN_OF_ONE = 8192, 64
+"""Most connections that have not shown who they are, in all and from one address. More are closed."""
 LOG_EVERY_S = 10.0
 """Time between two lines in the log about refusals of one kind: of a node that is known, else of all callers. All are
 counted."""
@@ -101,6 +104,7 @@ class AgentServer:
         self._has_reports = asyncio.Event()
         self._logged_at_s: dict[tuple[str, str], float] = {}
         """When a refusal was logged last, by node, empty for callers that showed none, and code."""
+        self._unknown = Shares(UNKNOWN, UNKNOWN_OF_ONE)
         self.counts = LoopCounts()
 
     @property
@@ -153,13 +157,16 @@ class AgentServer:
         self.counts.turn_s, self.counts.turned_at_s = self._clock() - began_s, began_s
 
     async def _attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        node = ""
+        node, address = "", str(writer.get_extra_info("peername")[0])
         try:
-            if self._term() is None:
+            if self._term() is None or not self._unknown.take(address):
                 return
-            async with asyncio.timeout(HELLO_S):
-                token = await messages.read_frame(reader, messages.LONGEST_TOKEN)
-            shown = await self._identify(token, str(writer.get_extra_info("peername")[0]))
+            try:
+                async with asyncio.timeout(HELLO_S):
+                    token = await messages.read_frame(reader, messages.LONGEST_TOKEN)
+                shown = await self._identify(token, address)
+            finally:
+                self._unknown.give_back(address)
             if isinstance(shown, messages.Refusal):
                 self._refused(shown)
                 return

@@ -1,7 +1,7 @@
 """Fake view of the cluster: a snapshot, and pods as the watch last saw them."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cluster.actions import Action
@@ -42,6 +42,10 @@ class FakeClusterView(CachedView):
     nodes: dict[str, SeenNode] = field(default_factory=dict)
     refused: tuple[SeenRefusal, ...] = ()
     bounds: tuple[NamespaceQuota, ...] = ()
+    labelled: frozenset[str] | None = None
+
+    def managed(self) -> Collection[str] | None:
+        return self.labelled
 
     def quotas(self) -> Iterable[NamespaceQuota]:
         return self.bounds

@@ -14,7 +14,7 @@ from controller.kube.cluster_view import SeenPod, SeenRefusal
 from controller.kube_world.planning_view import PlanningView
 from controller.kube_world.reservations import Reservations
 from controller.placers import DEFAULT_POOLS
-from controller.snapshot.namespace_bounds import EXCEEDED, MOST_SHAPES
+from controller.snapshot.namespace_bounds import EXCEEDED, MOST_SHAPES, NOT_MANAGED
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import service
 from tests.clock import HandClock
@@ -263,3 +263,20 @@ def test_a_service_of_a_cluster_is_planned_within_what_its_namespace_may_still_h
         "pods": 2,
     }
     assert {each.units_of("A100", 2) for each in bounded.quotas} == {2, 1}
+
+
+def test_in_a_namespace_that_is_not_managed_what_waits_is_told_so_and_what_runs_or_was_released_stays() -> None:
+    pods = [pod("in/waits", gpus=1), pod("out/waits", gpus=1), pod("out/released", gpus=1),
+            pod("out/runs", gpus=1, on="a", devices=(0,))]  # fmt: skip
+    seen = fake_view(world([node("a", gpus=4)], pods, services=(service("in/chat"), service("out/chat"))))
+    seen.pods["out/released"] = replace(seen.pods["out/released"], chosen_node="a", devices=(1,))
+    seen.labelled = frozenset({"in"})
+
+    planned = view_of(seen).snapshot()
+
+    assert {name: planned.pods.node[row] for row, name in enumerate(planned.pods.names)} == {
+        "in/waits": -1, "out/released": 0, "out/runs": 0}  # fmt: skip
+    assert [each.name for each in planned.services] == ["in/chat"]
+    assert {(each.kind, each.pod, each.code) for each in planned.left_out} == {
+        ("Pod", "out/waits", NOT_MANAGED), ("ModelService", "out/chat", NOT_MANAGED)}  # fmt: skip
+    assert "kubectl label namespace out tonnage.dev/managed=true" in planned.left_out[0].words

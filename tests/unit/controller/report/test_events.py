@@ -242,3 +242,17 @@ def test_events_of_refused_objects_are_bounded_as_those_of_waiting_ones(make: Ca
 
     assert len(at_once) <= WAITING_AT_ONCE
     assert in_a_minute <= WAITING_PER_MINUTE
+
+
+def test_a_stop_is_told_although_the_pod_is_gone_at_once_and_what_failed_on_one_that_is_gone_is_not(
+    make: Callable[..., Bench],
+) -> None:
+    bench = make()
+    why = Reason("Preempted", "x")
+    stopped = ReportedDecision("Pod", "ns/gone", "Evicting", why, event="Preempted", where="from node-7")
+    failed = ReportedDecision("Pod", "ns/other", "Evicting", why, is_warning=True, event="FailedEvicting")
+
+    (write,) = bench.say_all([stopped, failed], 0.0)
+
+    assert write.body is not None
+    assert write.body["regarding"] == {"apiVersion": "v1", "kind": "Pod", "namespace": "ns", "name": "gone"}

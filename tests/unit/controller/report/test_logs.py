@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from io import StringIO
 from typing import Any
 
@@ -14,8 +15,9 @@ from cluster.errors import ObservationError
 from cluster.plans import Plan, Reason, Refused, Step
 from controller.cycle import Cycle
 from controller.ports import Outcome, Undone
-from controller.report.logs import Format, Level, configure_logs, log_cycle
+from controller.report.logs import WARNINGS, WARNINGS_PER_S, FairLines, Format, Level, configure_logs, log_cycle
 from tests.builders.fleet import node, pod, world
+from tests.clock import HandClock
 
 
 @pytest.fixture(autouse=True)
@@ -149,3 +151,24 @@ def test_a_traceback_holds_no_text_of_errors_that_may_quote_a_tenant(form: Forma
     assert "of a tenant" not in written
     assert all(each in written for each in ("KeyError", "test_logs.py", "test_a_traceback_holds_no_text"))
     assert ("nothing was heard of pods" in written) == (wraps is ObservationError)
+
+
+def test_warnings_about_one_namespace_leave_room_for_those_of_others_and_those_left_out_are_counted() -> None:
+    clock = HandClock()
+    fair, passed = FairLines(clock), []
+
+    def tell(level: str, pod: str) -> None:
+        with suppress(structlog.DropEvent):
+            passed.append(fair(None, level, {"event": "action not done", "pod": pod}))
+
+    for n in range(1000):
+        tell("warning", f"flood/{n}")
+    flood = len(passed)
+    tell("warning", "good/a")
+    tell("info", "flood/done")
+    clock.now_s += WARNINGS / WARNINGS_PER_S
+    tell("warning", "flood/later")
+
+    assert flood == WARNINGS // 2
+    assert [line["pod"] for line in passed[flood:]] == ["good/a", "flood/done", "flood/later"]
+    assert passed[-1]["left_out"] == 1000 - flood

@@ -117,3 +117,13 @@ def test_a_service_scaled_to_zero_leaves_its_maps_out() -> None:
         ).last_scale_time
         == 1e6
     )
+
+
+def test_a_service_says_why_no_pods_are_created_for_it() -> None:
+    """As a ReplicaSet does where Pod Security, a RuntimeClass or a quota refuses its pods."""
+    why = 'pods "chat-a100-x" is forbidden: violates PodSecurity "restricted:latest"'
+
+    status = said(facts=replace(FACTS, running={}, no_pods=why))
+
+    (ready,) = (each for each in status["conditions"] if each["type"] == "Ready")
+    assert (ready["reason"], why in ready["message"]) == ("InstancesMissing", True)

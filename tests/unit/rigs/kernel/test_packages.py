@@ -10,10 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from cluster.errors import ArchiveUnreachableError, GuestError
+from cluster.errors import GuestError
 from tests.conftest import is_failure
 from tests.rigs.kernel.guest import pinned
-from tests.rigs.kernel.packages import ARCHIVES, C_LIBRARY, KERNEL, Package, archives_of, cache_folder, fetched, unpack
+from tests.rigs.kernel.packages import (
+    ARCHIVES,
+    C_LIBRARY,
+    KERNEL,
+    ArchiveUnreachableError,
+    Package,
+    archives_of,
+    cache_folder,
+    fetched,
+    unpack,
+)
 
 
 def deb(files: dict[str, bytes]) -> bytes:

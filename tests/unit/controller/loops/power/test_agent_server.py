@@ -200,3 +200,24 @@ def test_another_loops_message_reaches_it_and_no_other_kind_does() -> None:
             writer.close()
 
     lived(story)
+
+
+def test_callers_that_show_nothing_take_no_connection_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_server, "UNKNOWN_OF_ONE", 3)
+
+    async def story() -> None:
+        leader = Leader()
+        async with leader.up() as port:
+            silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+            await asyncio.sleep(0)
+            reader, _ = await caller(port, "n1")
+            assert await is_ended(reader)
+            silent[0][1].close()
+            honest = []
+            while leader.server.nodes != {"n1"}:
+                honest.append(await caller(port, "n1"))
+                await asyncio.sleep(0.05)
+            for _, writer in (*silent[1:], *honest):
+                writer.close()
+
+    lived(story)

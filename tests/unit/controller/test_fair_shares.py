@@ -1,6 +1,6 @@
 import asyncio
 
-from controller.loops.fair_turns import FairTurns
+from controller.fair_shares import FairTurns, Shares
 
 
 class Work:
@@ -77,3 +77,25 @@ def test_work_that_is_given_up_while_it_waits_takes_no_turn() -> None:
         return running
 
     assert asyncio.run(scenario()) == ["a2"]
+
+
+def test_one_name_has_half_and_the_rest_is_for_the_others() -> None:
+    shares = Shares(4)
+
+    taken = [shares.take("greedy") for _ in range(3)] + [shares.take(name) for name in ("a", "b", "c")]
+    shares.give_back("greedy")
+
+    assert taken == [True, True, False, True, True, False]
+    assert shares.take("c")
+
+
+def test_what_was_taken_comes_back_with_time_to_each_as_much_as_it_took() -> None:
+    """4 taken, of which 2 a second come back: after a second each has half of what it had."""
+    shares = Shares(4, per_s=2.0)
+    for name in ("a", "a", "b", "c"):
+        shares.take(name, 0.0)
+
+    assert not shares.take("d", 0.0)
+    assert [shares.take(name, 1.0) for name in ("d", "a", "d")] == [True, True, False]
+    assert not shares.take("e", 0.5), "a clock that goes back gives nothing"
+    assert [shares.take("b", 60.0, kept=2.0) for _ in range(3)] == [True, True, False]
