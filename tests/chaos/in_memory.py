@@ -829,11 +829,7 @@ def borders(play: Play) -> Iterator[None]:
     replaced: list[tuple[Any, str, Any]] = [
         (connection, "LoopThread", thread),
         (connection, "connect", connect),
-<<<<<<< HEAD
-        # Fewer looks at the Lease, and changes within half a second are one cycle: a composition takes half as long.
-=======
         # Fewer looks at the Lease, and what changes within half a second is one cycle: it takes half as long.
->>>>>>> faults10
         (main, "IDLE_POLL_S", 1.0),
         (main, "LEAST_APART_S", 0.5),
         (leader_election, "identity_at", identity_at),
