@@ -6,24 +6,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from controller.loops.health.probing import DEADLINE_S
-from health.probing import (
-    CONTROLS,
-    Answer,
-    AnswerKind,
-    Pair,
-    PairSpeed,
-    answer,
-    bad_pairs,
-    pairs_of,
-    question_of,
-    ring_of,
-    rounds_of,
-)
+from health.probing import CONTROLS, Answer, AnswerKind, answer, pairs_of, question_of, ring_of
 from health.records.layout import Layout, layout_from
 from health.verdicts.verdict import Cause, Fact, FactKind, JobVerdict, Part, Syndrome
 from tests.rigs.health.job import FAULTS, LIMITS, NO_FAULTS, STOPS, Disturbance, DisturbanceKind, TrainingJob
 from tests.rigs.health.recorder_frames import Transcript, arriving_frames, clocks_of
 from tests.rigs.health.training_steps import Steps, Timeline, step_length_s
+from tonnage.pairs import Pair, PairSpeed, bad_pairs, rounds_of
 
 SIZES = (8, 16, 32, 64, 128, 256, 512, 1024)
 WARM_UP = 44
