@@ -297,7 +297,7 @@ AHEAD: Mapping[str, float] = {"half a step": 0.5, "a fifth": 0.2, "a twentieth":
     "What is said of slow jobs whose hosts queue operations ahead of their devices (simulated).",
     quick={"seeds": (1,), "sizes": (16,)},
     by=("ahead",),
-    columns=("ahead", "cases", "faults", "named", "wrong", "needs_device_time"),
+    columns=("ahead", "faults", "named", "innocents", "needs_device_time"),
 )
 def health_ahead(*, seeds: Sequence[int] = numbers("1-3"), sizes: Sequence[int] = (16, 32, 64, 128)) -> Iterator[Row]:
     """A row for each case and how far hosts queue ahead: whether the fault is named, and who else."""
@@ -308,9 +308,9 @@ def health_ahead(*, seeds: Sequence[int] = numbers("1-3"), sizes: Sequence[int] 
             verdicts = verdicts_on(seen, Options())
             blames = [each for each in verdicts if each.blames]
             said = any(each.cause is Cause.NO_DEVICE_TIME for each in verdicts)
-            row: Row = {"ahead": ahead, "seed": seed, "ranks": ranks, "kind": kind, "cases": 1}
+            row: Row = {"ahead": ahead, "seed": seed, "ranks": ranks, "kind": kind}
             row |= {"faults": int(drawn.truth is not None), "named": int(any(names(drawn, each) for each in blames))}
-            yield row | {"wrong": sum(not names(drawn, each) for each in blames), "needs_device_time": int(said)}
+            yield row | {"innocents": sum(not names(drawn, each) for each in blames), "needs_device_time": int(said)}
 
 
 @case(

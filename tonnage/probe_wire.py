@@ -81,7 +81,7 @@ def admitted(opened: socket.socket, tokens: Iterable[bytes]) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class PairReading:
     """What one end of a pair has measured."""
 
     rtt_s: float = 0.0
@@ -93,7 +93,7 @@ class Measured:
     """Why there is no measurement."""
 
 
-def measured_with(host: str, port: int, token: bytes, source: str = "", within_s: float = PAIR_S) -> Measured:
+def measured_with(host: str, port: int, token: bytes, source: str = "", within_s: float = PAIR_S) -> PairReading:
     """What one peer shows, or why nothing is known of it. Tries again while the peer has no order yet."""
     until_s, lost, failure = monotonic() + within_s, 0, "refused"
     at = (source, 0) if source else None
@@ -108,15 +108,15 @@ def measured_with(host: str, port: int, token: bytes, source: str = "", within_s
         except TimeoutError:
             failure, lost = "silent", lost + 1
         except (ValueError, OverflowError):
-            return Measured(failure="failed")  # no address: its agent named it
+            return PairReading(failure="failed")  # no address: its agent named it
         except OSError as error:
             is_lost = error.errno in NO_WAY
             failure, lost = ("unreachable" if is_lost else "failed"), lost + is_lost
         sleep(AGAIN_S)
-    return Measured(failure=failure)
+    return PairReading(failure=failure)
 
 
-def _measured(opened: socket.socket) -> Measured:
+def _measured(opened: socket.socket) -> PairReading:
     """Round trips and bursts with a peer that has admitted us. Raises OSError."""
     opened.settimeout(STEP_S)
     trips = []
@@ -140,7 +140,7 @@ def _measured(opened: socket.socket) -> Measured:
             best = max(best, count / took_s if took_s > 0 else 0.0)
         rates.append(best)
     out, back = rates
-    return Measured(median(trips), out, back)
+    return PairReading(median(trips), out, back)
 
 
 def prepare(opened: socket.socket) -> None:

@@ -17,7 +17,7 @@ from nodeagent.controller_link import ControllerLink
 from nodeagent.health import host_evidence, pod_sockets, processes
 from nodeagent.loops import AgentLoop
 from power.leases.messages import encoded_text
-from tonnage.records import RECORD_BYTES, Kind
+from tonnage.records import is_preflight
 
 MOST_BYTES = 8 * 1024 * 1024
 """Frames that wait at most: five minutes of 8 ranks at 100 operations a second, while no controller answers."""
@@ -38,7 +38,6 @@ GATHERED_BYTES = records_frames.LONGEST_FRAMES // 2
 REMEMBERED = 1024
 """Reports whose instants are remembered: three minutes of a node that sends frames all the time."""
 _RANK = struct.Struct("<4xI")
-_PREFLIGHT = bytes([Kind.PREFLIGHT])
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +143,7 @@ class HealthFeed:
 
     def _deliver(self, pod: str, pid: int, frame: bytes) -> None:
         (rank,) = _RANK.unpack_from(frame)
-        if frame[RECORD_BYTES : RECORD_BYTES + 1] != _PREFLIGHT:  # its process ends when training begins
+        if not is_preflight(frame):  # its process ends when training begins
             self._ranks.note(pod, rank, pid)
         self.outbox.add(pod, frame)
 

@@ -16,7 +16,7 @@ from health.records import frames
 from nodeagent.health.probe_listener import ProbeListener
 from nodeagent.loops import AgentLoop
 from power.leases.messages import kind_in, text_in
-from tonnage.probe_wire import Measured, measured_with
+from tonnage.probe_wire import PairReading, measured_with
 
 log = structlog.get_logger(__name__)
 FRESH_S = 15.0
@@ -129,7 +129,7 @@ class Prober:
         if (order := self._orders.get()) is None:
             return 0.0
         for peer in order.measure:
-            made, now_s = Measured(failure="too many"), self._clock()
+            made, now_s = PairReading(failure="too many"), self._clock()
             if len(self._begun) < MOST_A_MINUTE or now_s - self._begun[0] >= 60:
                 self._begun.append(now_s)
                 made = measured_with(peer.host, peer.port, bytes.fromhex(peer.token), self._source)

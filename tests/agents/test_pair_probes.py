@@ -19,7 +19,7 @@ from power.leases.messages import encoded_text
 from tests.agents.probing_fleet import NODES, Controller, Namespaces, probing_fleet
 from tests.clock import HandClock
 from tests.until import until
-from tonnage.probe_wire import MAGIC, PAIR_S, Measured, measured_with
+from tonnage.probe_wire import MAGIC, PAIR_S, PairReading, measured_with
 
 TOKEN = "ab" * 16
 
@@ -36,7 +36,7 @@ def peer(listener: ProbeListener, token: str = TOKEN) -> Peer:
     return Peer("b", "127.0.0.1", listener.port, token)
 
 
-def probed(peer: Peer, within_s: float = PAIR_S) -> Measured:
+def probed(peer: Peer, within_s: float = PAIR_S) -> PairReading:
     return measured_with(peer.host, peer.port, bytes.fromhex(peer.token), within_s=within_s)
 
 

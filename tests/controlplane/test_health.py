@@ -36,9 +36,9 @@ from tests.controlplane.training import Training
 from tests.controlplane.training_rank import SAVE_EVERY, gradient, restored
 from tests.until import comes_true
 from tonnage import records
-from tonnage.preflight import Found, report
+from tonnage.preflight import Accused, report
 from tonnage.recorder import Recorder
-from tonnage.records import Fault, Kind, Op, Role
+from tonnage.records import Kind, Op, Role, Suspect
 
 pytestmark = pytest.mark.controlplane
 
@@ -525,13 +525,17 @@ def test_a_gang_whose_preflight_accuses_a_node_begins_without_it(stage: Stage) -
             """Said again and again, as by pods whose init containers are restarted."""
             for rank, (uid, node) in enumerate(before):
                 frames: list[bytes] = []
-                report(frames.append, rank, RANKS, [Found(Fault.DEVICE, 2, share=0.4)] if rank == 0 else ())
+                report(frames.append, rank, RANKS, [Accused(Suspect.DEVICE, 2, share=0.4)] if rank == 0 else ())
                 stage.agents.report(node, {uid: b"".join(frames)})
             return stage.taints().get(culprit) == UNHEALTHY_TAINT
 
         until(is_out, "the node is out", within_s=30)
         gone = {uid for uid, _ in before}
-        until(lambda: len(seats()) == RANKS and not gone & {uid for uid, _ in seats().values()}, "it begins anew", 60)
+        until(
+            lambda: len(seats()) == RANKS and not gone & {uid for uid, _ in seats().values()},
+            "it begins anew",
+            within_s=60,
+        )
         assert culprit not in {node for _, node in seats().values()}
         (incident,) = stage.open_incidents()
         assert incident["status"]["evidence"][0] == "preflight: its matrix products reach 40 % of what is usual"

@@ -32,8 +32,8 @@ _CONDITIONS = {
     "nvsentinel": "GpuDriverWatch GpuInforomWatch GpuMcuWatch GpuMemWatch GpuNvlinkWatch GpuNvswitchFatalWatch "
     "GpuPcieWatch GpuSmWatch NCCLLoopbackTest SysLogsGPUFallenOff SysLogsSXIDError SysLogsXIDError",
 }
-"""Conditions of known detectors. Source: node-problem-detector, config/*.json; NVSentinel, names of its checks, of which
-fatal ones alone become conditions. A test of a whole gang, NCCLAllReduceTest, accuses no single node."""
+"""Conditions of known detectors. Source: node-problem-detector, config/*.json; NVSentinel, names of its checks: fatal
+ones alone become conditions. A test of a whole gang, NCCLAllReduceTest, accuses no single node."""
 DETECTORS = tuple(
     Detector(name=name, condition=condition) for name, words in _CONDITIONS.items() for condition in words.split()
 )

@@ -18,7 +18,7 @@ from cluster.errors import UNREADABLE
 from controller.loops.health.analyser_process import AnalyserError, Analysis, AnalysisOf
 from controller.loops.health.job_stream import JobStream, RankSeat, facts_on
 from controller.loops.health.members import Members
-from controller.loops.health.preflight import Accusation, Preflight, is_of_preflight
+from controller.loops.health.preflight import Preflight
 from controller.loops.health.probing import Host, Probing, is_elsewhere
 from health.probing import question_of
 from health.records import frames as reports
@@ -28,7 +28,7 @@ from health.remediation.facts import FaultEvidence, NodeKey, Origin, node_fault
 from health.stream import Analyser, bytes_for
 from health.verdicts.findings import Severity, fact_kind_of, is_hardware, is_instant, is_plausible, severity_of
 from health.verdicts.verdict import SLOW, Fact, FactKind, JobVerdict, Part, Syndrome
-from tonnage.pairs import SLOW_SHARE
+from tonnage.records import is_preflight
 
 log = structlog.get_logger(__name__)
 SHARE = 0.5
@@ -155,7 +155,7 @@ class HealthStream:
                 self.refused["not a member here"] += 1
             elif self._paused_s.get(member.job, now_s) <= now_s:
                 with self._bearing(member.job, now_s) as stream:
-                    if is_of_preflight(frames):
+                    if is_preflight(frames):
                         frames = self._preflights.setdefault(member.job, Preflight()).take(pod, node, frames)
                     stream.take(member.uid, member.node, frames, now_s)
 
@@ -184,10 +184,10 @@ class HealthStream:
                 for verdict in stream.ended(now_s):
                     evidence = self._evidence(stream, verdict, now_s)
                     found.append(replace(evidence, over=True, shown=("it is as fast as before",)))
-            for accused in self._preflights[name].accusations() if name in self._preflights else ():
-                limits = [self.limits[seat.node].speed_share for seat in accused.seats if seat.node in self.limits]
-                if accused.part is not Part.NODE or accused.percent < 100 * SLOW_SHARE * min(limits, default=1.0):
-                    found.append(self._accused(stream, accused, now_s))
+            if name in self._preflights:
+                own_speed = {node: limit.speed_share for node, limit in self.limits.items()}
+                for verdict, seats in self._preflights[name].verdicts(now_s, own_speed):
+                    found.append(self._evidence(stream, verdict, now_s, seats))
         if not self.probing.is_idle:
             under_jobs = self._nodes_under_jobs()
             clean = [node for node in sorted(self.controls) if self.is_clean(node, now_s)]
@@ -330,8 +330,12 @@ class HealthStream:
             if (limit := self.limits.get(seat.node)) is not None
         )
 
-    def _evidence(self, stream: JobStream, verdict: JobVerdict, now_s: float) -> FaultEvidence:
-        seats = [stream.seats[rank] for rank in verdict.ranks if rank in stream.seats]
+    def _evidence(
+        self, stream: JobStream, verdict: JobVerdict, now_s: float, seats: Sequence[RankSeat] | None = None
+    ) -> FaultEvidence:
+        """seats: of its ranks, where these are not training's."""
+        if seats is None:
+            seats = [stream.seats[rank] for rank in verdict.ranks if rank in stream.seats]
         is_slow = verdict.syndrome in SLOW
         return FaultEvidence(
             job=stream.job,
@@ -349,20 +353,6 @@ class HealthStream:
             probe=verdict.probe,
             shown=(*verdict.evidence, *(self._watched(seats, now_s) if verdict.blames else ())),
             program_error=verdict.program_error,
-        )
-
-    def _accused(self, stream: JobStream, accused: Accusation, now_s: float) -> FaultEvidence:
-        return FaultEvidence(
-            job=stream.job,
-            incarnation=stream.incarnation,
-            syndrome=accused.syndrome,
-            part=accused.part,
-            nodes=tuple(NodeKey(seat.node, self.node_uids.get(seat.node, "")) for seat in accused.seats),
-            pods=tuple(seat.pod for seat in accused.seats),
-            since_s=now_s,
-            at_s=now_s,
-            confidence=0.95,
-            shown=(accused.words, *self._watched(accused.seats, now_s)),
         )
 
     def _watched(self, seats: Sequence[RankSeat], now_s: float) -> Iterator[str]:
