@@ -216,12 +216,18 @@ class Meeting:
         # Who answers nothing, and has not ended: its device hangs, or failed.
         failed = [rank for rank in self._ranks if not speeds.get(rank) and rank not in self.gone]
         measured: dict[Pair, PairSpeed] = {}
-        rounds, again = tournament(len(self._ranks))[:MOST_ROUNDS], False
+        rounds, twice = tournament(len(self._ranks))[:MOST_ROUNDS], set[Pair]()
+        again = False
         while rounds and until_s - time.monotonic() > ROUND_S:
-            self._measure(rounds.pop(0), measured)
-            if not rounds and not again:
+            pairs = rounds.pop(0)
+            self._measure(pairs, measured)
+            if again:
+                twice.update((str(a), str(b)) for a, b in pairs)
+            elif not rounds:
                 again = True
                 rounds = [[(int(a), int(b)) for a, b in each] for each in rounds_of(sorted(bad_pairs(measured, ())))]
+        for pair in bad_pairs(measured, ()) - twice:  # what was measured once accuses nobody
+            del measured[pair]
         return [*(Accused(Suspect.DEVICE, rank) for rank in failed), *slow_devices(speeds), *slow_paths(measured)]
 
     def _measure(self, pairs: Sequence[tuple[int, int]], measured: dict[Pair, PairSpeed]) -> None:
