@@ -25,7 +25,7 @@ from typing import Any
 from tonnage import probe_wire, records
 from tonnage.pairs import SLOW_SHARE, Pair, PairSpeed, bad_pairs, rounds_of
 from tonnage.recorder import AgentSocket
-from tonnage.records import Kind, Suspect
+from tonnage.records import AccusedPart, Kind
 
 PRODUCT_S = 1.0
 """Time in which a device multiplies."""
@@ -52,7 +52,7 @@ Speeds = Mapping[str, Sequence[float]]
 class Accused:
     """A rank's device or network, or the path between two ranks."""
 
-    suspect: Suspect
+    part: AccusedPart
     rank: int
     peer: int = records.NO_PEER
     share: float = 0.0
@@ -64,11 +64,11 @@ class Accused:
 
     def __str__(self) -> str:
         what = {
-            Suspect.DEVICE: f"rank {self.rank}: matrix products",
-            Suspect.NIC: f"rank {self.rank}: network",
-            Suspect.LINK: f"rank {self.rank} and rank {self.peer}: the path between them",
+            AccusedPart.DEVICE: f"rank {self.rank}: matrix products",
+            AccusedPart.NIC: f"rank {self.rank}: network",
+            AccusedPart.LINK: f"rank {self.rank} and rank {self.peer}: the path between them",
         }
-        return f"{what[self.suspect]} at {self.percent} % of what is usual"
+        return f"{what[self.part]} at {self.percent} % of what is usual"
 
 
 def products() -> Speeds:
@@ -119,7 +119,7 @@ def slow_devices(speeds: Mapping[int, Speeds]) -> list[Accused]:
             usual = median(of_kind[kind]) if len(of_kind[kind]) >= FEWEST else slowest
             share = slowest / usual if usual else slowest  # a wrong product counts without others of its kind, too
             if share < (SLOW_ON_PROCESSOR if kind.startswith(PROCESSOR) else SLOW_SHARE):
-                found.append(Accused(Suspect.DEVICE, rank, share=share))
+                found.append(Accused(AccusedPart.DEVICE, rank, share=share))
     return found
 
 
@@ -138,12 +138,12 @@ def slow_paths(measured: Mapping[Pair, PairSpeed]) -> list[Accused]:
             break
         worst = max(named, key=lambda name: (len(of[name]), name))
         share = max(measured[pair].bytes_per_s for pair in of[worst]) / usual
-        found.append(Accused(Suspect.NIC, int(worst), share=share))
+        found.append(Accused(AccusedPart.NIC, int(worst), share=share))
         left.difference_update(of[worst])
     for a, b in sorted(left & bad):
         share = measured[a, b].bytes_per_s / usual
         if share < LINK_SHARE and all(set(of[name]) - bad for name in (a, b)):
-            found.append(Accused(Suspect.LINK, int(a), int(b), share))
+            found.append(Accused(AccusedPart.LINK, int(a), int(b), share))
     return found
 
 
@@ -220,7 +220,7 @@ class Meeting:
         again = False
         while rounds and until_s - time.monotonic() > ROUND_S:
             pairs = rounds.pop(0)
-            self._measure(pairs, measured)
+            self.measure(pairs, measured)
             if again:
                 twice.update((str(a), str(b)) for a, b in pairs)
             elif not rounds:
@@ -228,9 +228,9 @@ class Meeting:
                 rounds = [[(int(a), int(b)) for a, b in each] for each in rounds_of(sorted(bad_pairs(measured, ())))]
         for pair in bad_pairs(measured, ()) - twice:  # what was measured once accuses nobody
             del measured[pair]
-        return [*(Accused(Suspect.DEVICE, rank) for rank in failed), *slow_devices(speeds), *slow_paths(measured)]
+        return [*(Accused(AccusedPart.DEVICE, rank) for rank in failed), *slow_devices(speeds), *slow_paths(measured)]
 
-    def _measure(self, pairs: Sequence[tuple[int, int]], measured: dict[Pair, PairSpeed]) -> None:
+    def measure(self, pairs: Sequence[tuple[int, int]], measured: dict[Pair, PairSpeed]) -> None:
         """Measures these at once; the better of two measurements counts."""
         orders: dict[int, Any] = {}
         for a, b in pairs:
@@ -282,24 +282,18 @@ def take_part(meet: tuple[str, int], rank: int, until_s: float, within_s: float)
                         sys.stderr.write(f"preflight: the matrix product failed: {error}\n")
                 case ["measure", host, port, token]:
                     answer = asdict(probe_wire.measured_with(host, port, bytes.fromhex(token)))
-                case ["admit", token]:
-                    _admit(listener, bytes.fromhex(token))
+                case ["admit", token]:  # the one peer that knows it
+                    served_s, served = time.monotonic() + probe_wire.PAIR_S, False
+                    while not served and (left_s := served_s - time.monotonic()) > 0:
+                        listener.settimeout(left_s)
+                        with suppress(OSError, probe_wire.ProbeError), listener.accept()[0] as peer:
+                            probe_wire.prepare(peer)
+                            served = bool(probe_wire.admitted(peer, (bytes.fromhex(token),)))
+                            probe_wire.serve(peer, served_s)
                 case [_, why]:
                     _say(line, answer)
                     return str(why)
             _say(line, answer)
-
-
-def _admit(listener: socket.socket, token: bytes) -> None:
-    """Serves the one peer that knows the token."""
-    until_s = time.monotonic() + probe_wire.PAIR_S
-    while (left_s := until_s - time.monotonic()) > 0:
-        listener.settimeout(left_s)
-        with suppress(OSError, probe_wire.ProbeError), listener.accept()[0] as peer:
-            probe_wire.prepare(peer)
-            probe_wire.admitted(peer, (token,))
-            probe_wire.serve(peer, until_s)
-            return
 
 
 def _listening(port: int) -> socket.socket:
@@ -316,8 +310,8 @@ def _say(line: Any, what: object) -> None:
 def report(send: Callable[[bytes], None], rank: int, ranks: int, found: Iterable[Accused] = ()) -> None:
     """Tells the node's agent who takes part here, and who is accused. Without an agent nobody is told."""
     said = [
-        records.packed(Kind.PREFLIGHT, op=each.suspect, seq=each.rank, peer=each.peer, step=ranks, size=each.percent)
-        for each in (Accused(Suspect.NOBODY, rank), *found)
+        records.packed(Kind.PREFLIGHT, op=each.part, seq=each.rank, peer=each.peer, step=ranks, size=each.percent)
+        for each in (Accused(AccusedPart.NOBODY, rank), *found)
     ][: records.FRAME_RECORDS]
     at_ns = time.monotonic_ns()
     before = {"at_ns": at_ns, "wall_minus_ns": time.time_ns() - at_ns, "incarnation": 0, "dropped": 0}

@@ -102,7 +102,7 @@ def measured_with(host: str, port: int, token: bytes, source: str = "", within_s
             with socket.create_connection((host, port), CONNECT_S, at) as opened:
                 prepare(opened)
                 introduce(opened, token)
-                return _measured(opened)
+                return measured(opened)
         except (ProbeError, ConnectionError):
             failure = "refused"  # its host answers: a peer without an order, or a new one, is no fault of the network
         except TimeoutError:
@@ -116,7 +116,7 @@ def measured_with(host: str, port: int, token: bytes, source: str = "", within_s
     return PairReading(failure=failure)
 
 
-def _measured(opened: socket.socket) -> PairReading:
+def measured(opened: socket.socket) -> PairReading:
     """Round trips and bursts with a peer that has admitted us. Raises OSError."""
     opened.settimeout(STEP_S)
     trips = []

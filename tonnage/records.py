@@ -53,7 +53,7 @@ class Kind(IntEnum):
     | END | - | - | - | now | - | step | - | - | now |
     | MEMBER | `Role` | group | own index | group key | - | members | - | - | - |
     | PLACE | `Times` | - | pipeline stage | replica | - | ranks in the job | - | - | - |
-    | PREFLIGHT | `Suspect` | - | rank that is accused, or speaks | - | - | ranks in the gang | other end | percent of the usual speed | - |
+    | PREFLIGHT | `AccusedPart` | - | rank that is accused, or speaks | - | - | ranks in the gang | other end | percent of the usual speed | - |
     | STACK | number of the piece | pieces | of the sample | 24 bytes of text in place of all further fields ||||||
 
     Instants are nanoseconds of the sender's monotonic clock. A header has MAGIC, VERSION, number of records, rank, now,
@@ -74,7 +74,7 @@ class Kind(IntEnum):
 LAST_KIND = int(max(Kind))
 
 
-class Suspect(IntEnum):
+class AccusedPart(IntEnum):
     """What a preflight accuses."""
 
     NOBODY = 0

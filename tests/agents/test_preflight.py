@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from health.records.frames import decoded
-from tonnage.records import Kind, Suspect, checked
+from tonnage.records import AccusedPart, Kind, checked
 
 RANKS = 4
 Process = subprocess.Popen[str]
@@ -59,7 +59,7 @@ def agent(folder: Path) -> Iterator[socket.socket]:
 
 
 def accused(heard: socket.socket) -> set[tuple[int, int]]:
-    """Suspect and rank of all that was told to the agent."""
+    """AccusedPart and rank of all that was told to the agent."""
     found = set()
     while True:
         try:
@@ -75,7 +75,7 @@ def accused(heard: socket.socket) -> set[tuple[int, int]]:
 def test_ranks_that_are_alike_begin(tmp_path: Path) -> None:
     with agent(tmp_path) as heard:
         assert ended(begun(tmp_path)) == [(0, f"preflight of {RANKS} ranks: nothing found\n")] * RANKS
-        assert accused(heard) == {(Suspect.NOBODY, rank) for rank in range(RANKS)}
+        assert accused(heard) == {(AccusedPart.NOBODY, rank) for rank in range(RANKS)}
 
 
 def test_a_throttled_rank_is_named_to_all_and_to_the_agent_and_nobody_begins(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_who_does_not_come_is_named_and_accused_of_nothing(tmp_path: Path) -> No
         results = ended(begun(tmp_path, ranks=(0, 1, 3), wait_s=5.0))
 
         assert results == [(1, f"preflight of {RANKS} ranks: did not come within 5 s: rank 2\n")] * 3
-        assert {fault for fault, _ in accused(heard)} == {Suspect.NOBODY}
+        assert {fault for fault, _ in accused(heard)} == {AccusedPart.NOBODY}
 
 
 def test_a_rank_that_is_killed_is_named_and_accused_of_nothing_and_the_others_end(tmp_path: Path) -> None:
@@ -112,4 +112,4 @@ def test_a_rank_that_is_killed_is_named_and_accused_of_nothing_and_the_others_en
 
         assert [status for status, _ in results] == [1] * 3
         assert "rank 3" in results[0][1]
-        assert {fault for fault, _ in accused(heard)} == {Suspect.NOBODY}
+        assert {fault for fault, _ in accused(heard)} == {AccusedPart.NOBODY}

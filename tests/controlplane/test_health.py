@@ -38,7 +38,7 @@ from tests.until import comes_true
 from tonnage import records
 from tonnage.preflight import Accused, report
 from tonnage.recorder import Recorder
-from tonnage.records import Kind, Op, Role, Suspect
+from tonnage.records import AccusedPart, Kind, Op, Role
 
 pytestmark = pytest.mark.controlplane
 
@@ -525,7 +525,7 @@ def test_a_gang_whose_preflight_accuses_a_node_begins_without_it(stage: Stage) -
             """Said again and again, as by pods whose init containers are restarted."""
             for rank, (uid, node) in enumerate(before):
                 frames: list[bytes] = []
-                report(frames.append, rank, RANKS, [Accused(Suspect.DEVICE, 2, share=0.4)] if rank == 0 else ())
+                report(frames.append, rank, RANKS, [Accused(AccusedPart.DEVICE, 2, share=0.4)] if rank == 0 else ())
                 stage.agents.report(node, {uid: b"".join(frames)})
             return stage.taints().get(culprit) == UNHEALTHY_TAINT
 

@@ -18,7 +18,6 @@ from cluster.errors import UNREADABLE
 from controller.loops.health.analyser_process import AnalyserError, Analysis, AnalysisOf
 from controller.loops.health.job_stream import JobStream, RankSeat, facts_on
 from controller.loops.health.members import Members
-from controller.loops.health.preflight import Preflight
 from controller.loops.health.probing import Host, Probing, is_elsewhere
 from health.probing import question_of
 from health.records import frames as reports
@@ -28,7 +27,6 @@ from health.remediation.facts import FaultEvidence, NodeKey, Origin, node_fault
 from health.stream import Analyser, bytes_for
 from health.verdicts.findings import Severity, fact_kind_of, is_hardware, is_instant, is_plausible, severity_of
 from health.verdicts.verdict import SLOW, Fact, FactKind, JobVerdict, Part, Syndrome
-from tonnage.records import is_preflight
 
 log = structlog.get_logger(__name__)
 SHARE = 0.5
@@ -98,8 +96,6 @@ class HealthStream:
     """What operators have chosen for findings, by node and code."""
     most_bytes: int = field(default_factory=analysis_bytes)
     """Memory that the analysis of all jobs may take."""
-    _preflights: dict[str, Preflight] = field(default_factory=dict)
-    """Of the present run of each job that has one."""
     _paused_s: dict[str, float] = field(default_factory=dict)
     _judged_s: float = -math.inf
     _weighed_s: float = -math.inf
@@ -111,7 +107,6 @@ class HealthStream:
         self.members, self.node_uids = members, node_uids
         for name in [name for name in self.jobs if members.incarnation(name) != self.jobs[name].incarnation]:
             self._saved_s[name] = self.jobs.pop(name).checkpoint_s
-            self._preflights.pop(name, None)
         self._saved_s = {name: at_s for name, at_s in self._saved_s.items() if name in members.jobs}
         self.hosts = {node: host for node, host in self.hosts.items() if node in node_uids}
         self._paused_s = {name: until_s for name, until_s in self._paused_s.items() if name in members.jobs}
@@ -155,8 +150,6 @@ class HealthStream:
                 self.refused["not a member here"] += 1
             elif self._paused_s.get(member.job, now_s) <= now_s:
                 with self._bearing(member.job, now_s) as stream:
-                    if is_preflight(frames):
-                        frames = self._preflights.setdefault(member.job, Preflight()).take(pod, node, frames)
                     stream.take(member.uid, member.node, frames, now_s)
 
     def judge(self, now_s: float) -> tuple[FaultEvidence, ...]:
@@ -166,6 +159,7 @@ class HealthStream:
             self._weighed_s = now_s
             self._make_room({})
         of_rank = self._facts(now_s)
+        own_speed = {node: limit.speed_share for node, limit in self.limits.items()}
         found: list[FaultEvidence] = []
         for name, stream in tuple(self.jobs.items()):
             if name not in self.jobs:
@@ -184,10 +178,8 @@ class HealthStream:
                 for verdict in stream.ended(now_s):
                     evidence = self._evidence(stream, verdict, now_s)
                     found.append(replace(evidence, over=True, shown=("it is as fast as before",)))
-            if name in self._preflights:
-                own_speed = {node: limit.speed_share for node, limit in self.limits.items()}
-                for verdict, seats in self._preflights[name].verdicts(now_s, own_speed):
-                    found.append(self._evidence(stream, verdict, now_s, seats))
+            for verdict, seats in stream.preflight.verdicts(now_s, own_speed):
+                found.append(self._evidence(stream, verdict, now_s, seats))
         if not self.probing.is_idle:
             under_jobs = self._nodes_under_jobs()
             clean = [node for node in sorted(self.controls) if self.is_clean(node, now_s)]

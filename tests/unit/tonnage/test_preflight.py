@@ -6,7 +6,7 @@ import pytest
 
 from tonnage.pairs import PairSpeed
 from tonnage.preflight import Accused, slow_devices, slow_paths, tournament
-from tonnage.records import Suspect
+from tonnage.records import AccusedPart
 
 GPU = "NVIDIA H100"
 
@@ -61,10 +61,10 @@ def test_two_ranks_alone_accuse_nobody_by_their_speed() -> None:
 
 def test_a_device_is_held_to_others_of_its_kind_and_a_wrong_product_needs_none() -> None:
     assert slow_devices({0: {GPU: [100.0, 99.0]}, 1: {GPU: [101.0, 70.0]}, 2: {"A10": [10.0]}}) == [
-        Accused(Suspect.DEVICE, 1, share=70 / 99.5)
+        Accused(AccusedPart.DEVICE, 1, share=70 / 99.5)
     ]
     assert slow_devices({0: {GPU: [100.0]}, 1: {GPU: [50.0]}}) == []  # which of two is slow?
-    assert slow_devices({0: {GPU: [100.0]}, 1: {GPU: [0.0]}}) == [Accused(Suspect.DEVICE, 1)]
+    assert slow_devices({0: {GPU: [100.0]}, 1: {GPU: [0.0]}}) == [Accused(AccusedPart.DEVICE, 1)]
 
 
 def test_a_processor_has_other_work_too() -> None:

@@ -4,7 +4,7 @@ from health.remediation.facts import FaultEvidence
 from health.verdicts.verdict import Part, Syndrome
 from tests.unit.controller.loops.health.test_stream import JOB, START_S, Fleet, node_of
 from tonnage.preflight import Accused, report
-from tonnage.records import Suspect
+from tonnage.records import AccusedPart
 
 NODES = sorted({node_of(rank) for rank in range(16)})
 
@@ -23,7 +23,7 @@ def held(fleet: Fleet, *found: Accused, ranks: int = len(NODES)) -> list[FaultEv
 
 
 def test_a_rank_that_is_accused_is_its_pod_and_its_node() -> None:
-    (found,) = held(Fleet(), Accused(Suspect.DEVICE, 1, share=0.43))
+    (found,) = held(Fleet(), Accused(AccusedPart.DEVICE, 1, share=0.43))
 
     assert (found.syndrome, found.part, found.job) == (Syndrome.OTHER_HANG, Part.NODE, JOB)
     assert ([key.name for key in found.nodes], found.pods) == ([NODES[1]], (f"u-{NODES[1]}",))
@@ -31,7 +31,7 @@ def test_a_rank_that_is_accused_is_its_pod_and_its_node() -> None:
 
 
 def test_a_path_is_both_its_ends_and_a_network_one_node() -> None:
-    link, nic = held(Fleet(), Accused(Suspect.LINK, 1, 0, 0.1), Accused(Suspect.NIC, 1, share=0.5))
+    link, nic = held(Fleet(), Accused(AccusedPart.LINK, 1, 0, 0.1), Accused(AccusedPart.NIC, 1, share=0.5))
 
     assert (link.part, {key.name for key in link.nodes}) == (Part.LINK, {NODES[0], NODES[1]})
     assert (nic.part, {key.name for key in nic.nodes}) == (Part.NIC, {NODES[1]})
@@ -40,7 +40,7 @@ def test_a_path_is_both_its_ends_and_a_network_one_node() -> None:
 def test_a_rank_of_which_no_pod_has_spoken_is_accused_once_one_has() -> None:
     fleet = Fleet()
 
-    assert held(fleet, Accused(Suspect.DEVICE, 1), ranks=1) == []
+    assert held(fleet, Accused(AccusedPart.DEVICE, 1), ranks=1) == []
     assert len(held(fleet)) == 1
     assert held(fleet) == []
 
@@ -49,13 +49,13 @@ def test_a_device_that_our_own_watts_slow_is_not_accused() -> None:
     fleet = Fleet()
     fleet.cap(NODES[1], 0.5)
 
-    assert held(fleet, Accused(Suspect.DEVICE, 1, share=0.45)) == []
-    assert len(held(fleet, Accused(Suspect.DEVICE, 1, share=0.2))) == 1
+    assert held(fleet, Accused(AccusedPart.DEVICE, 1, share=0.45)) == []
+    assert len(held(fleet, Accused(AccusedPart.DEVICE, 1, share=0.2))) == 1
 
 
 def test_a_pod_accuses_nodes_of_its_own_gang_alone() -> None:
     fleet = Fleet()
-    fleet.report("n0", START_S, {"u-other": said_by(0, Accused(Suspect.DEVICE, 1))})
+    fleet.report("n0", START_S, {"u-other": said_by(0, Accused(AccusedPart.DEVICE, 1))})
 
     assert fleet.stream.judge(START_S) == ()
 
