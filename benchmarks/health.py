@@ -1,6 +1,7 @@
-"""Health: verdicts on generated cases and recorded jobs, our own limits, and costs of recorder and analyser."""
+"""Health: verdicts on generated cases and recorded jobs, and costs of the recorder."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from time import process_time
 
@@ -14,11 +15,18 @@ from health.records.frames import decoded
 from health.records.layout import layout_from
 from health.stream import Analyser, Options
 from health.verdicts.verdict import OWN_LIMITS, Cause, FactKind, JobVerdict, Part, Syndrome
-from tests.rigs.health.cases import Case, Probed, SimulatedNetwork, case as drawn_case, probed
-from tests.rigs.health.job import LIMITS, DisturbanceKind
+from tests.rigs.health.cases import (
+    Case,
+    Probed,
+    SimulatedNetwork,
+    case as drawn_case,
+    probed,
+    queued_ahead,
+    timed_on_device,
+)
+from tests.rigs.health.job import FAULTS, LIMITS, DisturbanceKind
 from tests.rigs.health.joint_faults import JointKind, joint_case
 from tests.rigs.health.recorded import recording
-from tests.rigs.health.simulated_job import START_S, SimulatedJob, takes_out_a_node
 from tonnage.recorder import RING, Recorder
 from tonnage.records import Op
 
@@ -280,35 +288,29 @@ def health_recorded(*, folder: Path = DATA / "health") -> Iterator[Row]:
         }
 
 
-@case(
-    "health-limits",
-    "Nodes quarantined because Tonnage caps them (simulated).",
-    quick={"seeds": (7101,), "hours": 0.5},
-    by=("limits_known_by",),
-    columns=("limits_known_by", "blamed", "quarantined", "runs"),
-)
-def health_limits(*, seeds: Sequence[int] = numbers("7101-7110"), ranks: int = 32, hours: float = 2.0) -> Iterator[Row]:
-    """A row for each seed, kind of limit and who knows of it: 1 where something is blamed, or a limited node taken out.
+SLOW_KINDS = (*FAULTS[:4], DisturbanceKind.NONE, DisturbanceKind.ALL_SLOW, DisturbanceKind.UNEVEN_DATA)
+AHEAD: Mapping[str, float] = {"half a step": 0.5, "a fifth": 0.2, "a twentieth": 0.05, "by the device's times": 0.0}
 
-    The verdicts go through the remediation that ships; the job goes on under its limit for so many hours, and the
-    verdict stands.
-    """
-    for seed in seeds:
-        for kind in LIMITS:
-            drawn = drawn_case(seed, kind=kind, ranks=ranks)
-            shown, hidden = verdicts_on(drawn, Options()), verdicts_on(drawn, Options(), tuple(OWN_LIMITS))
-            knowing = (("analyser and remediation", shown, True), ("remediation alone", hidden, True))
-            for known_by, verdicts, is_known in (*knowing, ("nobody", hidden, False)):
-                blames = [verdict for verdict in verdicts if verdict.blames]
-                facts = [fact for fact in drawn.facts if fact.kind in OWN_LIMITS]
-                job = SimulatedJob(drawn.layout, {fact.rank: fact.speed_share for fact in facts if is_known})
-                lost = drawn.disturbance.strength / (1 + drawn.disturbance.strength)
-                is_out = any(
-                    takes_out_a_node(job.decided([job.evidence(each, now_s, lost) for each in blames], now_s))
-                    for now_s in (START_S + np.arange(0.0, hours * 3600.0, 120.0)).tolist()
-                )
-                row: Row = {"seed": seed, "kind": kind, "limits_known_by": known_by}
-                yield row | {"blamed": int(bool(blames)), "quarantined": int(is_out)}
+
+@case(
+    "health-ahead",
+    "What is said of slow jobs whose hosts queue operations ahead of their devices (simulated).",
+    quick={"seeds": (1,), "sizes": (16,)},
+    by=("ahead",),
+    columns=("ahead", "faults", "named", "innocents", "needs_device_time"),
+)
+def health_ahead(*, seeds: Sequence[int] = numbers("1-3"), sizes: Sequence[int] = (16, 32, 64, 128)) -> Iterator[Row]:
+    """A row for each case and how far hosts queue ahead: whether the fault is named, and who else."""
+    for seed, ranks, kind in product(seeds, sizes, SLOW_KINDS):
+        drawn = drawn_case(seed, kind=kind, ranks=ranks)
+        for ahead, share in AHEAD.items():
+            seen = queued_ahead(drawn, share) if share else timed_on_device(drawn)
+            verdicts = verdicts_on(seen, Options())
+            blames = [each for each in verdicts if each.blames]
+            said = any(each.cause is Cause.NO_DEVICE_TIME for each in verdicts)
+            row: Row = {"ahead": ahead, "seed": seed, "ranks": ranks, "kind": kind}
+            row |= {"faults": int(drawn.truth is not None), "named": int(any(names(drawn, each) for each in blames))}
+            yield row | {"innocents": sum(not names(drawn, each) for each in blames), "needs_device_time": int(said)}
 
 
 @case(

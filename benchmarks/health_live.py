@@ -24,7 +24,7 @@ from benchmarks.tables import grouped
 from cluster.errors import ConfigError, Mistake
 from controller.loops.health.job_stream import JobStream, frames_in
 from health.verdicts.verdict import JobVerdict
-from tests.agents.gloo_job import Job, bound, digests, fail, step_of
+from tests.agents.gloo_job import Job, bound, cpu_of_an_operation_us, fail, step_of
 from tests.agents.health_fleet import SPAWN, control as run_controller
 from tests.agents.health_played import Play, PlayedSetup, ended, frames_sent, reports_sent
 from tests.rigs.health.large_job import write_job
@@ -83,17 +83,17 @@ def health_live(
 
 
 @case(
-    "health-identical",
-    "Parameters of a gloo job with and without the recorder: they must be the same.",
-    quick={"ranks": 2},
+    "health-hooks",
+    "CPU time of an all-reduce over gloo with torch's hooks of the recorder and without, all threads.",
+    quick={},
     needs=(TORCH,),
 )
-def health_identical(*, python: str = sys.executable, ranks: int = 8) -> Iterator[Row]:
+def health_hooks(*, python: str = sys.executable) -> Iterator[Row]:
     """One row. python: one that has torch."""
     _require_torch(python)
-    bare, recorded = (digests(python, ranks, recorded=recorded) for recorded in (False, True))
-    is_same = bare == recorded and len(bare) == ranks
-    yield {"ranks": ranks, "identical": is_same, "wrong": "" if is_same else "the recorder changed parameters"}
+    bare_us, recorded_us = (cpu_of_an_operation_us(python, recorded=recorded) for recorded in (False, True))
+    row: Row = {"bare_us": bare_us, "recorded_us": recorded_us, "recorder_us": round(recorded_us - bare_us, 2)}
+    yield row | {"share_at_100_per_s": round((recorded_us - bare_us) * 1e-4, 6)}
 
 
 def _require_torch(python: str) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from health.records.layout import Layout
 from health.verdicts.verdict import JobVerdict, Part, Syndrome
+from tonnage.pairs import Pair, PairSpeed, bad_pairs, reference_of
 
 MOST_IN_RING, MOST_SUSPECTS = 32, 8
 """Nodes of one question, neighbours of a ring and others. With more it is left open: their pairs would not be measured
@@ -63,9 +64,6 @@ CONTROLS = 2
 FEW = 4
 """Suspects up to which each is measured with each: of more, a NIC can be named, and no link."""
 
-Pair = tuple[str, str]
-"""The node that measures, and its peer. A control measures a suspect, whose own word is then not needed."""
-
 
 def pairs_of(question: Question, controls: Sequence[str]) -> tuple[Pair, ...]:
     """All pairs of a question. A ring is measured along itself, fewer suspects against each other and each control.
@@ -79,38 +77,6 @@ def pairs_of(question: Question, controls: Sequence[str]) -> tuple[Pair, ...]:
         among = combinations(suspects, 2) if len(suspects) <= FEW else ()
         found = [*among, *((control, each) for each in suspects for control in chosen)]
     return (*combinations(chosen, 2), *found)
-
-
-def rounds_of(pairs: Sequence[Pair]) -> tuple[tuple[Pair, ...], ...]:
-    """The pairs in rounds: a node in two pairs at once would halve the bandwidth of both."""
-    rounds: list[list[Pair]] = []
-    for pair in pairs:
-        free = next((each for each in rounds if not set(pair) & {node for one in each for node in one}), None)
-        if free is None:
-            rounds.append([pair])
-        else:
-            free.append(pair)
-    return tuple(tuple(each) for each in rounds)
-
-
-SLOW_SHARE = 0.8
-"""Bandwidth, as a share of the reference, below which a pair is slow. Chosen: best bursts of sound pairs lie within a
-tenth of each other in `tests/agents/test_pair_probes.py`, and a fault of 10 % of a step takes a fifth of a path's."""
-LATE_FACTOR, LATE_S = 3.0, 0.001
-"""Round trip over the reference's, and beyond it in seconds, from which a pair is late."""
-REFERENCE = 0.75
-"""Quantile of all pairs' bandwidths that is the reference where no pair of controls was measured."""
-
-
-@dataclass(frozen=True, slots=True)
-class PairSpeed:
-    """One pair, as the agent of its first node measured it."""
-
-    rtt_s: float = 0.0
-    bytes_per_s: float = 0.0
-    """Of the slower direction, in its best burst."""
-    lost: bool = False
-    """Whether the peer could not be reached within the time limit, or did not answer."""
 
 
 class AnswerKind(StrEnum):
@@ -132,26 +98,13 @@ class Answer:
     note: str
 
 
-def bad_pairs(measured: Mapping[Pair, PairSpeed], controls: Sequence[str]) -> frozenset[Pair]:
-    """Pairs that are slow, late or lost, against the reference; none where nothing could be measured."""
-    reference = _reference(measured, controls)
-    if reference is None:
-        return frozenset()
-    bad = set()
-    for pair, each in measured.items():
-        late = each.rtt_s > LATE_FACTOR * reference.rtt_s and each.rtt_s - reference.rtt_s > LATE_S
-        if each.lost or late or each.bytes_per_s < SLOW_SHARE * reference.bytes_per_s:
-            bad.add(pair)
-    return frozenset(bad)
-
-
 def answer(question: Question, controls: Sequence[str], measured: Mapping[Pair, PairSpeed]) -> Answer:
     """The one part that explains all bad pairs.
 
     A NIC needs two peers that find it slow, so that no single agent can accuse another node. A control that is slow
     itself is left out.
     """
-    reference = _reference(measured, controls)
+    reference = reference_of(measured, controls)
     if reference is None:
         return Answer(AnswerKind.OPEN, (), "pair probes: no pair could be measured")
     bad = bad_pairs(measured, controls)
@@ -181,19 +134,6 @@ def answer(question: Question, controls: Sequence[str], measured: Mapping[Pair, 
     if alone and all(any(node in pair and pair not in set(bad) for pair in measured) for node in pair):
         return Answer(AnswerKind.LINK, tuple(sorted(pair)), f"{shown}; both ends reach {_rate(reference)} with others")
     return Answer(AnswerKind.OPEN, (), f"{shown}; no single NIC or link explains it")
-
-
-def _reference(measured: Mapping[Pair, PairSpeed], controls: Sequence[str]) -> PairSpeed | None:
-    """What a sound pair shows: that of the controls, else the better quarter; None where no pair was reached."""
-    reached = {pair: each for pair, each in measured.items() if not each.lost}
-    among = [each for pair, each in reached.items() if set(pair) <= set(controls)]
-    if not reached:
-        return None
-    best = float(np.quantile([each.bytes_per_s for each in reached.values()], REFERENCE))
-    if not among:
-        return PairSpeed(float(np.quantile([each.rtt_s for each in reached.values()], 1 - REFERENCE)), best)
-    # A control that is slow itself must not make slow suspects look sound.
-    return PairSpeed(among[0].rtt_s, max(among[0].bytes_per_s, best))
 
 
 def _shown(bad: Iterable[Pair], measured: Mapping[Pair, PairSpeed], reference: PairSpeed) -> str:

@@ -22,7 +22,7 @@ from nodeagent.health.dcgm_exporter import DcgmExporter, fetched, own_gpus, page
 from nodeagent.health.feed import HealthFeed, Probes, forward
 from nodeagent.health.host_evidence import DeviceEvidence, HostEvidence, KernelLog, NicCounters, kmsg
 from nodeagent.health.pod_sockets import Deliver, PodSockets
-from nodeagent.health.probe_wire import ProbeListener, address_of
+from nodeagent.health.probe_listener import ProbeListener, address_of
 from nodeagent.health.prober import Prober
 from nodeagent.health.processes import ProcessTable, Ranks, Senders
 from nodeagent.health.ras_service import RasService, asked, is_own

@@ -53,6 +53,7 @@ class Kind(IntEnum):
     | END | - | - | - | now | - | step | - | - | now |
     | MEMBER | `Role` | group | own index | group key | - | members | - | - | - |
     | PLACE | `Times` | - | pipeline stage | replica | - | ranks in the job | - | - | - |
+    | PREFLIGHT | `AccusedPart` | - | rank that is accused, or speaks | - | - | ranks in the gang | other end | percent of the usual speed | - |
     | STACK | number of the piece | pieces | of the sample | 24 bytes of text in place of all further fields ||||||
 
     Instants are nanoseconds of the sender's monotonic clock. A header has MAGIC, VERSION, number of records, rank, now,
@@ -67,9 +68,20 @@ class Kind(IntEnum):
     MEMBER = 6
     PLACE = 7
     STACK = 8
+    PREFLIGHT = 9
 
 
 LAST_KIND = int(max(Kind))
+
+
+class AccusedPart(IntEnum):
+    """What a preflight accuses."""
+
+    NOBODY = 0
+    """The rank takes part."""
+    DEVICE = 1
+    NIC = 2
+    LINK = 3
 
 
 class Op(IntEnum):
@@ -198,6 +210,11 @@ def checked(datagram: bytes) -> str:
     if kinds and not (min(kinds) >= Kind.OPERATION and max(kinds) <= LAST_KIND):
         return "a record of unknown kind"
     return ""
+
+
+def is_preflight(datagram: bytes) -> bool:
+    """Whether a frame, or the first of several, is one of a preflight, whose ranks are pods."""
+    return datagram[RECORD_BYTES : RECORD_BYTES + 1] == bytes([Kind.PREFLIGHT])
 
 
 def size_class(size_bytes: int) -> int:

@@ -81,14 +81,6 @@ PROBE_KIND = "probe"
 """Kind of the orders on the agents' link."""
 MOST_PEERS = 4
 """Peers in one order, and tokens."""
-MOST_BYTES = 16 * 1024 * 1024
-"""Bytes of one burst, each way."""
-MOST_BURST_S = 0.3
-BURSTS = 3
-"""Bursts each way; the best counts, since other traffic only slows them."""
-PINGS = 20
-PAIR_S = 4.0
-"""Longest time of one pair with all its bursts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +125,6 @@ class ProbeResult:
     in_bytes_per_s: float = 0.0
     failure: str = ""
     """Why there is no measurement; `unreachable` and `silent` speak of the network, others do not."""
-
-
-LOST = ("unreachable", "silent")
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from nodeagent.controller_link import ControllerLink
 from nodeagent.health import host_evidence, pod_sockets, processes
 from nodeagent.loops import AgentLoop
 from power.leases.messages import encoded_text
+from tonnage.records import is_preflight
 
 MOST_BYTES = 8 * 1024 * 1024
 """Frames that wait at most: five minutes of 8 ranks at 100 operations a second, while no controller answers."""
@@ -142,7 +143,8 @@ class HealthFeed:
 
     def _deliver(self, pod: str, pid: int, frame: bytes) -> None:
         (rank,) = _RANK.unpack_from(frame)
-        self._ranks.note(pod, rank, pid)
+        if not is_preflight(frame):  # its process ends when training begins
+            self._ranks.note(pod, rank, pid)
         self.outbox.add(pod, frame)
 
 

@@ -1,38 +1,30 @@
 """Prober: measures the peers that the controller's order names, in its own thread, and keeps results for reports."""
 
-import errno
 import queue
 import re
-import socket
 import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
-from time import monotonic, sleep
+from dataclasses import asdict, replace
 
 import structlog
 
 from cluster.clock import Clock
 from cluster.errors import UNREADABLE
 from health.records import frames
-from nodeagent.health.probe_wire import ProbeError, ProbeListener, introduce, measured, prepare
+from nodeagent.health.probe_listener import ProbeListener
 from nodeagent.loops import AgentLoop
 from power.leases.messages import kind_in, text_in
+from tonnage.probe_wire import PairReading, measured_with
 
 log = structlog.get_logger(__name__)
-CONNECT_S = 1.0
-AGAIN_S = 0.3
-"""Pause between two tries: the peer may have its order a moment later."""
 FRESH_S = 15.0
 """Age up to which a report may be answered by an order."""
 REPORTED_S = 10.0
 """Time for which a result is sent with every report: one of them may be lost."""
 MOST_A_MINUTE = 24
 """Pairs that an agent measures in a minute at most, whatever it is ordered."""
-LOST_TRIES = 2
-NO_WAY = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.EINVAL)
-"""Errors of a network that does not reach the peer; EINVAL: a black-hole route. Source: rtnetlink, RTN_BLACKHOLE."""
 _TOKEN = re.compile("[0-9a-f]{32}")
 
 
@@ -137,34 +129,11 @@ class Prober:
         if (order := self._orders.get()) is None:
             return 0.0
         for peer in order.measure:
-            made, now_s = frames.ProbeResult("", "", 0.0, failure="too many"), self._clock()
+            made, now_s = PairReading(failure="too many"), self._clock()
             if len(self._begun) < MOST_A_MINUTE or now_s - self._begun[0] >= 60:
                 self._begun.append(now_s)
-                made = measured_with(peer, self._source)
+                made = measured_with(peer.host, peer.port, bytes.fromhex(peer.token), self._source)
             self.measured += 1
             with self._lock:
-                self._results.append((self._clock(), replace(made, number=order.number, peer=peer.node)))
+                self._results.append((self._clock(), frames.ProbeResult(order.number, peer.node, 0.0, **asdict(made))))
         return 0.0
-
-
-def measured_with(peer: frames.Peer, source: str, within_s: float = frames.PAIR_S) -> frames.ProbeResult:
-    """What one peer shows, or why nothing is known of it. Tries again while the peer has no order yet."""
-    until_s, lost, failure = monotonic() + within_s, 0, "refused"
-    at = (source, 0) if source else None
-    while monotonic() < until_s and lost < LOST_TRIES:
-        try:
-            with socket.create_connection((peer.host, peer.port), CONNECT_S, at) as opened:
-                prepare(opened)
-                introduce(opened, bytes.fromhex(peer.token))
-                return measured(opened)
-        except (ProbeError, ConnectionError):
-            failure = "refused"  # its host answers: an agent without an order, or a new one, is no fault of the network
-        except TimeoutError:
-            failure, lost = "silent", lost + 1
-        except (ValueError, OverflowError):
-            return frames.ProbeResult("", "", 0.0, failure="failed")  # no address: its agent named it
-        except OSError as error:
-            is_lost = error.errno in NO_WAY
-            failure, lost = ("unreachable" if is_lost else "failed"), lost + is_lost
-        sleep(AGAIN_S)
-    return frames.ProbeResult("", "", 0.0, failure=failure)

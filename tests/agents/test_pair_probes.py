@@ -13,12 +13,13 @@ import pytest
 from health.records.frames import PROBE_KIND, Peer, ProbeOrder, packed
 from health.remediation.facts import FaultEvidence, Origin
 from health.verdicts.verdict import Part, Syndrome
-from nodeagent.health.probe_wire import MAGIC, ProbeListener
-from nodeagent.health.prober import MOST_A_MINUTE, Prober, measured_with
+from nodeagent.health.probe_listener import ProbeListener
+from nodeagent.health.prober import MOST_A_MINUTE, Prober
 from power.leases.messages import encoded_text
 from tests.agents.probing_fleet import NODES, Controller, Namespaces, probing_fleet
 from tests.clock import HandClock
 from tests.until import until
+from tonnage.probe_wire import MAGIC, PAIR_S, PairReading, measured_with
 
 TOKEN = "ab" * 16
 
@@ -35,6 +36,10 @@ def peer(listener: ProbeListener, token: str = TOKEN) -> Peer:
     return Peer("b", "127.0.0.1", listener.port, token)
 
 
+def probed(peer: Peer, within_s: float = PAIR_S) -> PairReading:
+    return measured_with(peer.host, peer.port, bytes.fromhex(peer.token), within_s=within_s)
+
+
 def admitting(listener: ProbeListener, *tokens: str) -> None:
     listener.admit(tuple(bytes.fromhex(token) for token in tokens))
 
@@ -42,7 +47,7 @@ def admitting(listener: ProbeListener, *tokens: str) -> None:
 def test_a_pair_on_loopback_is_measured_both_ways(listener: ProbeListener) -> None:
     admitting(listener, TOKEN)
 
-    found = measured_with(peer(listener), "")
+    found = probed(peer(listener))
 
     assert found.failure == ""
     assert 0 < found.rtt_s < 0.1
@@ -52,16 +57,16 @@ def test_a_pair_on_loopback_is_measured_both_ways(listener: ProbeListener) -> No
 
 def test_a_token_is_good_for_one_measurement(listener: ProbeListener) -> None:
     admitting(listener, TOKEN)
-    assert measured_with(peer(listener), "").failure == ""
+    assert probed(peer(listener)).failure == ""
 
-    assert measured_with(peer(listener), "", within_s=0.5).failure == "refused"
+    assert probed(peer(listener), within_s=0.5).failure == "refused"
 
 
 def test_whoever_does_not_know_the_token_gets_nothing(listener: ProbeListener) -> None:
     admitting(listener, TOKEN)
 
-    assert measured_with(peer(listener, "cd" * 16), "", within_s=0.5).failure == "refused"
-    assert measured_with(peer(listener), "").failure == ""  # and takes no token away
+    assert probed(peer(listener, "cd" * 16), within_s=0.5).failure == "refused"
+    assert probed(peer(listener)).failure == ""  # and takes no token away
 
 
 @pytest.mark.parametrize("said", [b"", b"\x80\x04.", b"GET / HTTP/1.1\r\n\r\n" * 8, MAGIC + b"n" * 16 + b"p" * 32])
@@ -73,19 +78,19 @@ def test_a_stranger_is_cut_off_and_the_next_client_is_served(listener: ProbeList
             stranger.shutdown(socket.SHUT_WR)
         until(lambda: listener.refused == 1, "the stranger is refused", 5.0)
 
-    assert measured_with(peer(listener), "").failure == ""
+    assert probed(peer(listener)).failure == ""
 
 
 def test_a_peer_whose_address_is_none_is_not_measured_and_ends_nothing() -> None:
     """A name of 300 letters is an error of encoding, which ended the prober's thread."""
-    assert measured_with(Peer("b", "x" * 300, 9468, TOKEN), "").failure == "failed"
+    assert probed(Peer("b", "x" * 300, 9468, TOKEN)).failure == "failed"
 
 
 def test_a_peer_that_accepts_and_stays_silent_is_lost_within_the_time_of_a_pair() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as mute:
         silent = Peer("b", "127.0.0.1", mute.getsockname()[1], TOKEN)
 
-        assert measured_with(silent, "").failure == "silent"
+        assert probed(silent).failure == "silent"
 
 
 class Ordered:

@@ -36,8 +36,9 @@ from tests.controlplane.training import Training
 from tests.controlplane.training_rank import SAVE_EVERY, gradient, restored
 from tests.until import comes_true
 from tonnage import records
+from tonnage.preflight import Accused, report
 from tonnage.recorder import Recorder
-from tonnage.records import Kind, Op, Role
+from tonnage.records import AccusedPart, Kind, Op, Role
 
 pytestmark = pytest.mark.controlplane
 
@@ -301,8 +302,8 @@ class Stage:
             self.admin("delete", f"gang/{name}")
 
     @contextmanager
-    def training(self, name: str, ranks: int, backend: str) -> Iterator[Training]:
-        """A gang of one rank per node, whose pods Tonnage places and a StatefulSet makes anew."""
+    def owned(self, name: str, ranks: int) -> Iterator[None]:
+        """A gang of one pod per node, whose pods Tonnage places and a StatefulSet makes anew."""
         gang = {"apiVersion": "tonnage.dev/v1alpha1", "kind": "Gang", "metadata": {"name": name}}
         self.admin("apply", "-f", "-", stdin={**gang, "spec": {"minMembers": ranks}})
         labels = {"tonnage.dev/gang": name}
@@ -316,18 +317,23 @@ class Stage:
         }
         owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name}, "spec": spec}
         self.admin("apply", "-f", "-", stdin=owner)
-        with ExitStack() as stack:
+        try:
+            yield
+        finally:
+            self.admin("delete", f"statefulset/{name}", f"gang/{name}")
+            self.admin("delete", "pods", "-l", f"tonnage.dev/gang={name}", "--force", "--grace-period=0")
+
+    @contextmanager
+    def training(self, name: str, ranks: int, backend: str) -> Iterator[Training]:
+        """A gang with one rank in each of its pods."""
+        with self.owned(name, ranks), ExitStack() as stack:
             api = PlainApi(self.admin.kubeconfig)
             stack.callback(api.close)
             # Short, as the paths of sockets must be.
             folder = stack.enter_context(TemporaryDirectory(prefix="t", dir="/tmp"))
             job = Training(api, name, ranks, Path(folder), self.agents.forward, backend)
             stack.callback(job.close)
-            try:
-                yield job
-            finally:
-                self.admin("delete", f"statefulset/{name}", f"gang/{name}")
-                self.admin("delete", "pods", "-l", f"tonnage.dev/gang={name}", "--force", "--grace-period=0")
+            yield job
 
     def clean(self) -> None:
         """No policy, no incident, no taint, no evidence.
@@ -500,6 +506,40 @@ def delay_s(process: OperatorProcess, node: str) -> float:
     taint = next(line for line in lines if line.get("event") == "action done" and line.get("node") == node)
     at_s = [datetime.fromisoformat(line["timestamp"]).timestamp() for line in (verdict, taint)]
     return at_s[1] - at_s[0]
+
+
+def test_a_gang_whose_preflight_accuses_a_node_begins_without_it(stage: Stage) -> None:
+    stage.policy()
+    with stage.owned("tried", RANKS):
+
+        def seats() -> dict[str, tuple[str, str]]:
+            """UID and node of each pod that has one."""
+            found = [(each["metadata"], each["spec"].get("nodeName")) for each in stage.pods("tried")]
+            return {meta["name"]: (meta["uid"], node) for meta, node in found if node}
+
+        until(lambda: len(seats()) == RANKS, "all are placed", within_s=60)
+        before = [seats()[f"tried-{rank}"] for rank in range(RANKS)]
+        culprit = before[2][1]
+
+        def is_out() -> bool:
+            """Said again and again, as by pods whose init containers are restarted."""
+            for rank, (uid, node) in enumerate(before):
+                frames: list[bytes] = []
+                report(frames.append, rank, RANKS, [Accused(AccusedPart.DEVICE, 2, share=0.4)] if rank == 0 else ())
+                stage.agents.report(node, {uid: b"".join(frames)})
+            return stage.taints().get(culprit) == UNHEALTHY_TAINT
+
+        until(is_out, "the node is out", within_s=30)
+        gone = {uid for uid, _ in before}
+        until(
+            lambda: len(seats()) == RANKS and not gone & {uid for uid, _ in seats().values()},
+            "it begins anew",
+            within_s=60,
+        )
+        assert culprit not in {node for _, node in seats().values()}
+        (incident,) = stage.open_incidents()
+        assert incident["status"]["evidence"][0] == "preflight: its matrix products reach 40 % of what is usual"
+    stage.clean()
 
 
 def test_a_budget_that_never_allows_a_disruption_is_named_and_kept(stage: Stage) -> None:

@@ -16,8 +16,9 @@ from controller.loops.health.analyser_process import Analysis, AnalysisOf
 from health.records.frames import HEADER, RECORD, Records, decoded, frame_starts
 from health.records.layout import Layout, layout_from
 from health.stream import Analyser
-from health.verdicts.verdict import Fact, JobVerdict
-from tonnage.records import FRAME_RECORDS, LAST_KIND, MAGIC, RECORD_BYTES, Kind, Phase
+from health.verdicts.verdict import Fact, JobVerdict, Part, Syndrome
+from tonnage.pairs import SLOW_SHARE
+from tonnage.records import FRAME_RECORDS, LAST_KIND, MAGIC, RECORD_BYTES, AccusedPart, Kind, Phase, is_preflight
 
 MOST_GROUPS = 128
 """Process groups of one rank; more are not followed."""
@@ -75,12 +76,57 @@ class StepPace:
         return max(0.0, 1 - before / now) if now > 0 else 0.0
 
 
+_MEANS = {
+    AccusedPart.DEVICE: (Syndrome.OTHER_HANG, Part.NODE, "its matrix products reach"),
+    AccusedPart.NIC: (Syndrome.COMMUNICATION_HANG, Part.NIC, "its network reaches"),
+    AccusedPart.LINK: (Syndrome.COMMUNICATION_HANG, Part.LINK, "the path between them reaches"),
+}
+"""A job that does not begin has stopped."""
+
+
+@dataclass(slots=True)
+class Preflight:
+    """What the preflight of the job has said: its ranks are pods, and those of training are others."""
+
+    _seats: dict[int, RankSeat] = field(default_factory=dict)
+    _accused: dict[tuple[int, int, int], int] = field(default_factory=dict)
+    """Percent of the usual speed, by suspect, rank and peer: what nobody was told of yet."""
+
+    def take(self, pod: str, node: str, frames: bytes) -> bytes:
+        """Takes its frames out of those of a pod; returns the others."""
+        rest = []
+        for rank, _, frame in frames_in(frames):
+            rows = np.frombuffer(frame, dtype=RECORD)[1:]
+            if not len(rows) or rows["kind"][0] != Kind.PREFLIGHT:
+                rest.append(frame)
+                continue
+            self._seats.setdefault(rank, RankSeat(pod, node))
+            for row in rows[rows["op"] > 0]:
+                self._accused[int(row["op"]), int(row["seq"]), int(row["peer"])] = int(row["size"])
+        return b"".join(rest)
+
+    def verdicts(self, now_s: float, own_speed: dict[str, float]) -> Iterator[tuple[JobVerdict, list[RankSeat]]]:
+        """On ranks whose pods are known, each once. own_speed: what our own watts leave nodes that they slow."""
+        for (suspect, *ranks), percent in list(self._accused.items()):
+            ends = tuple(ranks if suspect == AccusedPart.LINK else ranks[:1])
+            if suspect not in _MEANS or not all(rank in self._seats for rank in ends):
+                continue
+            del self._accused[suspect, ranks[0], ranks[1]]
+            seats = [self._seats[rank] for rank in ends]
+            if suspect == AccusedPart.DEVICE and percent >= 100 * SLOW_SHARE * own_speed.get(seats[0].node, 1.0):
+                continue
+            syndrome, part, words = _MEANS[AccusedPart(suspect)]
+            shown = f"preflight: {words} {percent} % of what is usual"
+            yield JobVerdict(now_s, syndrome, part, ends, now_s, 0.95, (shown,)), seats
+
+
 class JobStream:
     """Present run of one job."""
 
     def __init__(self, job: str, incarnation: str, analysis_of: AnalysisOf = Analyser) -> None:
         """analysis_of: begins the analysis of a run."""
         self.job, self.incarnation, self._analysis_of = job, incarnation, analysis_of
+        self.preflight = Preflight()
         self.seats: dict[int, RankSeat] = {}
         """Pod and node of each rank that has spoken."""
         self.refused = 0
@@ -150,6 +196,8 @@ class JobStream:
 
     def take(self, pod: str, node: str, frames: bytes, now_s: float) -> None:
         """Frames of one pod, one after another; they are looked at together with those of others."""
+        if is_preflight(frames):
+            frames = self.preflight.take(pod, node, frames)
         self._arrived.append((pod, node, frames))
         self._arrived_bytes += len(frames)
         self._arrived_s = now_s

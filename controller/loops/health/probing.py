@@ -11,10 +11,12 @@ from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 
 from health import probing
-from health.records.frames import LOST, Evidence, Peer, ProbeAddress, ProbeOrder, ProbeResult, packed
+from health.records.frames import Evidence, Peer, ProbeAddress, ProbeOrder, ProbeResult, packed
 from health.remediation.facts import FaultEvidence, NodeKey, Origin
 from health.remediation.incidents import STOPS
 from health.verdicts.verdict import Part
+from tonnage.pairs import Pair, PairSpeed, bad_pairs, rounds_of
+from tonnage.probe_wire import LOST
 
 DEADLINE_S = 25.0
 """Time from a question to its answer, with whatever was measured by then: remediation waits for 30 s."""
@@ -54,12 +56,12 @@ class OpenQuestion:
     """UIDs of the suspected ranks' pods by node."""
     asked_s: float
     controls: tuple[str, ...] = ()
-    rounds: deque[tuple[probing.Pair, ...]] = field(default_factory=deque)
-    under_way: dict[probing.Pair, str] = field(default_factory=dict)
+    rounds: deque[tuple[Pair, ...]] = field(default_factory=deque)
+    under_way: dict[Pair, str] = field(default_factory=dict)
     """Pairs of the present round, and its number."""
     orders: dict[str, bytes] = field(default_factory=dict)
     round_s: float = 0.0
-    measured: dict[probing.Pair, probing.PairSpeed] = field(default_factory=dict)
+    measured: dict[Pair, PairSpeed] = field(default_factory=dict)
     seen_s: float = 0.0
     """Instant of the newest measurement."""
     has_checked: bool = False
@@ -75,14 +77,14 @@ class OpenQuestion:
         fit = [node for node in trusted if node not in self.question.suspects and node in reachable]
         self.controls = tuple(fit[: probing.CONTROLS])
         pairs = probing.pairs_of(self.question, self.controls)
-        self.rounds = deque(probing.rounds_of([pair for pair in pairs if all(node in reachable for node in pair)]))
+        self.rounds = deque(rounds_of([pair for pair in pairs if all(node in reachable for node in pair)]))
 
-    def note(self, pair: probing.Pair, result: ProbeResult) -> None:
+    def note(self, pair: Pair, result: ProbeResult) -> None:
         """Keeps the better of two measurements of a pair; what failed for no fault of the network is none."""
         lost = result.failure in LOST
         if result.failure and not lost:
             return
-        made = probing.PairSpeed(result.rtt_s, min(result.out_bytes_per_s, result.in_bytes_per_s), lost=lost)
+        made = PairSpeed(result.rtt_s, min(result.out_bytes_per_s, result.in_bytes_per_s), lost=lost)
         before = self.measured.get(pair)
         if before is None or before.lost or (not made.lost and made.bytes_per_s > before.bytes_per_s):
             self.measured[pair] = made
@@ -161,7 +163,7 @@ class Probing:
         asked.orders = {}
         if not asked.rounds and not asked.has_checked:
             asked.has_checked = True
-            asked.rounds.extend(probing.rounds_of(sorted(probing.bad_pairs(asked.measured, asked.controls))))
+            asked.rounds.extend(rounds_of(sorted(bad_pairs(asked.measured, asked.controls))))
         if not asked.rounds or now_s - asked.asked_s > DEADLINE_S - 2.0:
             asked.rounds.clear()
             return

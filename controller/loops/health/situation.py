@@ -27,11 +27,16 @@ OWNERS = (
     RemediationOwner(name="karpenter", taint="karpenter.sh/disrupted"),
 )
 """Known remediations. Source: NVSentinel, "Node states"; Karpenter and cluster autoscaler, documentation of taints."""
+_CONDITIONS = {
+    "node-problem-detector": "KernelDeadlock ReadonlyFilesystem XfsShutdown CperHardwareErrorFatal",
+    "nvsentinel": "GpuDriverWatch GpuInforomWatch GpuMcuWatch GpuMemWatch GpuNvlinkWatch GpuNvswitchFatalWatch "
+    "GpuPcieWatch GpuSmWatch NCCLLoopbackTest SysLogsGPUFallenOff SysLogsSXIDError SysLogsXIDError",
+}
+"""Conditions of known detectors. Source: node-problem-detector, config/*.json; NVSentinel, names of its checks: fatal
+ones alone become conditions. A test of a whole gang, NCCLAllReduceTest, accuses no single node."""
 DETECTORS = tuple(
-    Detector(name="node-problem-detector", condition=condition)
-    for condition in ("KernelDeadlock", "ReadonlyFilesystem", "XfsShutdown")
+    Detector(name=name, condition=condition) for name, words in _CONDITIONS.items() for condition in words.split()
 )
-"""Known detectors. Source: node-problem-detector, configuration of its kernel monitor."""
 
 
 def owner_of(node: Node, spec: HealthPolicySpec) -> str:

@@ -159,6 +159,7 @@ class HealthStream:
             self._weighed_s = now_s
             self._make_room({})
         of_rank = self._facts(now_s)
+        own_speed = {node: limit.speed_share for node, limit in self.limits.items()}
         found: list[FaultEvidence] = []
         for name, stream in tuple(self.jobs.items()):
             if name not in self.jobs:
@@ -177,6 +178,8 @@ class HealthStream:
                 for verdict in stream.ended(now_s):
                     evidence = self._evidence(stream, verdict, now_s)
                     found.append(replace(evidence, over=True, shown=("it is as fast as before",)))
+            for verdict, seats in stream.preflight.verdicts(now_s, own_speed):
+                found.append(self._evidence(stream, verdict, now_s, seats))
         if not self.probing.is_idle:
             under_jobs = self._nodes_under_jobs()
             clean = [node for node in sorted(self.controls) if self.is_clean(node, now_s)]
@@ -319,8 +322,12 @@ class HealthStream:
             if (limit := self.limits.get(seat.node)) is not None
         )
 
-    def _evidence(self, stream: JobStream, verdict: JobVerdict, now_s: float) -> FaultEvidence:
-        seats = [stream.seats[rank] for rank in verdict.ranks if rank in stream.seats]
+    def _evidence(
+        self, stream: JobStream, verdict: JobVerdict, now_s: float, seats: Sequence[RankSeat] | None = None
+    ) -> FaultEvidence:
+        """seats: of its ranks, where these are not training's."""
+        if seats is None:
+            seats = [stream.seats[rank] for rank in verdict.ranks if rank in stream.seats]
         is_slow = verdict.syndrome in SLOW
         return FaultEvidence(
             job=stream.job,

@@ -6,24 +6,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from controller.loops.health.probing import DEADLINE_S
-from health.probing import (
-    CONTROLS,
-    Answer,
-    AnswerKind,
-    Pair,
-    PairSpeed,
-    answer,
-    bad_pairs,
-    pairs_of,
-    question_of,
-    ring_of,
-    rounds_of,
-)
+from health.probing import CONTROLS, Answer, AnswerKind, answer, pairs_of, question_of, ring_of
 from health.records.layout import Layout, layout_from
 from health.verdicts.verdict import Cause, Fact, FactKind, JobVerdict, Part, Syndrome
 from tests.rigs.health.job import FAULTS, LIMITS, NO_FAULTS, STOPS, Disturbance, DisturbanceKind, TrainingJob
 from tests.rigs.health.recorder_frames import Transcript, arriving_frames, clocks_of
 from tests.rigs.health.training_steps import Steps, Timeline, step_length_s
+from tonnage.pairs import Pair, PairSpeed, bad_pairs, rounds_of
+from tonnage.records import Kind, Times
 
 SIZES = (8, 16, 32, 64, 128, 256, 512, 1024)
 WARM_UP = 44
@@ -104,6 +94,21 @@ def case(seed: int, kind: DisturbanceKind | None = None, ranks: int | None = Non
     layout = layout_from(transcript.introductions, node=job.node, nic=job.nic)
     facts = _facts(job, which, timeline, random)
     return Case(seed, job, which, share, _truth(job, which, timeline), layout, transcript, facts, step_s)
+
+
+def queued_ahead(found: Case, ahead: float) -> Case:
+    """The same as hosts tell it that queue this share of a step ahead of their devices."""
+    rows, ahead_ns = found.transcript.rows.copy(), int(ahead * found.step_s * 1e9)
+    done = rows["kind"] == Kind.OPERATION
+    rows["at_ns"][done] -= ahead_ns
+    rows["for_ns"][done] += ahead_ns
+    seen = replace(found.transcript, rows=rows)
+    return replace(found, transcript=seen, layout=replace(found.layout, times=Times.QUEUED))
+
+
+def timed_on_device(found: Case) -> Case:
+    """The same as records that bear the device's times."""
+    return replace(found, layout=replace(found.layout, times=Times.DEVICE))
 
 
 def drawn_job(size: int, kind: DisturbanceKind, random: np.random.Generator) -> TrainingJob:

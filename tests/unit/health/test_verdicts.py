@@ -10,9 +10,9 @@ from health.analysis.last_words import Lost
 from health.stream import REPEAT_S, Analyser
 from health.verdicts.stopped import on_death
 from health.verdicts.verdict import SLOW, Cause, Fact, FactKind, Part, Syndrome
-from tests.rigs.health.cases import Case, case
+from tests.rigs.health.cases import Case, case, queued_ahead, timed_on_device
 from tests.rigs.health.job import NO_FAULTS, STOPS, DisturbanceKind
-from tests.unit.health.jobs import blames, drawn, judged, queued_ahead
+from tests.unit.health.jobs import blames, drawn, judged
 from tonnage.records import Times
 
 SEEDS = (11, 28)
@@ -224,7 +224,7 @@ def test_a_host_that_queues_ahead_of_its_device_blames_nobody_for_slowness_and_s
 @pytest.mark.parametrize("kind", SLOW_KINDS)
 def test_with_the_devices_times_slow_parts_are_named_as_where_hosts_wait(kind: DisturbanceKind) -> None:
     found = drawn(kind, 11)
-    timed = judged(replace(found, layout=replace(found.layout, times=Times.DEVICE)))
+    timed = judged(timed_on_device(found))
 
     slow = [verdict for verdict in timed if verdict.blames and verdict.syndrome in SLOW]
     assert {each.subject for each in slow} == {each.subject for each in judged(found) if each.syndrome in SLOW}

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from nodeagent import loops
 from nodeagent.health.dcgm_exporter import DcgmExporter
 from nodeagent.health.feed import HealthFeed
-from nodeagent.health.probe_wire import ProbeListener
+from nodeagent.health.probe_listener import ProbeListener
 from nodeagent.health.prober import Prober
 from nodeagent.health.ras_service import RasService
 from nodeagent.loops import FAILED, Turns, kept_up

@@ -5,10 +5,11 @@ from itertools import combinations
 import pytest
 from hypothesis import given, strategies as st
 
-from health.probing import AnswerKind, PairSpeed, Question, answer, bad_pairs, pairs_of, question_of, rounds_of
+from health.probing import AnswerKind, Question, answer, pairs_of, question_of
 from health.verdicts.verdict import JobVerdict, Part, Syndrome
 from tests.rigs.health.job import DisturbanceKind
 from tests.unit.health.jobs import drawn
+from tonnage.pairs import PairSpeed, bad_pairs, rounds_of
 
 SOUND, SLOW, LOST = PairSpeed(60e-6, 2e9), PairSpeed(60e-6, 1e9), PairSpeed(lost=True)
 LATE = PairSpeed(5e-3, 2e9)

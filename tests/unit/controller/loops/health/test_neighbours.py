@@ -47,6 +47,22 @@ def test_a_condition_of_node_problem_detector_is_evidence_while_it_is_true(statu
     )
 
 
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [
+        ("CperHardwareErrorFatal", ["node-problem-detector: CperHardwareErrorFatal"]),
+        ("SysLogsXIDError", ["nvsentinel: SysLogsXIDError"]),
+        ("NCCLLoopbackTest", ["nvsentinel: NCCLLoopbackTest"]),
+        ("NCCLAllReduceTest", []),  # of a gang
+        ("GpuDcgmConnectivityFailure", []),  # of the monitor
+    ],
+)
+def test_fatal_checks_of_nvsentinel_about_a_node_are_evidence(condition: str, said: list[str]) -> None:
+    shown = node(status={"conditions": [{"type": condition, "status": "True"}]})
+
+    assert [each for found in evidence_of(shown, HealthPolicySpec(), 7.0) for each in found.shown] == said
+
+
 def test_a_taint_of_the_node_that_a_policy_names_is_evidence() -> None:
     shown = node(spec={"taints": [{"key": "gpu.example.com/unhealthy", "effect": "NoSchedule"}]})
 

@@ -57,6 +57,10 @@ class Fleet:
         report = HealthReport(node, "life", self.sequence, frames, found or None)
         self.stream.take(node, packed(report), now_s)
 
+    def cap(self, node: str, speed_share: float) -> None:
+        """Our own watts leave a node this speed."""
+        self.stream.limits = {node: OwnLimit(speed_share, START_S - 100)}
+
     def play(self, forged: dict[str, bytes] | None = None) -> list[FaultEvidence]:
         """The whole job, each node's agent reporting its own pod; what was found."""
         heard: list[FaultEvidence] = []

@@ -1,23 +1,35 @@
-"""Pair probes on the wire: proof of a token by both ends, round trips, bursts in both directions; and their listener.
+"""Pair probes on the wire: proof of a token by both ends, round trips, and bursts in both directions.
 
 All lengths and times are bounded at both ends. Nothing that arrives is interpreted but one letter and two numbers.
 """
 
-import fcntl
+import errno
 import hmac
 import os
 import socket
 import struct
-import threading
 from collections.abc import Iterable
-from contextlib import suppress
+from dataclasses import dataclass
 from hashlib import sha256
 from statistics import median
-from time import monotonic
+from time import monotonic, sleep
 
-from health.records.frames import BURSTS, MOST_BURST_S, MOST_BYTES, MOST_PEERS, PAIR_S, PINGS, ProbeResult
-from nodeagent.loops import AgentLoop
-
+MOST_BYTES = 16 * 1024 * 1024
+"""Bytes of one burst, each way."""
+MOST_BURST_S = 0.3
+BURSTS = 3
+"""Bursts each way; the best counts, since other traffic only slows them."""
+PINGS = 20
+PAIR_S = 4.0
+"""Longest time of one pair with all its bursts."""
+CONNECT_S = 1.0
+AGAIN_S = 0.3
+"""Pause between two tries: the peer may have its order a moment later."""
+LOST_TRIES = 2
+LOST = ("unreachable", "silent")
+"""Failures that speak of the network; others do not."""
+NO_WAY = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.EINVAL)
+"""Errors of a network that does not reach the peer; EINVAL: a black-hole route. Source: rtnetlink, RTN_BLACKHOLE."""
 MAGIC = b"tonprob1"
 NONCE_BYTES = 16
 HANDSHAKE_S = 1.0
@@ -27,11 +39,6 @@ ENOUGH_S = 1.0
 """Time after which no further burst is sent one way: a slow path shows in its first."""
 SEND_BUFFER_BYTES = 512 * 1024
 """Bytes that may wait to be sent: what a slow path still holds when the burst is over takes time as well."""
-WAIT_S = 0.2
-ADMITTED_S = 15.0
-"""Time for which a token is admitted."""
-_GET_ADDRESS = 0x8915
-"""SIOCGIFADDR. Source: linux/sockios.h."""
 _CHUNK = 256 * 1024
 _BURST = struct.Struct("<cId")
 _COUNT = struct.Struct("<Qd")
@@ -73,8 +80,44 @@ def admitted(opened: socket.socket, tokens: Iterable[bytes]) -> bytes:
     return known[0]
 
 
-def measured(opened: socket.socket) -> ProbeResult:
-    """Round trips and bursts with a peer that has admitted us; number and peer are left empty. Raises OSError."""
+@dataclass(frozen=True, slots=True)
+class PairReading:
+    """What one end of a pair has measured."""
+
+    rtt_s: float = 0.0
+    """Median round trip."""
+    out_bytes_per_s: float = 0.0
+    """To the peer, as the peer counted it."""
+    in_bytes_per_s: float = 0.0
+    failure: str = ""
+    """Why there is no measurement."""
+
+
+def measured_with(host: str, port: int, token: bytes, source: str = "", within_s: float = PAIR_S) -> PairReading:
+    """What one peer shows, or why nothing is known of it. Tries again while the peer has no order yet."""
+    until_s, lost, failure = monotonic() + within_s, 0, "refused"
+    at = (source, 0) if source else None
+    while monotonic() < until_s and lost < LOST_TRIES:
+        try:
+            with socket.create_connection((host, port), CONNECT_S, at) as opened:
+                prepare(opened)
+                introduce(opened, token)
+                return measured(opened)
+        except (ProbeError, ConnectionError):
+            failure = "refused"  # its host answers: a peer without an order, or a new one, is no fault of the network
+        except TimeoutError:
+            failure, lost = "silent", lost + 1
+        except (ValueError, OverflowError):
+            return PairReading(failure="failed")  # no address: its agent named it
+        except OSError as error:
+            is_lost = error.errno in NO_WAY
+            failure, lost = ("unreachable" if is_lost else "failed"), lost + is_lost
+        sleep(AGAIN_S)
+    return PairReading(failure=failure)
+
+
+def measured(opened: socket.socket) -> PairReading:
+    """Round trips and bursts with a peer that has admitted us. Raises OSError."""
     opened.settimeout(STEP_S)
     trips = []
     for _ in range(PINGS):
@@ -97,7 +140,7 @@ def measured(opened: socket.socket) -> ProbeResult:
             best = max(best, count / took_s if took_s > 0 else 0.0)
         rates.append(best)
     out, back = rates
-    return ProbeResult("", "", 0.0, median(trips), out, back)
+    return PairReading(median(trips), out, back)
 
 
 def prepare(opened: socket.socket) -> None:
@@ -164,69 +207,3 @@ def _read_into(opened: socket.socket, view: memoryview) -> None:
         if not count:
             raise ConnectionResetError("the peer closed the connection")
         view = view[count:]
-
-
-def address_of(interface: str) -> str:
-    """IPv4 address of a network interface. Raises OSError where it has none."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        found = fcntl.ioctl(asking.fileno(), _GET_ADDRESS, struct.pack("256s", interface.encode()[:15]))
-    return socket.inet_ntoa(found[20:24])
-
-
-class ProbeListener:
-    """Listening socket, served by a thread of its own, one connection after another."""
-
-    def __init__(self, host: str, port: int) -> None:
-        """Raises OSError when the address is not available. host: empty for all interfaces."""
-        both = not host and socket.has_dualstack_ipv6()
-        family = socket.AF_INET6 if both else socket.AF_INET
-        self._opened = socket.create_server((host, port), family=family, backlog=8, dualstack_ipv6=both)
-        self._opened.settimeout(WAIT_S)
-        self._tokens: dict[bytes, float] = {}
-        """Admitted tokens, and until when."""
-        self._lock = threading.Lock()
-        self._loop = AgentLoop("probe listener", self._accept)
-        self.served = 0
-        self.refused = 0
-
-    @property
-    def port(self) -> int:
-        return int(self._opened.getsockname()[1])
-
-    def start(self) -> None:
-        self._loop.start()
-
-    def close(self) -> None:
-        self._loop.close(1.0)
-        self._opened.close()
-
-    def admit(self, tokens: tuple[bytes, ...]) -> None:
-        """Admits these tokens, each once, and no older one."""
-        until_s = monotonic() + ADMITTED_S
-        with self._lock:
-            self._tokens = dict.fromkeys(tokens[:MOST_PEERS], until_s)
-
-    def _accept(self) -> float:
-        """Serves one connection, if one comes. Returns seconds until the next: none."""
-        with suppress(TimeoutError):
-            opened, _ = self._opened.accept()
-            with opened:
-                self._serve(opened)
-        return 0.0
-
-    def _serve(self, opened: socket.socket) -> None:
-        """Serves one connection, if it shows a token that is admitted."""
-        now_s = monotonic()
-        with self._lock:
-            self._tokens = {token: until_s for token, until_s in self._tokens.items() if until_s > now_s}
-            known = tuple(self._tokens)
-        try:
-            prepare(opened)
-            token = admitted(opened, known)
-            with self._lock:
-                if self._tokens.pop(token, None) is None:
-                    raise ProbeError("a token was used twice")
-            serve(opened, now_s + PAIR_S)
-            self.served += 1
-        except (ProbeError, OSError):
-            self.refused += 1
