@@ -21,7 +21,7 @@ def scaled(snapshot: Snapshot, name: str, instances: Mapping[workloads.InstanceT
     for instance_type, wanted in instances.items():
         snapshot = _with_instances(snapshot, service, instance_type, wanted)
     replicas = {**(service.replicas or {}), **instances}
-    now = replace(service, replicas=replicas, scaled_at_s=snapshot.at_s)
+    now = replace(service, replicas=replicas)
     return replace(snapshot, services=tuple(now if s.name == name else s for s in snapshot.services))
 
 
@@ -70,7 +70,7 @@ def with_expected(snapshot: Snapshot, expected: Iterable[demand.ExpectedDemand])
     services = []
     for service in snapshot.services:
         own = known.get(service.name)
-        services.append(replace(service, demand=own.demand, start_share=own.start_share) if own else service)
+        services.append(replace(service, demand=own.demand, load_s=own.load_s) if own else service)
     return replace(snapshot, services=tuple(services))
 
 

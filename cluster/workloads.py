@@ -418,9 +418,9 @@ def instance_type_named(name: str, gpu_types: Collection[str]) -> InstanceType:
 _INSTANCE_NAME = re.compile(r"(.+?)(x([1-9][0-9]?))?(-spot)?")
 
 
-HOLD_S = 300.0
-"""Seconds after a change of a service in which it is not changed again while it can serve its demand. Chosen: starting
-an instance takes minutes, and demand is measured over a similar time."""
+LOAD_S = 150.0
+"""Time from the order of an instance to its readiness, where none was observed: the mean that a ScalingPolicy assumes
+(`autoscaler.lead_time`)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -447,8 +447,6 @@ class ModelService:
     priority: int = 0
     replicas: Mapping[InstanceType, int] | None = None
     """Instances per instance type that are requested now; None: never planned."""
-    scaled_at_s: float | None = None
-    """Instant of the last change of `replicas`; None: unknown, so it holds nothing back."""
     node_terms: Terms = ()
     """Nodes that its instances must use, whatever their GPU type."""
     tolerations: tuple[Toleration, ...] = ()
@@ -456,9 +454,8 @@ class ModelService:
     """Placement mode (see PLACEMENT_MODE_LABEL) of instances per GPU type; a type without an entry: any mode."""
     is_planned_only: bool = False
     """Whether its instances are run by other means: `replicas` is the mix that was planned last."""
-    start_share: float = 0.0
-    """Fraction of its price per hour that an instance must save for its start to pay off; 0: the demand is expected to
-    last, so that every cheaper mix pays off."""
+    load_s: float = LOAD_S
+    """Seconds from the order of an instance to its readiness."""
     quota_ask: QuotaAsk | None = None
     """What one instance counts in quotas, without its devices; None: its instances are run by other means."""
     quotas: tuple[QuotaShare, ...] = ()
