@@ -70,7 +70,7 @@ def with_expected(snapshot: Snapshot, expected: Iterable[demand.ExpectedDemand])
     services = []
     for service in snapshot.services:
         own = known.get(service.name)
-        services.append(replace(service, demand=own.demand, load_s=own.load_s) if own else service)
+        services.append(replace(service, demand=own.demand, start_share=own.start_share) if own else service)
     return replace(snapshot, services=tuple(services))
 
 

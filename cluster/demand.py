@@ -56,8 +56,8 @@ class ExpectedDemand:
     service: str
     """`namespace/name`."""
     demand: Demand
-    load_s: float
-    """Seconds from the order of an instance to its readiness, as observed."""
+    start_share: float
+    """As in `ModelService`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

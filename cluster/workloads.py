@@ -421,6 +421,9 @@ _INSTANCE_NAME = re.compile(r"(.+?)(x([1-9][0-9]?))?(-spot)?")
 LOAD_S = 150.0
 """Time from the order of an instance to its readiness, where none was observed: the mean that a ScalingPolicy assumes
 (`autoscaler.lead_time`)."""
+STAY_S = 3600.0
+"""Time for which a mix is expected to stay, where no ScalingPolicy changes the demand. Chosen: over the day, demand
+asks for another mix about as soon."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -454,8 +457,9 @@ class ModelService:
     """Placement mode (see PLACEMENT_MODE_LABEL) of instances per GPU type; a type without an entry: any mode."""
     is_planned_only: bool = False
     """Whether its instances are run by other means: `replicas` is the mix that was planned last."""
-    load_s: float = LOAD_S
-    """Seconds from the order of an instance to its readiness."""
+    start_share: float = LOAD_S / STAY_S
+    """Cost of a start, as a fraction of the instance's price per hour: the time from its order to its readiness, in
+    which it is paid for and serves nothing, over that for which its mix is expected to stay."""
     quota_ask: QuotaAsk | None = None
     """What one instance counts in quotas, without its devices; None: its instances are run by other means."""
     quotas: tuple[QuotaShare, ...] = ()

@@ -5,7 +5,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from autoscaler.concurrency.safe_bandit import limit_of
-from autoscaler.decision.decide import decide as decide_replicas
+from autoscaler.decision.decide import WEIGHING, decide as decide_replicas
 from autoscaler.decision.outcome import ScalingDecision
 from cluster.actions import Scale, SetReplicas
 from cluster.autoscaling import ConcurrencyLimit, Scaler
@@ -61,7 +61,8 @@ def decide(snapshot: Snapshot, turn: Turn) -> Plan:
             continue
         if scaler.demand is not None:
             demand = replace(scaler.demand, rate_per_s=decision.load)
-            expected.append(ExpectedDemand(scaler.target.name, demand, fmean(scaler.lead_time.points_s)))
+            start_share = fmean(scaler.lead_time.points_s) / WEIGHING.spread_s
+            expected.append(ExpectedDemand(scaler.target.name, demand, start_share))
         elif decision.changes:
             action = SetReplicas(scaler.name, scaler.target, decision.replicas, decision.current)
             steps.append(Step(action, decision.reason))
@@ -143,7 +144,7 @@ def decide_mix(snapshot: Snapshot, turn: Turn) -> Plan:
     expected = {each.name for each in snapshot.services if each.demand is not observed.get(each.name)}
     mix = planner.plan_mix(snapshot, budget, decisions.mix, turn.memory.mix)
     mix = corrections.with_parts(snapshot, mix, expected, for_parts, decisions.mix)
-    plan = corrections.standing(snapshot, mix, for_standing)
+    plan = corrections.standing(snapshot, mix, for_standing, decisions.mix.gap)
     return without_planned_only(snapshot, plan) if decisions.awaits_pods else plan
 
 

@@ -22,9 +22,6 @@ from placement.mix.problem_builder import need_of, stocked
 from placement.stock import InstanceGroup
 
 OUT_OF_TIME = Reason("StandingOutOfTime", "time ran out before it was known whether the running instances could stay")
-STAY_S = 3600.0
-"""Time over which a mix has to earn what its starts cost. Chosen: demand that follows the hour of the day asks for
-another mix about as soon."""
 UNCERTAIN_SHARE = 0.05
 """Fraction by which a demand may be higher than it is said to be. Chosen: what is counted over minutes moves by a few
 per cent."""
@@ -32,14 +29,14 @@ NODES = 50
 """Nodes of the tree search for a standing mix. Chosen: with the running instances as a bound it mostly takes one."""
 
 
-def standing(snapshot: Snapshot, plan: Plan, budget: Budget) -> Plan:
+def standing(snapshot: Snapshot, plan: Plan, budget: Budget, gap: float) -> Plan:
     """Plan in which services keep their mix, scaled to their demand, unless another one pays its starts.
 
     A start costs the price of the instance while it loads: it is billed and serves nothing. A mix that stops some
-    instances and starts others must save, over `STAY_S`, what its starts cost more than those of the cheapest mix that
-    only stops or only starts some, and it must serve a demand that is higher by `UNCERTAIN_SHARE`: else demand that
-    moves around the edge between two mixes would exchange instances without end. A standing mix must have its seats
-    beside all others.
+    instances and starts others must save what its starts cost more than those of the cheapest mix that only stops or
+    only starts some. Even a mix for a demand that is higher by `UNCERTAIN_SHARE` must do so: else demand that moves
+    around the edge between two mixes would exchange instances without end. A standing mix must have its seats beside
+    all others. gap: relative one that is good enough.
     """
     asked = {step.action.service for step in plan.steps() if isinstance(step.action, Scale)}
     plans = {each.service: each for each in plan.services}
@@ -56,7 +53,7 @@ def standing(snapshot: Snapshot, plan: Plan, budget: Budget) -> Plan:
             continue
         alone, before = MixQuestion((need,), remaining[number]), plans[need.service]
         part = budget.part(1 / (len(told) - number))
-        mix = _standing_mix(alone, chosen[number].instances, services[need.service], part)
+        mix = _standing_mix(alone, chosen[number].instances, services[need.service], gap, part)
         if mix is not None:
             found[need.service] = _kept(need, mix, before)
     for name in _without_seats(snapshot, needs, plans, found):
@@ -74,26 +71,28 @@ def _counts(need: Need, instances: Mapping[InstanceType, int]) -> IntArray:
     return np.array([instances.get(offer.instance_type, 0) for offer in need.offers], dtype=np.int64)
 
 
-def _standing_mix(alone: MixQuestion, planned: IntArray, service: ModelService, budget: Budget) -> Mix | None:
+def _standing_mix(
+    alone: MixQuestion, planned: IntArray, service: ModelService, gap: float, budget: Budget
+) -> Mix | None:
     """The mix that is chosen instead of the planned instances; None: they exchange none, or nothing else is found."""
     (need,) = alone.needs
     have = need.running_counts
     if not ((planned > have).any() and (planned < have).any()):
         return None
-    found = mixes_between(MixQuestion((need,)), (0 * have,), (have,), NODES, budget)
-    found = found or mixes_between(alone, (have,), None, NODES, budget)
+    found = mixes_between(MixQuestion((need,)), (0 * have,), (have,), NODES, budget, gap)
+    found = found or mixes_between(alone, (have,), None, NODES, budget, gap)
     if found is None:
         return None
-    other = answer_mix(replace(alone, needs=(_more(need, 1 + UNCERTAIN_SHARE),)), budget)
-    if not isinstance(other, MixAnswer):
-        return found[0]
     price = np.array([offer.price_per_hour for offer in need.offers])
-    start_price = price * service.load_s / STAY_S
 
     def cost(instances: IntArray) -> float:
-        return float(instances @ price + np.maximum(instances - have, 0) @ start_price)
+        return float(instances @ price + np.maximum(instances - have, 0) @ price * service.start_share)
 
-    return min(found[0], other.mixes[0], key=lambda mix: cost(mix.instances))
+    if cost(found[0].instances) <= cost(planned) + 1e-9:
+        return found[0]
+    other = answer_mix(replace(alone, needs=(_more(need, 1 + UNCERTAIN_SHARE),)), budget, gap=gap)
+    pays = isinstance(other, MixAnswer) and cost(other.mixes[0].instances) < cost(found[0].instances) - 1e-9
+    return None if pays else found[0]
 
 
 def _more(need: Need, factor: float) -> Need:

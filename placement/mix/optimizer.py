@@ -192,7 +192,7 @@ def mixes_on(question: MixQuestion, instances: tuple[IntArray, ...], nodes: int,
 
     nodes: limit of the tree search.
     """
-    return mixes_between(question, instances, instances, nodes, budget)
+    return mixes_between(question, instances, instances, nodes, budget, 0.0)
 
 
 def mixes_between(
@@ -201,15 +201,16 @@ def mixes_between(
     most: tuple[IntArray, ...] | None,
     nodes: int,
     budget: Budget,
+    gap: float,
 ) -> Mixes | None:
     """The cheapest mixes that the tree search finds within these numbers of instances, in whole slices; None: none.
 
-    most: None: any number. nodes: limit of the tree search.
+    most: None: any number. nodes: limit of the tree search. gap: relative one that is good enough.
     """
     model = build_model(question, whole_slices=True)
     for (k, g), count in model.y.items():
         count.bounds(int(fewest[k][g]), None if most is None else int(most[k][g]))
-    solved = spent(model.problem, budget, most_nodes=nodes)
+    solved = spent(model.problem, budget, most_nodes=nodes, gap=gap)
     mixes = mixes_from(question, model) if solved.has_answer else None
     return mixes if mixes is not None and is_feasible(question, mixes) else None
 

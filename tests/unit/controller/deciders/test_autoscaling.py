@@ -86,10 +86,10 @@ def test_a_service_is_planned_for_the_load_that_the_decided_replicas_serve() -> 
     assert expected.demand.rate_per_s == int(expected.demand.rate_per_s)  # whole replicas of 1 request per second each
 
 
-def test_the_mix_is_told_how_long_an_instance_loads() -> None:
+def test_a_start_costs_the_mix_what_its_load_takes_of_the_time_until_the_next_decision() -> None:
     (expected,) = added(of_service(wanted=1, lead_time=LeadTime((60.0, 240.0)))).expected
 
-    assert expected.load_s == 150.0
+    assert expected.start_share == 150.0 / 600.0
 
 
 def test_only_in_force_is_a_service_planned_for_measured_demand() -> None:

@@ -9,32 +9,31 @@ from cluster.actions import Scale
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType
-from placement.mix.corrections import STAY_S, standing
+from placement.mix.corrections import standing
 from placement.mix.planner import MixSettings, plan_mix
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import ample, of_types, profile, service
 
 
-def fleet(rate: float, replicas: Mapping[str, int], load_s: float = 0.0, l4_price: float = 1.0) -> Snapshot:
-    """A100s serve 10 requests/s for 3 $/h, L4s 2 requests/s for 1 $/h; a load of no seconds costs nothing."""
-    wanted = service("ns/chat", rate=rate, replicas=of_types(replicas), load_s=load_s)
+def fleet(rate: float, replicas: Mapping[str, int], start_share: float = 0.0, l4_price: float = 1.0) -> Snapshot:
+    """A100s serve 10 requests/s for 3 $/h, L4s 2 requests/s for 1 $/h; starts cost nothing where not said."""
+    wanted = service("ns/chat", rate=rate, replicas=of_types(replicas), start_share=start_share)
     nodes = [node("a", gpus=8, gpu_type="A100"), node("l", gpus=8, gpu_type="L4")]
     profiles = [profile("A100", [[10.0]]), profile("L4", [[2.0]])]
     return world(nodes, services=[wanted], profiles=profiles, prices={"A100": 3.0, "L4": l4_price})
 
 
 def planned(snapshot: Snapshot) -> Plan:
-    return standing(snapshot, plan_mix(snapshot, ample(), MixSettings(explain=False)), ample())
+    return standing(snapshot, plan_mix(snapshot, ample(), MixSettings(explain=False)), ample(), 0.001)
 
 
 def test_another_mix_is_taken_where_it_saves_more_than_its_starts_cost() -> None:
-    # 3 requests/s need two L4s (2 $/h); one A100 (3 $/h) serves them, too. The saving of 1 $/h in an hour is what two
-    # L4s cost while they load for half an hour.
-    assert STAY_S == 3600.0
-    assert planned(fleet(3.0, {"A100": 1}, load_s=1790.0)).actions == (
+    # 3 requests/s need two L4s (2 $/h); one A100 (3 $/h) serves them, too. The saving of 1 $/h is what
+    # two starts cost at half of an L4's price.
+    assert planned(fleet(3.0, {"A100": 1}, start_share=0.49)).actions == (
         Scale("ns/chat", of_types({"A100": 0, "L4": 2})),
     )
-    assert planned(fleet(3.0, {"A100": 1}, load_s=1810.0)).actions == ()
+    assert planned(fleet(3.0, {"A100": 1}, start_share=0.51)).actions == ()
 
 
 def test_a_mix_that_a_little_more_demand_would_exchange_again_is_not_taken() -> None:
@@ -44,10 +43,10 @@ def test_a_mix_that_a_little_more_demand_would_exchange_again_is_not_taken() -> 
 
 def test_a_mix_grows_by_the_cheapest_starts_and_shrinks_by_the_dearest_stops() -> None:
     # 15 requests/s cost least on one A100 and three L4s (6 $/h, as two A100s do); seven L4s lack one (8 $/h), which an
-    # A100 and stops of five would save 2 $/h for, at 3 + 0 starts of 3 $/h that load for an hour.
-    assert planned(fleet(15.0, {"L4": 7}, load_s=3600.0)).actions == (Scale("ns/chat", of_types({"L4": 8})),)
+    # A100 and stops of five would save 2 $/h for, at the price of a start of 3 $/h.
+    assert planned(fleet(15.0, {"L4": 7}, start_share=1.0)).actions == (Scale("ns/chat", of_types({"L4": 8})),)
     # 9 requests/s cost least on one A100 (3 $/h); of two A100s and two L4s, nothing need start for that.
-    assert planned(fleet(9.0, {"A100": 2, "L4": 2}, load_s=3600.0)).actions == (
+    assert planned(fleet(9.0, {"A100": 2, "L4": 2}, start_share=1.0)).actions == (
         Scale("ns/chat", of_types({"A100": 1, "L4": 0})),
     )
 
@@ -58,7 +57,7 @@ def test_among_mixes_of_one_price_what_runs_stays() -> None:
 
 
 def test_what_stands_says_what_runs_and_how_to_route_to_it() -> None:
-    plan = planned(fleet(3.0, {"A100": 1}, load_s=3600.0))
+    plan = planned(fleet(3.0, {"A100": 1}, start_share=1.0))
     (chat,) = plan.services
 
     assert chat.instances == of_types({"A100": 1})
@@ -74,7 +73,7 @@ def test_what_stands_says_what_runs_and_how_to_route_to_it() -> None:
 
 def test_a_service_whose_instances_lost_their_seats_to_other_pods_takes_another_mix() -> None:
     # One A100 is requested, and all of them hold other pods: two L4s serve the demand.
-    before = fleet(3.0, {"A100": 1}, load_s=3600.0)
+    before = fleet(3.0, {"A100": 1}, start_share=1.0)
     others = [pod(f"other-{n}", gpus=1, on="a", devices=(n,)) for n in range(8)]
     waits = pod("chat", gpus=1, gpu_types=("A100",), owner="ns/chat")
     nodes = [node("a", gpus=8, gpu_type="A100"), node("l", gpus=8, gpu_type="L4")]
@@ -87,7 +86,7 @@ def test_a_service_whose_instances_lost_their_seats_to_other_pods_takes_another_
 
 
 def test_a_service_that_was_never_planned_gets_the_cheapest_mix() -> None:
-    never = fleet(3.0, {}, load_s=3600.0)
+    never = fleet(3.0, {}, start_share=1.0)
     unplanned = replace(never, services=tuple(replace(each, replicas=None) for each in never.services))
 
     assert planned(unplanned).actions == (Scale("ns/chat", of_types({"L4": 2})),)
