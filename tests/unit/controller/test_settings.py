@@ -44,11 +44,11 @@ def test_every_mistake_of_a_file_is_told_once_in_plain_words_with_the_setting_th
         read_settings(file)
 
     assert sorted(str(each).partition("settings.yaml, ")[2] for each in raised.value.mistakes) == [
-        "resync_ss: there is no such setting; did you mean resync_s?",
         "interval_s: should be a valid number, not 'fast'",
         "pools.0.placer: is missing",
         "pools.0.placr: there is no such setting; did you mean placer?",
         "ray.mode: should be 'none', 'embedded' or 'cluster', not 'fast'",
+        "resync_ss: there is no such setting; did you mean resync_s?",
     ]
 
 
