@@ -21,7 +21,7 @@ def scaled(snapshot: Snapshot, name: str, instances: Mapping[workloads.InstanceT
     for instance_type, wanted in instances.items():
         snapshot = _with_instances(snapshot, service, instance_type, wanted)
     replicas = {**(service.replicas or {}), **instances}
-    now = replace(service, replicas=replicas, scaled_at_s=snapshot.at_s)
+    now = replace(service, replicas=replicas)
     return replace(snapshot, services=tuple(now if s.name == name else s for s in snapshot.services))
 
 

@@ -56,9 +56,8 @@ class ExpectedDemand:
     service: str
     """`namespace/name`."""
     demand: Demand
-    start_share: float = 0.0
-    """Cost of starting an instance, as a fraction of its price per hour: spread over the time until the demand is
-    expected to be another one."""
+    start_share: float
+    """As in `ModelService`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -418,9 +418,12 @@ def instance_type_named(name: str, gpu_types: Collection[str]) -> InstanceType:
 _INSTANCE_NAME = re.compile(r"(.+?)(x([1-9][0-9]?))?(-spot)?")
 
 
-HOLD_S = 300.0
-"""Seconds after a change of a service in which it is not changed again while it can serve its demand. Chosen: starting
-an instance takes minutes, and demand is measured over a similar time."""
+LOAD_S = 150.0
+"""Time from the order of an instance to its readiness, where none was observed: the mean that a ScalingPolicy assumes
+(`autoscaler.lead_time`)."""
+STAY_S = 3600.0
+"""Time for which a mix is expected to stay, where no ScalingPolicy changes the demand. Chosen: over the day, demand
+asks for another mix about as soon."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -449,8 +452,6 @@ class ModelService:
     """Instances per instance type that are requested now; None: never planned."""
     no_pods: str = ""
     """Why the API server takes no pods of its Deployments, such as Pod Security; empty: it does."""
-    scaled_at_s: float | None = None
-    """Instant of the last change of `replicas`; None: unknown, so it holds nothing back."""
     node_terms: Terms = ()
     """Nodes that its instances must use, whatever their GPU type."""
     tolerations: tuple[Toleration, ...] = ()
@@ -458,9 +459,9 @@ class ModelService:
     """Placement mode (see PLACEMENT_MODE_LABEL) of instances per GPU type; a type without an entry: any mode."""
     is_planned_only: bool = False
     """Whether its instances are run by other means: `replicas` is the mix that was planned last."""
-    start_share: float = 0.0
-    """Fraction of its price per hour that an instance must save for its start to pay off; 0: the demand is expected to
-    last, so that every cheaper mix pays off."""
+    start_share: float = LOAD_S / STAY_S
+    """Cost of a start, as a fraction of the instance's price per hour: the time from its order to its readiness, in
+    which it is paid for and serves nothing, over that for which its mix is expected to stay."""
     quota_ask: QuotaAsk | None = None
     """What one instance counts in quotas, without its devices; None: its instances are run by other means."""
     quotas: tuple[QuotaShare, ...] = ()

@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
 
-from cluster import errors, field_errors, plans, workloads
+from cluster import errors, field_errors, plans
 from placement.policies import POLICIES
 
 PREFIX = "TONNAGE_"
@@ -263,12 +263,6 @@ class OperatorSettings(Part):
     make_room: bool = True
     """Whether pods that may be moved (instances of services, and pods with `tonnage.dev/movable: "true"`) are stopped,
     and started elsewhere, where a pod or gang that fits nowhere then starts."""
-    change_price_per_hour: float = Field(default=0.05, ge=0, le=1000)
-    """Dollars per hour that each started or stopped instance must save. Chosen: a twentieth of a small GPU's price, so
-    that rounding in measured demand causes no change."""
-    hold_s: float = Field(default=workloads.HOLD_S, ge=0, le=86_400)
-    """Minimum time between two changes of a service that can still serve its demand. Chosen: starting an instance takes
-    minutes, and demand is measured over a similar time."""
     interval_s: float = Field(default=1.0, ge=0.05, le=60)
     """Minimum time between the starts of two cycles that take a tenth of it or more; shorter ones follow sooner. Chosen
     so that the pods of a gang arrive within it."""

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from statistics import fmean
 
 from autoscaler.concurrency.safe_bandit import limit_of
 from autoscaler.decision.decide import WEIGHING, decide as decide_replicas
-from autoscaler.decision.expected_cost import start_cost
 from autoscaler.decision.outcome import ScalingDecision
 from cluster.actions import Scale, SetReplicas
 from cluster.autoscaling import ConcurrencyLimit, Scaler
@@ -32,9 +32,9 @@ UNDECIDED = (ArithmeticError, ValueError, IndexError)
 TIME_SHARE = 0.7
 """Fraction of the deadline after which time ends the mix, so that pods are placed on a busy machine, too. The mix's
 limit of work takes far less time on a quiet one."""
-HOLD_SHARE = 0.25
-"""Fraction of the mix's work for checking whether the running instances can stay. Chosen: only services that changed
-recently are checked, and the supply of the running instances answers it at once."""
+STANDING_SHARE = 0.25
+"""Fraction of the mix's work for standing mixes. Chosen: only services that would exchange instances are asked, and the
+running instances bound the answer."""
 PARTS_SHARE = 0.5
 """Fraction of the mix's work for parts of an expected demand that the stock does not hold. Chosen: few trials."""
 
@@ -60,9 +60,9 @@ def decide(snapshot: Snapshot, turn: Turn) -> Plan:
         if scaler.mode not in IN_FORCE or scaler.conflict:
             continue
         if scaler.demand is not None:
-            # A start costs the mix what it cost the decision: the next decision will soon ask for another demand.
             demand = replace(scaler.demand, rate_per_s=decision.load)
-            expected.append(ExpectedDemand(scaler.target.name, demand, start_cost(scaler, WEIGHING)))
+            start_share = fmean(scaler.lead_time.points_s) / WEIGHING.spread_s
+            expected.append(ExpectedDemand(scaler.target.name, demand, start_share))
         elif decision.changes:
             action = SetReplicas(scaler.name, scaler.target, decision.replicas, decision.current)
             steps.append(Step(action, decision.reason))
@@ -133,18 +133,18 @@ def costs_of(
 
 
 def decide_mix(snapshot: Snapshot, turn: Turn) -> Plan:
-    """The cheapest mix of every service, unless its running instances still serve it and were changed recently.
+    """The cheapest mix of every service, unless it would not pay its starts.
 
     Where the stock is short of a demand that the autoscaler expects, the mix serves the largest part of it.
     """
     budget, decisions = turn.budget, turn.decisions
-    for_holding = Budget(HOLD_SHARE * budget.work, budget.clock, budget.over_at_s)
+    for_standing = Budget(STANDING_SHARE * budget.work, budget.clock, budget.over_at_s)
     for_parts = Budget(PARTS_SHARE * budget.work, budget.clock, budget.over_at_s)
     observed = {each.name: each.demand for each in turn.observed.services}
     expected = {each.name for each in snapshot.services if each.demand is not observed.get(each.name)}
     mix = planner.plan_mix(snapshot, budget, decisions.mix, turn.memory.mix)
     mix = corrections.with_parts(snapshot, mix, expected, for_parts, decisions.mix)
-    plan = corrections.held(snapshot, mix, for_holding, hold_s=decisions.hold_s)
+    plan = corrections.standing(snapshot, mix, for_standing, decisions.mix.gap)
     return without_planned_only(snapshot, plan) if decisions.awaits_pods else plan
 
 

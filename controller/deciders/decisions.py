@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from cluster.workloads import HOLD_S
 from placement.batch.ladder import BatchSettings
 from placement.mix.planner import MixSettings
 from placement.move_price import MovePrice
@@ -31,9 +30,6 @@ class Decisions:
     """Whether pods of lower priority are evicted for those of higher priority."""
     autoscale: bool = True
     """Whether ScalingPolicies are evaluated."""
-    hold_s: float = HOLD_S
-    """Seconds after a change of a service in which it is not changed again while it can serve its demand; 0: no such
-    pause."""
     make_room: bool = True
     """Whether pods that may be moved are moved for pods and gangs that fit nowhere."""
     move_price: MovePrice = field(default_factory=MovePrice)

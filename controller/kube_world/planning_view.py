@@ -13,7 +13,6 @@ from cluster.nodes import HeldBack
 from cluster.plans import PlanLimits
 from cluster.snapshot import Snapshot
 from cluster.workloads import IdleClaim, InstanceType, LeftOut
-from controller.api.model_service import ModelServiceStatus
 from controller.deciders.closing import half_started, not_bound, overdue, since
 from controller.kube.cluster_view import SeenDeployment, SeenPod, SeenRefusal
 from controller.kube.sender import REQUEST_TIMEOUT_S
@@ -112,9 +111,6 @@ class PlanningView:
         self.stops = StopMemory(clock, most_stops_per_seat)
         self.refusals = Refusals()
         self._release_deadline_s = release_deadline_s
-        self.scaled: dict[str, float] = {}
-        """When this process last scaled a service, seconds since the epoch. The service's status has this, too, but may
-        arrive after the next cycle has begun, which would then change the service again."""
         self.resized: dict[str, tuple[float, int]] = {}
         """When this process last set the replicas of a policy's target, and to how many, while there is the policy."""
         self._bounds = NamespaceBounds()
@@ -249,12 +245,7 @@ class PlanningView:
         for service in present.services:
             deployed = dict(sorted(found[service.name].items())) if service.name in found else None
             replicas = service.replicas if service.is_planned_only else deployed
-            of_view = self.view.service(service.name)
-            written = ModelServiceStatus.read(of_view.status).last_scale_time if of_view else None
-            own = self.scaled.get(service.name)
-            scaled_at_s = own if written is None or (own is not None and own > written) else written
-            why = no_pods.get(service.name, "")
-            services.append(replace(service, replicas=replicas, scaled_at_s=scaled_at_s, no_pods=why))
+            services.append(replace(service, replicas=replicas, no_pods=no_pods.get(service.name, "")))
         return replace(present, services=tuple(services))
 
 

@@ -258,9 +258,6 @@ class _ScaleHandler(Handler):
         return writes
 
     def settle(self, context: WriteContext, action: cluster_actions.Scale, result: WriteResult) -> None:
-        if not result.failed:
-            context.planning.scaled[action.service] = result.at_s
-            return
         is_refused = isinstance(result.failed, KubeWriteError) and result.failed.refusal.status in REFUSED
         if is_refused and (seen := context.view.service(action.service)):
             now_s = context.planning.clock()

@@ -358,7 +358,7 @@ def refine(pool: ColumnPool, budget: Budget, gap: float) -> bool | None:
     At the prices of the best proof each need stands alone. A split of any fraction of instances bounds its cost at
     hardly any work; its own model with whole instances and whole slices bounds it better, and finds the mix to that
     bound. With slices of any size it would bound it little better than the split: what whole slices cost is most of the
-    gap. The price of changes is left out, so that the proof holds whatever runs.
+    gap.
     """
     proof = pool.best_proof
     if proof is None:

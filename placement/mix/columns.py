@@ -21,7 +21,7 @@ from placement.budget import Budget
 from placement.mix import heuristics, milp
 from placement.mix.feasibility import is_feasible
 from placement.mix.pool_split import split_and_rounded
-from placement.mix.problem import Mix, MixAnswer, MixQuestion, objective_of
+from placement.mix.problem import Mix, MixAnswer, MixQuestion, total_cost
 from placement.mix.pulp_solver import spent
 from placement.stock import Stock
 
@@ -48,7 +48,7 @@ class MixProof:
 
     prices: milp.StockPrices
     least: Sequence[float]
-    """By need: least cost of a mix that pays these prices as well, without the price of changes."""
+    """By need: least cost of a mix that pays these prices as well."""
 
     def bound(self, served: Sequence[int]) -> float:
         """Lower bound on the objective of these needs, when they share the stock."""
@@ -110,7 +110,7 @@ class ColumnPool:
             return False
         if not is_feasible(alone, (mix,)):
             return False
-        self.columns[k].append(Column(mix, objective_of(alone, (mix,))))
+        self.columns[k].append(Column(mix, total_cost(alone, (mix,))))
         return True
 
     def known(self, k: int, mix: Mix) -> Column | None:
@@ -126,18 +126,6 @@ class ColumnPool:
         """The column of a mix, which is added where it is new; None for one that is infeasible."""
         self.add(k, mix)
         return self.known(k, mix)
-
-    def asked_with(self, question: MixQuestion) -> "ColumnPool":
-        """The same pool for other running instances, and the same needs and stock otherwise."""
-        again = replace(self, question=question, least=[], has_running=False, settled=None)
-        again.columns = [
-            [replace(each, objective=objective_of(again.alone(k), (each.mix,))) for each in columns]
-            for k, columns in enumerate(self.columns)
-        ]
-        again.chosen = tuple(
-            None if column is None else again.known(k, column.mix) for k, column in enumerate(self.chosen)
-        )
-        return again
 
     def alone(self, k: int) -> MixQuestion:
         return replace(self.question, needs=(self.question.needs[k],))

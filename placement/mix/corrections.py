@@ -1,99 +1,153 @@
-"""Corrections of a plan of mixes: demand beyond the stock is served in part, and recent changes are left alone."""
+"""Corrections of a plan of mixes: demand beyond the stock is served in part, and mixes stand until others pay."""
 
+import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from cluster.actions import Scale
+from cluster.arrays import IntArray
 from cluster.plans import Plan, Reason, ServicePlan
 from cluster.snapshot import Snapshot
-from cluster.workloads import ModelService
+from cluster.workloads import InstanceType, ModelService
 from placement.budget import Budget
 from placement.mix.feasibility import seating
-from placement.mix.optimizer import answer_mix
-from placement.mix.planner import MixSettings, plan_mix, routing_of
+from placement.mix.heuristics import stocks_without_others
+from placement.mix.optimizer import answer_mix, mixes_between
+from placement.mix.planner import MixSettings, plan_mix, plan_of, routing_of
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, mix_cost
 from placement.mix.problem_builder import need_of, stocked
-from placement.stock import InstanceGroup, Stock
+from placement.stock import InstanceGroup
 
-OUT_OF_TIME = Reason("HoldOutOfTime", "time ran out before it was known whether the running instances could stay")
+OUT_OF_TIME = Reason("StandingOutOfTime", "time ran out before it was known whether the running instances could stay")
+UNCERTAIN_SHARE = 0.05
+"""Fraction by which a demand may be higher than it is said to be. Chosen: what is counted over minutes moves by a few
+per cent."""
+NODES = 50
+"""Nodes of the tree search for a standing mix. Chosen: with the running instances as a bound it mostly takes one."""
 
 
-def held(snapshot: Snapshot, plan: Plan, budget: Budget, *, hold_s: float) -> Plan:
-    """Plan of mixes without the changes that can wait.
+def standing(snapshot: Snapshot, plan: Plan, budget: Budget, gap: float) -> Plan:
+    """Plan in which services keep their mix, scaled to their demand, unless another one pays its starts.
 
-    Those are changes of services that changed less than `hold_s` ago, and whose present instances can serve their
-    demand and have seats. Such a service's plan is its present mix, with a routing that fits it, and the certificate of
-    the cheaper one. Without the first condition, demand that oscillates around the edge between two mixes would start
-    and stop instances without end. Without the others, a burst of demand would be served late, and instances would wait
-    for seats that other pods took.
+    A start costs the price of the instance while it loads: it is billed and serves nothing. A mix that stops some
+    instances and starts others must save what its starts cost more than those of the cheapest mix that only stops or
+    only starts some. Even a mix for a demand that is higher by `UNCERTAIN_SHARE` must do so: else demand that moves
+    around the edge between two mixes would exchange instances without end. A standing mix must have its seats beside
+    all others. gap: relative one that is good enough.
     """
-    recent = {
-        service.name: service
-        for service in snapshot.services
-        if service.scaled_at_s is not None and abs(snapshot.at_s - service.scaled_at_s) < hold_s
-    }
-    asked = {step.action.service for step in plan.steps() if isinstance(step.action, Scale)} & recent.keys()
-    asked -= _without_seats(snapshot, [recent[name] for name in sorted(asked)])
-    if not asked:
+    asked = {step.action.service for step in plan.steps() if isinstance(step.action, Scale)}
+    plans = {each.service: each for each in plan.services}
+    services = {each.name: each for each in snapshot.services if plans[each.name].refusal is None}
+    needs = [need for each in services.values() if isinstance(need := need_of(each, snapshot), Need)]
+    if not any(need.service in asked and need.running for need in needs):
         return plan
-    kept: dict[str, ServicePlan] = {}
-    for number, name in enumerate(sorted(asked)):
-        part = budget.part(1 / (len(asked) - number))
-        before = next(each for each in plan.services if each.service == name)
-        if present := _present_plan(snapshot, recent[name], before, part):
-            kept[name] = present
-    phases = []
-    for phase in plan.phases:
-        steps = (s for s in phase.steps if not (isinstance(s.action, Scale) and s.action.service in kept))
-        phases.append(replace(phase, steps=tuple(steps)))
-    return replace(
-        plan,
-        cut_short=plan.cut_short + ((OUT_OF_TIME,) if budget.time_ran_out else ()),
-        phases=tuple(phase for phase in phases if phase.steps),
-        services=tuple(kept.get(each.service, each) for each in plan.services),
-    )
+    told, stock = stocked(snapshot, needs)
+    chosen = [Mix(_counts(need, plans[need.service].instances), np.zeros((0, 0))) for need in needs]
+    remaining = stocks_without_others(stock, told, chosen)
+    found: dict[str, ServicePlan] = {}
+    for number, need in enumerate(told):
+        if need.service not in asked or not need.running:
+            continue
+        alone, before = MixQuestion((need,), remaining[number]), plans[need.service]
+        part = budget.part(1 / (len(told) - number))
+        mix = _standing_mix(alone, chosen[number].instances, services[need.service], gap, part)
+        if mix is not None:
+            found[need.service] = _kept(need, mix, before)
+    for name in _without_seats(snapshot, needs, plans, found):
+        del found[name]
+    now = {each.service: found.get(each.service, each) for each in plan.services}
+    more = math.fsum(each.cost_per_hour - plans[name].cost_per_hour for name, each in found.items())
+    whole = plan.certificates.get("mix")
+    certificate = replace(whole, objective=whole.objective + more) if whole else None
+    cut_short = plan.cut_short + ((OUT_OF_TIME,) if budget.time_ran_out else ())
+    return replace(plan_of(snapshot, now, certificate), cut_short=cut_short)
 
 
-def _without_seats(snapshot: Snapshot, services: Sequence[ModelService]) -> set[str]:
-    """Those of the services whose present instances, running or requested, have no seats beside all other pods.
+def _counts(need: Need, instances: Mapping[InstanceType, int]) -> IntArray:
+    """Instances of each offer, shape (offers,)."""
+    return np.array([instances.get(offer.instance_type, 0) for offer in need.offers], dtype=np.int64)
 
-    Each is judged alone: where two of them wait for one seat, the one that does not get it is found in the next plan.
+
+def _standing_mix(
+    alone: MixQuestion, planned: IntArray, service: ModelService, gap: float, budget: Budget
+) -> Mix | None:
+    """The mix that is chosen instead of the planned instances; None: they exchange none, or nothing else is found."""
+    (need,) = alone.needs
+    have = need.running_counts
+    if not ((planned > have).any() and (planned < have).any()):
+        return None
+    found = mixes_between(MixQuestion((need,)), (0 * have,), (have,), NODES, budget, gap)
+    found = found or mixes_between(alone, (have,), None, NODES, budget, gap)
+    if found is None:
+        return None
+    price = np.array([offer.price_per_hour for offer in need.offers])
+
+    def cost(instances: IntArray) -> float:
+        return float(instances @ price + np.maximum(instances - have, 0) @ price * service.start_share)
+
+    if cost(found[0].instances) <= cost(planned) + 1e-9:
+        return found[0]
+    other = answer_mix(replace(alone, needs=(_more(need, 1 + UNCERTAIN_SHARE),)), budget, gap=gap)
+    pays = isinstance(other, MixAnswer) and cost(other.mixes[0].instances) < cost(found[0].instances) - 1e-9
+    return None if pays else found[0]
+
+
+def _more(need: Need, factor: float) -> Need:
+    """The need at a demand that is higher by this factor."""
+    offers = (replace(o, load=factor * o.load, variance=factor * o.variance) for o in need.offers)
+    return replace(need, rate_per_s=factor * need.rate_per_s, offers=tuple(offers))
+
+
+def _without_seats(
+    snapshot: Snapshot, needs: Sequence[Need], plans: Mapping[str, ServicePlan], found: Mapping[str, ServicePlan]
+) -> list[str]:
+    """Those of the standing mixes that have no seats beside the others, the last ones first.
+
+    Instances that no mix stops stay where they are.
     """
-    needs = [need for service in services if isinstance(need := need_of(service, snapshot), Need)]
-    if not needs:
-        return set()
-    told, stock = stocked(snapshot, needs, {(need.service, o.instance_type) for need in needs for o in need.offers})
-    found = set()
+    mixes = {need.service: _counts(need, found.get(need.service, plans[need.service]).instances) for need in needs}
+    stay = {
+        (need.service, offer.instance_type)
+        for need in needs
+        for offer, count in zip(need.offers, mixes[need.service].tolist(), strict=True)
+        if 0 < need.running_count(offer) <= count
+    }
+    told, stock = stocked(snapshot, needs, stay)
+    wanted = Counter[InstanceGroup]()
     for need in told:
-        wanted = Counter[InstanceGroup]()
-        for offer in need.offers:
-            wanted[offer.group] += need.running_count(offer)
-        if seating(stock, wanted) is None:
-            found.add(need.service)
+        wanted.update(_by_group(need, mixes[need.service]))
+    gone: list[str] = []
+    for need in (each for each in told[::-1] if each.service in found):
+        if seating(stock, +wanted) is not None:
+            break
+        gone.append(need.service)
+        wanted.subtract(_by_group(need, mixes[need.service]))
+        wanted.update(_by_group(need, _counts(need, plans[need.service].instances)))
+    return gone
+
+
+def _by_group(need: Need, instances: IntArray) -> Counter[InstanceGroup]:
+    found = Counter[InstanceGroup]()
+    for offer, count in zip(need.offers, instances.tolist(), strict=True):
+        found[offer.group] += count
     return found
 
 
-def _present_plan(snapshot: Snapshot, service: ModelService, before: ServicePlan, budget: Budget) -> ServicePlan | None:
-    """Plan of the service's present instances; None when they cannot serve the present demand, or work ran out."""
-    need = need_of(service, snapshot)
-    if not isinstance(need, Need) or not service.replicas:
-        return None
-    have = need.running_counts
-    stock = {o.instance_type.name: Stock(int(n) * o.gpus) for n, o in zip(have, need.offers, strict=True)}
-    need = replace(need, offers=tuple(replace(o, places=(o.instance_type.name,)) for o in need.offers))
-    answer = answer_mix(MixQuestion((need,), stock=stock), budget)
-    if not isinstance(answer, MixAnswer):
-        return None
-    mix, certificate = Mix(have, answer.mixes[0].share), before.certificate
-    words = f"{before.cost_per_hour:.2f} $/h would suffice; the service changed recently and still meets its demand"
-    return ServicePlan(
-        service=service.name,
-        instances={name: count for name, count in service.replicas.items() if count},
-        cost_per_hour=mix_cost(need, mix),
+def _kept(need: Need, mix: Mix, before: ServicePlan) -> ServicePlan:
+    """Plan of a service that keeps its mix."""
+    cost, counts = mix_cost(need, mix), zip(need.offers, mix.instances.tolist(), strict=True)
+    words = f"{before.cost_per_hour:.2f} $/h would suffice, but so many starts would not pay"
+    certificate = replace(before.certificate, objective=cost) if before.certificate else None
+    return replace(
+        before,
+        instances={offer.instance_type: count for offer, count in counts if count},
+        cost_per_hour=cost,
         routing=routing_of(need, mix),
-        certificate=replace(certificate, objective=mix_cost(need, mix)) if certificate else None,
-        notes=(Reason("Held", words, {"cheapest_per_hour": before.cost_per_hour}), *before.notes),
+        certificate=certificate,
+        notes=(Reason("Standing", words, {"cheapest_per_hour": before.cost_per_hour}), *before.notes),
     )
 
 

@@ -17,7 +17,7 @@ from placement.mix.feasibility import is_feasible, seats_at_once
 from placement.mix.heuristics import most_of
 from placement.mix.optimizer import SearchState, answer_mix, begun
 from placement.mix.own_search import OwnAnswer, OwnQuestion, shared_again
-from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, objective_of
+from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, total_cost
 from placement.mix.problem_builder import Claimant
 from placement.stock import Stock
 
@@ -45,20 +45,14 @@ class Digest(NamedTuple):
 
     needs: bytes
     """Of the needs in their order: everything but the stock and the running instances."""
-    running: bytes
-    """Of the running instances, where the objective counts changes."""
     stock: bytes
 
 
 def digest_of(question: MixQuestion, *, of_all_stock: bool = False) -> Digest:
     """Digest of a question. of_all_stock: also, for a question of one need, of a stock that is ample."""
-    running = []
-    for need in question.needs:
-        counts = question.counts_changes_of(need) and need.running
-        running.append(_digest(repr(sorted(counts.items()) if counts else None)))
     is_whole = of_all_stock or len(question.needs) > 1
     stock = question.stock if is_whole else stock_that_counts(question, question.needs[0])
-    return Digest(needs_digest(question), b"".join(running), _digest(repr(sorted(stock.items()))))
+    return Digest(needs_digest(question), _digest(repr(sorted(stock.items()))))
 
 
 def needs_digest(question: MixQuestion) -> bytes:
@@ -72,8 +66,6 @@ def needs_digest(question: MixQuestion) -> bytes:
             need.slice_factor,
             need.headroom_share,
             need.priority,
-            need.start_share,
-            question.change_price_per_hour,
             [(o.instance_type, o.price_per_hour, o.cpu_milli, o.memory_bytes, o.places, o.quotas) for o in need.offers],
         )
         columns = (need.rate_per_s, *(each for o in need.offers for each in (o.load, o.variance)))
@@ -210,7 +202,7 @@ class StandingMixes:
         now = cls(found, digest_of(asked, of_all_stock=True), rest=0)
         if before is None or found.is_better_than(before.found):
             return now
-        if (now.digest.needs, now.digest.stock) == (before.digest.needs, before.digest.stock):
+        if now.digest == before.digest:
             now.rest = min(MOST_RESTED, 2 * before.rest + 1)
         return now
 
@@ -227,10 +219,9 @@ class StandingMixes:
         digest = digest_of(replace(asked, needs=tuple(needs)), of_all_stock=True)
         if digest.needs != self.digest.needs:
             return None
-        # The same instances must run as in the last search, or, where changes have no price, those of its mix.
+        # The same instances must run as in the last search, or those of its mix.
         for need, before, mix in zip(needs, found.needs, found.mixes, strict=True):
-            has_changed = bool((need.running_counts == mix.instances).all())
-            if need.running != before.running and (not has_changed or asked.counts_changes_of(need)):
+            if need.running != before.running and (need.running_counts != mix.instances).any():
                 return None
         is_same_stock = digest.stock == self.digest.stock
         if not is_same_stock and not (others_wait and is_feasible(asked, found.mixes)):
@@ -246,8 +237,6 @@ class Kept(NamedTuple):
 
     digest: Digest
     state: SearchState
-    counts_changes: bool
-    """Whether the bound includes the price of changes: it then holds for the same running instances alone."""
 
 
 @dataclass(slots=True, eq=False)
@@ -286,28 +275,21 @@ class SearchMemory:
             return begun(question, budget=budget)
         now, state = digest_of(question), None
         if kept is not None and kept.digest.needs == now.needs:
-            state = kept.state if now == kept.digest else self._gone_on(question, kept, now, budget)
+            state = kept.state
+            if now != kept.digest:  # the bound holds for the same stock alone, or for any that is ample
+                best = min(state.candidates, key=lambda mixes: total_cost(question, mixes), default=None)
+                state = begun(question, best, budget=budget)
         if answer is None and state is not None:
             return state
         known = [*(kept.state.candidates if kept else ()), *((mix,) for mix in (answer.mixes if answer else ()))]
         again = [(mix,) for (old,) in known if (mix := shared_again(need, old)) is not None]
-        again.sort(key=lambda mixes: objective_of(question, mixes))
+        again.sort(key=lambda mixes: total_cost(question, mixes))
         best = next((mixes for mixes in again if is_feasible(question, mixes)), None)
         is_answered = answer is not None and answer.digest == _own_digest(now, np.zeros(len(need.offers)))
         bound = answer.bound if answer is not None and is_answered and question.is_exact else -math.inf
         if math.isfinite(bound) and (state is None or bound > state.bound):
             return begun(question, best, bound)
         return begun(question, best, budget=budget) if state is None else state
-
-    def _gone_on(self, question: MixQuestion, kept: Kept, now: Digest, budget: Budget) -> SearchState:
-        """State of the search for the same needs on another stock, or with other running instances.
-
-        The kept bound holds for the same stock alone, or for any that is ample, and, where it includes changes, for the
-        same running instances.
-        """
-        best = min(kept.state.candidates, key=lambda mixes: objective_of(question, mixes), default=None)
-        holds = now.stock == kept.digest.stock and not kept.counts_changes
-        return begun(question, best, kept.state.bound, None) if holds else begun(question, best, budget=budget)
 
     def learn(self, answers: Iterable[OwnAnswer]) -> None:
         """Takes answers to open questions; the next plan searches on from them."""
@@ -342,7 +324,7 @@ class SearchMemory:
     def keep(self, questions: Sequence[MixQuestion], found: Sequence[SearchState | Reason]) -> None:
         """Remembers these searches, and no others. A question without a solution is asked anew."""
         self.kept = {
-            question.needs[0].service: Kept(digest_of(question), state, question.counts_changes)
+            question.needs[0].service: Kept(digest_of(question), state)
             for question, state in zip(questions, found, strict=True)
             if isinstance(state, SearchState)
         }
@@ -352,13 +334,10 @@ class SearchMemory:
         if self.shared is None:
             return None
         kept, pool = self.shared
-        now = digest_of(question, of_all_stock=True)
-        if (now.needs, now.stock) != (kept.needs, kept.stock):
+        if digest_of(question, of_all_stock=True) != kept:
             return None
-        if now.running != kept.running:
-            pool = pool.asked_with(question)
+        pool.has_running &= [each.running for each in question.needs] == [each.running for each in pool.question.needs]
         pool.question = question
-        self.shared = now, pool
         return pool
 
     def seed(self, pool: ColumnPool) -> None:
@@ -369,7 +348,7 @@ class SearchMemory:
         """
         if self.shared is None:
             return
-        (needs, _, _), old = self.shared
+        (needs, _), old = self.shared
         if needs == needs_digest(pool.question):
             for k, columns in enumerate(old.columns):
                 for column in columns:

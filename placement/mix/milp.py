@@ -7,18 +7,15 @@ Data
     load_kbg  instances of g that the whole of bucket b keeps busy;  variance_kbg  the variance of that
     price_kg  dollars per hour of an instance;  gpus_kg  its devices;  h_k  fixed headroom fraction
     slope_t, room_t   the headroom curve's tangents;  low_t, high_t  between which variances t is the lowest
-    was_kg    running instances;  change  price of a change, dollars per hour;  start_k  that of a start, in price_kg
     cost_kj   objective of a choice;  count_kjg  its instances
 Variables
     y_kg ∈ ℕ        instances
     n_kbg ∈ 0..f_k  slices of b on g, whole or continuous; there is none where g cannot serve b
-    moved_kg ≥ 0    instances started or stopped;  started_kg ≥ 0  instances started
     u_kgt ∈ {0,1}, v_kgt ≥ 0   which tangent holds for the pool, and the pool's variance on it
     short_m ∈ ℕ     missing devices, in the variant that finds the shortage
     z_kj ∈ {0,1}    choice j is taken;  out_k ∈ {0,1}  k is not served;  in the master problem of choices
 Objective
-    min Σ price_kg·y_kg + change·Σ moved_kg + Σ start_k·price_kg·started_kg
-    or, to find the shortage, min Σ price_m·short_m
+    min Σ price_kg·y_kg;  or, to find the shortage, min Σ price_m·short_m
 Constraints
     Σ_g n_kbg = f_k                                                        every bucket is served
     n_kbg ≤ f_k·y_kg                                                       where a slice's load is within tolerances
@@ -26,7 +23,6 @@ Constraints
     Σ_b n_kbg/f_k·load_kbg + Σ_t (slope_t·v_kgt + room_t·u_kgt) ≤ y_kg     headroom for bursts, with
     Σ_b n_kbg/f_k·variance_kbg = Σ_t v_kgt,   low_t·u_kgt ≤ v_kgt ≤ high_t·u_kgt,   Σ_t u_kgt ≤ 1
     the y_kg have seats in the stocks that they may use                    `placement.stock`
-    moved_kg ≥ ±(y_kg − was_kg);  started_kg ≥ y_kg − was_kg
     Σ_j z_kj + out_k = 1;   y_kg = Σ_j count_kjg·z_kj                      in the master problem, in place of buckets
 """
 
@@ -86,9 +82,7 @@ def build_model(question: MixQuestion, *, whole_slices: bool, ask_what_is_short:
                     dearest[name] = max(dearest[name], offer.price_per_hour / units)
         problem += pulp.lpSum(dearest[name] * short[name] for name in question.stock)
     else:
-        problem += pulp.LpAffineExpression(
-            [(y[k, g], question.needs[k].offers[g].price_per_hour) for k, g in pairs]
-        ) + _changes(problem, question, y)
+        problem += pulp.LpAffineExpression([(y[k, g], question.needs[k].offers[g].price_per_hour) for k, g in pairs])
     for k, need in enumerate(question.needs):
         for b in range(len(need.cells)):
             terms = [(n[k, b, g], 1) for g in range(len(need.offers)) if (k, b, g) in n]
@@ -101,22 +95,6 @@ def build_model(question: MixQuestion, *, whole_slices: bool, ask_what_is_short:
 
 def slices(need: Need) -> int:
     return need.slice_factor or 1
-
-
-def _changes(problem: pulp.LpProblem, question: MixQuestion, y: Pools) -> pulp.LpAffineExpression:
-    terms = []
-    for k, need in enumerate(question.needs):
-        for g, offer in enumerate(need.offers if question.counts_changes_of(need) else ()):
-            if question.change_price_per_hour:
-                moved = problem.add_variable(f"moved_{k}_{g}", 0)
-                problem += moved >= y[k, g] - need.running_count(offer)
-                problem += moved >= need.running_count(offer) - y[k, g]
-                terms.append((moved, question.change_price_per_hour))
-            if need.start_share:
-                started = problem.add_variable(f"started_{k}_{g}", 0)
-                problem += started >= y[k, g] - need.running_count(offer)
-                terms.append((started, need.start_share * offer.price_per_hour))
-    return pulp.LpAffineExpression(terms)
 
 
 def _keep_room(problem: pulp.LpProblem, need: Need, offer: Offer, kg: tuple[int, int], y: Pools, n: Slices) -> None:

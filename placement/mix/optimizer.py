@@ -15,7 +15,7 @@ from placement.mix.feasibility import SharedStocks, crowd_at, is_feasible
 from placement.mix.heuristics import start_mixes, whole_slices
 from placement.mix.milp import build_model, mixes_from
 from placement.mix.pool_split import split_and_rounded
-from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, objective_of, total_cost
+from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, total_cost
 from placement.mix.pulp_solver import Solved, solve, spent
 
 Mixes = tuple[Mix, ...]
@@ -63,7 +63,7 @@ def begun(
     """
     if not any(need.cells for need in question.needs):
         idle = tuple(_idle(need) for need in question.needs)
-        return SearchState((idle,), objective_of(question, idle), "none", is_done=True)
+        return SearchState((idle,), total_cost(question, idle), "none", is_done=True)
     near, proven = list[Mix](), list[float]()
     if budget is not None and (budget.allows_more() or not math.isfinite(bound)):
         for need in question.needs:
@@ -137,7 +137,7 @@ def is_good(question: MixQuestion, found: SearchState, gap: float) -> bool:
 
 
 def _best(question: MixQuestion, found: SearchState) -> float:
-    return min((objective_of(question, mixes) for mixes in found.candidates), default=math.inf)
+    return min((total_cost(question, mixes) for mixes in found.candidates), default=math.inf)
 
 
 def _one_round(
@@ -192,10 +192,25 @@ def mixes_on(question: MixQuestion, instances: tuple[IntArray, ...], nodes: int,
 
     nodes: limit of the tree search.
     """
+    return mixes_between(question, instances, instances, nodes, budget, 0.0)
+
+
+def mixes_between(
+    question: MixQuestion,
+    fewest: tuple[IntArray, ...],
+    most: tuple[IntArray, ...] | None,
+    nodes: int,
+    budget: Budget,
+    gap: float,
+) -> Mixes | None:
+    """The cheapest mixes that the tree search finds within these numbers of instances, in whole slices; None: none.
+
+    most: None: any number. nodes: limit of the tree search. gap: relative one that is good enough.
+    """
     model = build_model(question, whole_slices=True)
     for (k, g), count in model.y.items():
-        count.bounds(int(instances[k][g]), int(instances[k][g]))
-    solved = spent(model.problem, budget, most_nodes=nodes)
+        count.bounds(int(fewest[k][g]), None if most is None else int(most[k][g]))
+    solved = spent(model.problem, budget, most_nodes=nodes, gap=gap)
     mixes = mixes_from(question, model) if solved.has_answer else None
     return mixes if mixes is not None and is_feasible(question, mixes) else None
 
@@ -254,8 +269,6 @@ WORK_PER_S = 4_000.0
 """Solver work per second of the deadline, in simplex iterations (`placement.mix.pulp_solver`). Measured on a core of
 2026 by `python -m benchmarks.mix`: 8,000 to 30,000 per second. A core half as fast therefore finishes in time; a
 fast one finishes early, which is the price of the same result on every machine."""
-KEEPING_NODES = 200
-"""Nodes of the tree search that checks whether the running instances suffice. Chosen: mostly it takes one."""
 
 
 def work_of(within_s: float) -> float:
@@ -273,7 +286,7 @@ def answer_mix(
 ) -> MixAnswer | Reason:
     """Cheapest mixes found within the budget, with the proven bound, or the reason why there are none.
 
-    gap: relative distance from the bound that is good enough: the search then ends, and running instances are kept.
+    gap: relative distance from the bound that is good enough: the search then ends.
     known: mixes that limit the cost of the result, if they are feasible. bound: on the objective, proven elsewhere.
     Reasons: `BucketUnserved` (no type can), `InventoryShort` (proven), `WorkUsedUp` and `DeadlinePassed` (neither
     solution nor proof).
@@ -282,10 +295,10 @@ def answer_mix(
     if unserved is not None:
         return unserved
     (found,) = search([question], [begun(question, known, bound, budget)], budget, gap)
-    return concluded(question, found, budget, gap)
+    return concluded(question, found, gap)
 
 
-def concluded(question: MixQuestion, found: SearchState | Reason, budget: Budget, gap: float) -> MixAnswer | Reason:
+def concluded(question: MixQuestion, found: SearchState | Reason, gap: float) -> MixAnswer | Reason:
     """Result of a search."""
     if isinstance(found, Reason):
         return found
@@ -294,28 +307,12 @@ def concluded(question: MixQuestion, found: SearchState | Reason, budget: Budget
             return Reason("DeadlinePassed", "no mix was found before the deadline, and none was ruled out")
         words = "no mix was found with this deadline's work, and none was ruled out; a longer deadline allows more work"
         return Reason("WorkUsedUp", words)
-    began_s = budget.clock()
-    fitted = sorted(found.candidates, key=lambda mixes: objective_of(question, mixes))
-    good = max(found.bound / (1 - gap), objective_of(question, fitted[0])) + 1e-6
-    # Where other instances than the best ones run now, at an objective that is good enough, they stay if they serve the
-    # demand. Solved whatever work is left: to change them for lack of work to keep them would help no service.
-    needs = question.needs
-    if all(need.running is not None for need in needs) and any(need.cells for need in needs):
-        counts = tuple(need.running_counts for need in needs)
-        running = tuple(replace(mix, instances=own) for own, mix in zip(counts, fitted[0], strict=True))
-        same = all((own == mix.instances).all() for own, mix in zip(counts, fitted[0], strict=True))
-        if not same and objective_of(question, running) <= good:
-            if budget.left_s <= 0:
-                budget.say_time_ran_out()
-            elif (kept := mixes_on(question, counts, KEEPING_NODES, budget)) is not None:
-                fitted.insert(0, kept)
-    mixes = next(mixes for mixes in fitted if objective_of(question, mixes) <= good)
-    seconds = found.seconds + budget.clock() - began_s
-    objective, cost = objective_of(question, mixes), total_cost(question, mixes)
+    mixes = min(found.candidates, key=lambda mixes: total_cost(question, mixes))
+    cost = total_cost(question, mixes)
     # Solvers prove bounds within their tolerances; a bound slightly above the objective means "equal".
-    bound = objective if objective - found.bound <= 1e-6 * max(1.0, objective) else found.bound
+    bound = cost if cost - found.bound <= 1e-6 * max(1.0, cost) else found.bound
     cut_short = "" if is_good(question, found, gap) else found.cut_short
-    return MixAnswer(mixes, cost, Certificate(objective, bound, found.solver, seconds, cut_short))
+    return MixAnswer(mixes, cost, Certificate(cost, bound, found.solver, found.seconds, cut_short))
 
 
 def first_unserved(question: MixQuestion) -> Reason | None:

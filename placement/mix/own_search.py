@@ -49,7 +49,7 @@ class OwnAnswer:
     """Of the question."""
     mixes: tuple[Mix, ...]
     bound: float
-    """Lower bound on the cost of any mix that pays these prices as well, without the price of changes."""
+    """Lower bound on the cost of any mix that pays these prices as well."""
 
 
 def searched(question: OwnQuestion) -> OwnAnswer:
@@ -62,8 +62,7 @@ def searched(question: OwnQuestion) -> OwnAnswer:
 def solve_at(
     alone: MixQuestion, prices: FloatArray, budget: Budget, gap: float, nodes: int
 ) -> tuple[Solved, Mix | None]:
-    """Outcome of the model of a question's only need at these prices, without the price of changes, and its mix."""
-    alone = alone.without_changes
+    """Outcome of the model of a question's only need at these prices, and its mix."""
     (need,) = alone.needs
     model = milp.build_model(alone, whole_slices=True)
     # A bucket needs an instance where it is served: redundant, but it raises the relaxation.

@@ -132,9 +132,7 @@ class MixSettings:
     """Settings of the mix planner, the same for all services."""
 
     gap: float = 0.001
-    """Relative distance from the proven bound at which a mix is good enough, and running instances are not replaced."""
-    change_price_per_hour: float = 0.0
-    """Dollars per hour that each instance started or stopped must save; 0: every cheaper mix is worth the change."""
+    """Relative distance from the proven bound at which a mix is good enough."""
     explain: bool = True
     """Whether to compute, by solving again, the savings from one more GPU, a looser SLO or no headroom."""
 
@@ -158,13 +156,13 @@ def plan_mix(
     others_wait = any(not snapshot.pods.owner[row] for row in snapshot.pods.pending.tolist())
 
     def ask(some: Sequence[problem.Need], stay: Collection[problem_builder.Claimant]) -> problem.MixQuestion:
-        return _question(snapshot, some, settings, stay)
+        return _question(snapshot, some, stay)
 
     standing, profiles = memory.standing, profiles_digest(snapshot.profiles)
     if standing is not None:
         kept = standing.kept(needs, profiles, ask, others_wait=others_wait)
         if kept is not None:
-            return _plan_of(snapshot, plans | dict(kept.services), kept.certificate)
+            return plan_of(snapshot, plans | dict(kept.services), kept.certificate)
     solving = budget.part(1 - EXPLAINING_SHARE if settings.explain else 1.0)
     answered, short, stay = _answer_around_running(snapshot, needs, settings, solving, memory)
     plans |= {name: _refused(name, reason) for name, reason in short.items()}
@@ -203,10 +201,10 @@ def plan_mix(
             found = FoundMixes(tuple(needs), in_order, stay, own_plans, certificate, profiles)
             memory.standing = StandingMixes.after(found, ask, standing)
     cut_short = (OUT_OF_TIME,) if budget.time_ran_out else ()
-    return replace(_plan_of(snapshot, plans, certificate), cut_short=cut_short)
+    return replace(plan_of(snapshot, plans, certificate), cut_short=cut_short)
 
 
-def _plan_of(snapshot: Snapshot, plans: Mapping[str, ServicePlan], certificate: Certificate | None) -> Plan:
+def plan_of(snapshot: Snapshot, plans: Mapping[str, ServicePlan], certificate: Certificate | None) -> Plan:
     """The plan with the changes that these mixes need. plans: of all services of the snapshot, by name."""
     names = snapshot.gpu_type_names
     services = {service.name: service for service in snapshot.services}
@@ -262,17 +260,9 @@ def _needs_of(snapshot: Snapshot) -> tuple[dict[str, Reason], list[problem.Need]
 
 
 def _question(
-    snapshot: Snapshot,
-    needs: Sequence[problem.Need],
-    settings: MixSettings,
-    stay: Collection[problem_builder.Claimant] = (),
+    snapshot: Snapshot, needs: Sequence[problem.Need], stay: Collection[problem_builder.Claimant] = ()
 ) -> problem.MixQuestion:
-    told, stock = problem_builder.stocked(snapshot, needs, stay)
-    return problem.MixQuestion(
-        needs=told,
-        stock=stock,
-        change_price_per_hour=settings.change_price_per_hour,
-    )
+    return problem.MixQuestion(*problem_builder.stocked(snapshot, needs, stay))
 
 
 def _answer_around_running(
@@ -306,7 +296,7 @@ def _answer_around_running(
         if not any(len(footprints.get(instance_type.gpu_type, ())) > 1 for _, instance_type in more):
             return answered, short, stay
         served = [need for need in needs if need.service in mixes]
-        around = _question(snapshot, served, settings, stay | more)
+        around = _question(snapshot, served, stay | more)
         if is_feasible(around, tuple(mixes[need.service] for need in served)) or not budget.allows_more():
             return answered, short, stay
         stay |= more
@@ -325,14 +315,14 @@ def _answer_by_priority(
     stay: Collection[problem_builder.Claimant],
 ) -> tuple[list[Answered], dict[str, Reason]]:
     """Solutions for as many needs as the stock holds, in order of priority, and reasons for the others."""
-    everything = _question(snapshot, needs, settings, stay)
+    everything = _question(snapshot, needs, stay)
     known: dict[str, Mixes] = {}
     if memory.pool(everything) is None:  # otherwise the stock is known not to hold their separate solutions
         questions = [replace(everything, needs=(need,)) for need in everything.needs]
         begun = [memory.begun(question, budget) for question in questions]
         for question, state in zip(questions, begun, strict=True):  # the cheapest mix so far
             if state.candidates:
-                objective = partial(problem.objective_of, question)
+                objective = partial(problem.total_cost, question)
                 known[question.needs[0].service] = min(state.candidates, key=objective)
         # Where these are all and the stock does not hold them, better ones for each alone would hardly fit, either.
         chosen = tuple(mix for mixes in known.values() for mix in mixes)
@@ -343,7 +333,7 @@ def _answer_by_priority(
             known = {n.service: a.mixes for n, a in zip(needs, apart, strict=True) if isinstance(a, problem.MixAnswer)}
 
     def ask(some: Sequence[problem.Need]) -> problem.MixQuestion:
-        return _question(snapshot, some, settings, stay)
+        return _question(snapshot, some, stay)
 
     return answer_shared(ask, needs, known, budget, settings.gap, memory)
 
@@ -369,7 +359,7 @@ def _answer_separately(
         for question, state in zip(questions, states, strict=True):
             if isinstance(state, SearchState) and not state.is_done and not is_good(question, state, gap):
                 memory.open.append(own_question(question, np.zeros(len(question.needs[0].offers)), gap))
-        return [concluded(q, each, within, gap) for q, each in zip(questions, states, strict=True)]
+        return [concluded(q, each, gap) for q, each in zip(questions, states, strict=True)]
 
     states: list[SearchState | Reason] = []
     if not everything.stock or len(questions) == 1:

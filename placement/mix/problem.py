@@ -6,7 +6,7 @@ distinguished, services share a finite inventory, instances keep headroom, an in
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -80,8 +80,6 @@ class Need:
     priority: int = 0
     running: Mapping[workloads.InstanceType, int] | None = None
     """Instances per instance type now; None: never planned."""
-    start_share: float = 0.0
-    """As in `ModelService`."""
 
     def running_count(self, offer: Offer) -> int:
         return (self.running or {}).get(offer.instance_type, 0)
@@ -97,28 +95,11 @@ class MixQuestion:
     needs: tuple[Need, ...]
     stock: Mapping[str, Stock] = field(default_factory=dict)
     """Devices by the names in `Offer.stocks`, and units by those in `Offer.quotas`; unlimited where missing."""
-    change_price_per_hour: float = 0.0
-    """Dollars per hour that starting or stopping one instance must save to pay off, besides the `start_share` of its
-    need."""
 
     @property
     def is_exact(self) -> bool:
         """Whether bounds of the model are bounds of the question: not where a stock counts with larger instances."""
         return all(stock.is_exact for stock in self.stock.values())
-
-    @property
-    def counts_changes(self) -> bool:
-        """Whether the objective includes a price of starting and stopping instances."""
-        return any(map(self.counts_changes_of, self.needs))
-
-    def counts_changes_of(self, need: Need) -> bool:
-        return need.running is not None and (self.change_price_per_hour > 0 or need.start_share > 0)
-
-    @property
-    def without_changes(self) -> "MixQuestion":
-        """The same question at no price of starting and stopping instances."""
-        needs = tuple(replace(need, start_share=0.0) for need in self.needs)
-        return replace(self, needs=needs, change_price_per_hour=0.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,7 +119,6 @@ class MixAnswer:
     mixes: tuple[Mix, ...]
     cost_per_hour: float
     certificate: plans.Certificate
-    """Objective and bound, with the price of changes where there is one."""
 
 
 def mix_cost(need: Need, mix: Mix) -> float:
@@ -148,18 +128,6 @@ def mix_cost(need: Need, mix: Mix) -> float:
 
 def total_cost(question: MixQuestion, mixes: tuple[Mix, ...]) -> float:
     return sum(mix_cost(need, mix) for need, mix in zip(question.needs, mixes, strict=True))
-
-
-def objective_of(question: MixQuestion, mixes: tuple[Mix, ...]) -> float:
-    """Objective of the model: cost, plus the price of every instance started or stopped."""
-    changes = 0.0
-    for need, mix in zip(question.needs, mixes, strict=True):
-        if need.running is None:
-            continue
-        more = [int(count) - need.running_count(offer) for count, offer in zip(mix.instances, need.offers, strict=True)]
-        started = sum(max(0, n) * offer.price_per_hour for n, offer in zip(more, need.offers, strict=True))
-        changes += question.change_price_per_hour * sum(map(abs, more)) + need.start_share * started
-    return total_cost(question, mixes) + changes
 
 
 def serves_any(offer: Offer, share: arrays.FloatArray) -> bool:

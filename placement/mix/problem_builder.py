@@ -51,7 +51,6 @@ def need_of(service: workloads.ModelService, snapshot: Snapshot, *, slo_s: float
         headroom_share=service.headroom_share,
         priority=service.priority,
         running=service.replicas,
-        start_share=service.start_share,
     )
 
 

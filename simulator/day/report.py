@@ -21,6 +21,7 @@ TERMS = {
     "allocated": "GPUs that a pod holds, as a fraction of the GPUs that are up; half a GPU counts as half.",
     "whole": "A service that has a mix, all of whose instances run. Dollars are compared over the hours in which "
     "every service is whole in both days: a day that lacks instances is cheaper for it.",
+    "loading": "An instance is paid for from its start, and serves once its model is loaded, 150 s later.",
     "waiting": "Pods without a node, including services' instances.",
     "jobs": "Pods of no service: those of the manifests, and the copies of them that arrive during the day.",
     "demand": "Request rate of the services, as a fraction of the day's peak.",
@@ -60,6 +61,8 @@ def _figures(day: Sequence[DayMoment], whole: Sequence[bool] | None) -> Iterator
     if whole is not None:
         yield f"services, the {sum(whole) * step_h(day):.1f} hours whole in both", f"${_cost_while(day, whole):,.2f}"
     yield "services whole, share of the day", f"{100 * whole_share(day):.1f} %"
+    yield "services loading an instance, minutes", f"{sum(moment.loading_s for moment in day) / 60:.0f}"
+    yield "paid for instances while they load", f"${sum(moment.loading_dollars for moment in day):,.2f}"
     yield "GPU hours of jobs", f"{jobs_hours(day):,.0f}"
     yield "pods waiting, mean", f"{np.mean([moment.waiting for moment in day]):.1f}"
     yield "most pods waiting", f"{max(moment.waiting for moment in day)}"

@@ -1,7 +1,7 @@
 """Simulated day: the controller's own loop with job arrivals, daily demand waves, and a lost node."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 from math import cos, pi
@@ -35,6 +35,10 @@ class DayMoment:
     """One reason of each code, in words."""
     services_per_hour: float
     """Price per hour of the services' running instances, in dollars: on spot nodes at the spot price."""
+    loading_s: float
+    """Seconds for which services have an instance that loads after its start in this cycle, sum over the services."""
+    loading_dollars: float
+    """What the instances that were started in this cycle cost while they load."""
     jobs_gpus: float
     """GPUs that pods of no service hold."""
     whole: tuple[str, ...]
@@ -65,9 +69,10 @@ def clock_words(at_s: float) -> str:
     return f"{minutes // 60:02d}:{minutes % 60:02d}"
 
 
-def services_per_hour(seen: snapshot.Snapshot) -> float:
-    """Price per hour of the services' running instances, in dollars."""
+def services_per_hour(seen: snapshot.Snapshot, among: Collection[str] | None = None) -> float:
+    """Price per hour of the services' running instances, in dollars. among: names of the pods that count; None: all."""
     rows = (row for row, owner in enumerate(seen.pods.owner) if owner and seen.pods.node[row] != snapshot.PENDING)
+    rows = (row for row in rows if among is None or seen.pods.names[row] in among)
     running = ((seen.pods.shapes[seen.pods.shape[row]], seen.nodes.gpu_type[seen.pods.node[row]]) for row in rows)
     return float(
         sum(
@@ -222,6 +227,8 @@ class _Day:
             up = np.array([name != self._lost for name in seen.nodes.names])
             free_milli = seen.free().gpu_milli.sum(axis=1)
             changes = [change for step in done.outcome.done for change in step.action.seat_changes]
+            started = {change.pod for change in changes if change.node_after is not None}
+            owners = {owner for name, owner in zip(seen.pods.names, seen.pods.owner, strict=True) if name in started}
             yield DayMoment(
                 at_s=at_s,
                 gpus=int(seen.nodes.gpus[up].sum()),
@@ -231,6 +238,8 @@ class _Day:
                 waits=waits(seen, done.plan),
                 why={each.reason.code: f"{each.workload}: {each.reason.words}" for each in done.plan.unplaced},
                 services_per_hour=services_per_hour(seen),
+                loading_s=workloads.LOAD_S * len(owners - {""}),
+                loading_dollars=workloads.LOAD_S / HOUR_S * services_per_hour(seen, started),
                 jobs_gpus=jobs_gpus(seen),
                 whole=whole_services(seen, done.plan),
                 demand_share=tide(at_s / HOUR_S),

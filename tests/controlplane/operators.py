@@ -91,7 +91,6 @@ def operator(
         "metrics_port": 0,
         "log_format": "json",
         "interval_s": 0.2,
-        "hold_s": 0.0,
         **settings,
     }
     config = folder / "operator.yaml"

@@ -152,9 +152,7 @@ def running_by_product(kubectl: Kubectl) -> dict[str, int]:
 def test_a_service_becomes_ready_follows_its_promise_and_leaves_nothing_behind(
     server: ControlPlane, here: Kubectl, tmp_path: Path, mode: str
 ) -> None:
-    # hold_s as it is shipped: a busy solver may find the cheaper mix only later, and what is Ready must not change for
-    # that. The tighter promise below changes it at once, because the instances of the loose one cannot keep it.
-    with operator(server.kubeconfig, tmp_path, pools=[{"placer": mode}], hold_s=300.0):
+    with operator(server.kubeconfig, tmp_path, pools=[{"placer": mode}]):
         here("apply", "-f", "-", stdin=chat())
         here.wait("condition=Ready", "modelservice/chat")
         loose = service(here)["status"]

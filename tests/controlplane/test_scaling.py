@@ -100,7 +100,6 @@ def scaling_operator(kubeconfig: str, prometheus: FakePrometheus) -> Iterator[Op
             "probe_port": 0,
             "metrics_port": 0,
             "interval_s": 0.2,
-            "hold_s": 0.0,
             "lease": {"namespace": "default"},
             "autoscaler": autoscaler_settings(prometheus),
         }

@@ -513,7 +513,10 @@ def test_changed_settings_start_new_pods() -> None:
 def test_the_operator_reads_what_the_chart_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("TONNAGE_")]:
         monkeypatch.delenv(name)
-    values = {"settings": {**settings("bind", "gate"), "hold_s": 60.0}, "ports": {"metrics": 9100, "health": 9101}}
+    values = {
+        "settings": {**settings("bind", "gate"), "gang_deadline_s": 60.0},
+        "ports": {"metrics": 9100, "health": 9101},
+    }
     file = tmp_path / "settings.yaml"
     file.write_text(rendered(values)["ConfigMap", "tonnage-settings"]["data"]["settings.yaml"], encoding="utf-8")
 
@@ -523,7 +526,7 @@ def test_the_operator_reads_what_the_chart_writes(tmp_path: Path, monkeypatch: p
         ("bind", {"pool": "bind"}),
         ("gate", {"pool": "gate"}),
     ]
-    assert (read.hold_s, read.metrics_port, read.probe_port) == (60.0, 9100, 9101)
+    assert (read.gang_deadline_s, read.metrics_port, read.probe_port) == (60.0, 9100, 9101)
     assert (read.lease.namespace, read.lease.name) == (NAMESPACE, "tonnage")
 
 
@@ -619,7 +622,7 @@ def test_the_kinds_can_be_left_out() -> None:
         ({"replicas": 0}, "replicas"),
         ({"settings": {"pools": [{"placer": "luck"}]}}, "placer"),
         ({"settings": {"pools": []}}, "pools"),
-        ({"settings": {"hold_s": -1}}, "hold_s"),
+        ({"settings": {"gang_deadline_s": -1}}, "gang_deadline_s"),
         ({"settings": {"probe_port": 1}}, "probe_port"),
         ({"image": {"digest": "sha256:short"}}, "digest"),
         ({"monitoring": {"serviceMonitor": {"mode": "yes"}}}, "mode"),

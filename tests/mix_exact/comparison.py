@@ -52,7 +52,7 @@ def compare(seed: int, switches: Switches, *, deadline_s: float | None = None) -
     snapshot, plan = planned(manifests, settings)
     seconds = time.process_time() - began_s
     fleet = fleet_of(manifests)
-    exact = solve_exactly(fleet, change_price=settings.change_price_per_hour)
+    exact = solve_exactly(fleet)
     certificate = plan.certificates.get("mix")
     return Comparison(
         seed=seed,

@@ -284,7 +284,7 @@ class _Model:
     pools: Sequence[_Pool]
 
 
-def solve_exactly(fleet: Fleet, *, change_price: float = 0.0, limit_s: float | None = None) -> Exact:
+def solve_exactly(fleet: Fleet, *, limit_s: float | None = None) -> Exact:
     """Served services, and the least objective for them. limit_s: of each of the two solves; None: until proven."""
     model = _model(fleet)
     order = [service.name for service in fleet.services]
@@ -294,7 +294,7 @@ def solve_exactly(fleet: Fleet, *, change_price: float = 0.0, limit_s: float | N
     served = tuple(name for name in order if model.served[name].value() > 0.5)
     for name, each in model.served.items():
         each.bounds(int(name in served), int(name in served))
-    model.problem.setObjective(_dollars(fleet, model, set(served), change_price))
+    model.problem.setObjective(_dollars(fleet, model, set(served)))
     try:
         proven_cost, bound = _solve(model.problem, limit_s)
     except ArithmeticError:
@@ -423,24 +423,15 @@ def _capacities(fleet: Fleet, pools: Sequence[_Pool]) -> Iterator[pulp.LpConstra
         yield pulp.lpSum(p.offer.width * p.count for p in pools if p.offer.gpu_type == gpu_type) <= most
 
 
-def _dollars(fleet: Fleet, model: _Model, served: set[str], change_price: float) -> pulp.LpAffineExpression:
-    problem, nodes = model.problem, {node.name: node for node in fleet.nodes}
+def _dollars(fleet: Fleet, model: _Model, served: set[str]) -> pulp.LpAffineExpression:
+    nodes = {node.name: node for node in fleet.nodes}
     dollars = []
-    changes: dict[tuple[str, str, int], list[_Pool]] = {}
     for pool in model.pools:
         if pool.service.name not in served:
             continue
         for name, seats in pool.seats.items():
             price = price_on(fleet, pool.service, pool.offer, nodes.get(name))
             dollars.append((price or fleet.prices[pool.offer.gpu_type]["onDemand"] * pool.offer.width) * seats)
-        if pool.service.running:
-            changes.setdefault((pool.service.name, pool.offer.gpu_type, pool.offer.width), []).append(pool)
-    for n, together in enumerate(changes.values()):
-        changed = problem.add_variable(f"changed{n}", 0)
-        difference = pulp.lpSum(pool.count for pool in together) - sum(pool.running for pool in together)
-        problem += changed >= difference
-        problem += changed >= -difference
-        dollars.append(change_price * changed)
     return pulp.lpSum(dollars)
 
 

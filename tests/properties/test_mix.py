@@ -95,27 +95,22 @@ def test_the_counted_model_costs_what_the_textbook_costs(asked: MixQuestion) -> 
     rates=st.lists(st.floats(0.1, 20), min_size=1, max_size=3),
     tables=st.lists(st.tuples(THROUGHPUTS, THROUGHPUTS), min_size=1, max_size=3),
     inventory=st.lists(st.one_of(st.none(), st.integers(0, 30)), min_size=3, max_size=3),
-    change=st.sampled_from([0.0, 0.2]),
-    start=st.sampled_from([0.0, 0.5]),
 )
 def test_the_second_plan_of_an_obeying_world_changes_nothing(
     rates: list[float],
     tables: list[tuple[float, float]],
     inventory: list[int | None],
-    change: float,
-    start: float,
 ) -> None:
     profiles = [profile(f"g{g}", (row,)) for g, row in enumerate(tables)]
     services = [
-        service(f"ns/{n}", rate, ((0.3, 0.7),), headroom_share=None if n % 2 else 0.1, start_share=start)
-        for n, rate in enumerate(rates)
+        service(f"ns/{n}", rate, ((0.3, 0.7),), headroom_share=None if n % 2 else 0.1) for n, rate in enumerate(rates)
     ]
     prices = {f"g{g}": 1.0 + 0.7 * g for g in range(len(tables))}
     snapshot = world([], services=services, profiles=profiles, prices=prices)
     types = tuple(
         type(t)(t.name, t.memory_bytes, t.price_per_hour, None, inventory[g]) for g, t in enumerate(snapshot.gpu_types)
     )
-    terms = MixSettings(change_price_per_hour=change, explain=False)
+    terms = MixSettings(explain=False)
     limited = type(snapshot)(
         at_s=0.0,
         gpu_types=types,

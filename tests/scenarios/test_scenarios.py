@@ -48,11 +48,8 @@ def seen(given: Given, folder: Path) -> Snapshot:
     objects.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests_of(given)}), encoding="utf-8")
     files = [str(ROOT / name) for name in given.files]
     snapshot = snapshot_from(read_manifests([*files, str(objects)]), at_s=AT_S).snapshot
-    scaled_at_s = _instants(given.scaled_s_ago)
     # Rules of scaling need no template of a pod to be stated: the operator runs the instances.
-    services = tuple(
-        replace(each, scaled_at_s=scaled_at_s.get(each.name), is_planned_only=False) for each in snapshot.services
-    )
+    services = tuple(replace(each, is_planned_only=False) for each in snapshot.services)
     return replace(snapshot, services=services, half_started_since_s=_instants(given.half_started_s_ago))
 
 

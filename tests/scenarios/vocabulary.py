@@ -10,7 +10,6 @@
       files:    [paths of manifests, from the root of the repository]
       objects:  [Kubernetes objects as in any manifest]
       settings: {the operator's settings that differ from their defaults}
-      scaled_s_ago: {SERVICE: seconds since its instances were changed}
       half_started_s_ago: {GANG: seconds since it runs with too few members}
     expect:     # of the plan after the guard; each with its reason
       - placed:   {POD: NODE, TYPE or a list of them}    # a pod may be a pattern, NAME-*
@@ -88,7 +87,6 @@ class Given(_Words):
     files: list[str] = []
     objects: list[Object] = []
     settings: Object = {}
-    scaled_s_ago: dict[str, float] = {}
     half_started_s_ago: dict[str, float] = {}
 
 

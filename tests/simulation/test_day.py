@@ -85,6 +85,15 @@ def test_services_follow_the_tide() -> None:
     assert by_hour[4.0] == pytest.approx(4.0)
 
 
+def test_an_instance_that_starts_is_paid_for_while_it_loads() -> None:
+    first, *rest = lived(replace(SHORT, hours=24.0, lose_hour=None, load=0.01))
+
+    # Two A100 of $2 start at midnight, and one more on the way to the peak: each loads for 150 s.
+    assert (first.loading_s, first.loading_dollars) == pytest.approx((150.0, 2 * 2.0 * 150 / 3600))
+    assert sum(moment.loading_s for moment in rest) == pytest.approx(150.0)
+    assert sum(moment.loading_dollars for moment in rest) == pytest.approx(2.0 * 150 / 3600)
+
+
 def test_the_tide_is_high_at_three_and_low_at_three() -> None:
     assert tide(15.0) == pytest.approx(1.0)
     assert tide(3.0) == pytest.approx(0.35)

@@ -341,7 +341,7 @@ def test_a_fleet_that_is_as_planned_is_left_alone(tmp_path: Path) -> None:
 
 def test_files_are_planned_with_an_operators_settings_unless_others_are_named(tmp_path: Path) -> None:
     config = tmp_path / "operator.yaml"
-    config.write_text("change_price_per_hour: 0\npolicy: bestfit\n", encoding="utf-8")
+    config.write_text("resync_s: 20\npolicy: bestfit\n", encoding="utf-8")
     objects = (gpu_type(), node("n1", gpus=2), pod("p", 1))
     manifest = str(written(tmp_path, objects))
 
@@ -355,12 +355,12 @@ def test_files_are_planned_with_an_operators_settings_unless_others_are_named(tm
 
 def test_settings_that_no_operator_takes_are_named_before_anything_is_planned(tmp_path: Path) -> None:
     config = tmp_path / "operator.yaml"
-    config.write_text("hold_s: -1\nno_such_setting: 1\n", encoding="utf-8")
+    config.write_text("resync_s: -1\nno_such_setting: 1\n", encoding="utf-8")
 
     result = run("-f", str(EXAMPLES), "--config", str(config))
 
     assert result.exit_code == 2
-    assert "hold_s" in result.stderr
+    assert "resync_s" in result.stderr
     assert "no_such_setting" in result.stderr
 
 

@@ -51,9 +51,9 @@ class MixedService:
     def inventory(self) -> dict[str, Stock]:
         return {each.name: Stock(each.inventory) for each in self.fleet.gpu_types if each.inventory is not None}
 
-    def seen(self, at_s: float, counts: Counts, scaled_at_s: float | None) -> Snapshot:
+    def seen(self, at_s: float, counts: Counts) -> Snapshot:
         """Snapshot with these instances requested."""
-        now = replace(self.service, replicas=self.by_type(counts), scaled_at_s=scaled_at_s)
+        now = replace(self.service, replicas=self.by_type(counts))
         return replace(self.fleet, at_s=at_s, services=(now,))
 
     def by_type(self, counts: Counts) -> dict[InstanceType, int]:

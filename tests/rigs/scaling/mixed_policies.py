@@ -208,7 +208,6 @@ class _Operated:
         self._status: dict[str, Any] = {}
         self._took_s = [lead_s] * TRAINED_STARTS
         self._load, self._observed_at_s = 0.0, scenario.start_s
-        self._scaled_at_s: float | None = None
 
     @property
     def wanted(self) -> Counts:
@@ -224,7 +223,7 @@ class _Operated:
             self._took_s.extend(instances.reach(at_s))
         if np.isfinite(load := float(self._scenario.load[step])):
             self._load, self._observed_at_s = load, at_s
-        plain = self._fleet.seen(at_s, self.wanted, self._scaled_at_s)
+        plain = self._fleet.seen(at_s, self.wanted)
         status = ScalingPolicyStatus.model_validate(self._status)
         policy = self._policy.model_copy(update={"status": status})
         # Instances of all types, as their pods show them.
@@ -251,7 +250,6 @@ class _Operated:
             asked = {each.gpu_type: count for each, count in step.action.instances.items()}
             for name, instances in zip(self._fleet.types, self._instances, strict=True):
                 instances.scale(asked.get(name, instances.wanted), at_s)
-            self._scaled_at_s = at_s
 
 
 POLICY = "simulated/policy"

@@ -19,7 +19,7 @@ def test_printed_settings_name_no_identity_so_that_each_process_draws_its_own(tm
     assert len({first.identity, second.identity, "operator-0"}) == 3
 
 
-@pytest.mark.parametrize("text", ["- hold_s: 7\n", "hold_s\n", "7\n"])
+@pytest.mark.parametrize("text", ["- resync_s: 7\n", "resync_s\n", "7\n"])
 def test_a_file_that_is_no_mapping_is_an_error_with_its_name(tmp_path: Path, text: str) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text(text, encoding="utf-8")
@@ -38,24 +38,24 @@ def test_a_file_that_is_no_text_is_an_error_with_its_name(tmp_path: Path) -> Non
 
 def test_every_mistake_of_a_file_is_told_once_in_plain_words_with_the_setting_that_was_meant(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
-    file.write_text("hold_ss: 3\ninterval_s: fast\npools: [{placr: gate}]\nray: {mode: fast}\n", encoding="utf-8")
+    file.write_text("resync_ss: 3\ninterval_s: fast\npools: [{placr: gate}]\nray: {mode: fast}\n", encoding="utf-8")
 
     with pytest.raises(ConfigError) as raised:
         read_settings(file)
 
     assert sorted(str(each).partition("settings.yaml, ")[2] for each in raised.value.mistakes) == [
-        "hold_ss: there is no such setting; did you mean hold_s?",
         "interval_s: should be a valid number, not 'fast'",
         "pools.0.placer: is missing",
         "pools.0.placr: there is no such setting; did you mean placer?",
         "ray.mode: should be 'none', 'embedded' or 'cluster', not 'fast'",
+        "resync_ss: there is no such setting; did you mean resync_s?",
     ]
 
 
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("TONNAGE_HOLD_S", "long", "TONNAGE_HOLD_S, hold_s: should be a valid number, not 'long'"),
+        ("TONNAGE_RESYNC_S", "long", "TONNAGE_RESYNC_S, resync_s: should be a valid number, not 'long'"),
         ("TONNAGE_RAY__MODE", "far", "TONNAGE_RAY__MODE, ray.mode: should be 'none'"),
         ("TONNAGE_RAY", '{"mode": "far"}', "TONNAGE_RAY, ray.mode: should be 'none'"),
         ("TONNAGE_POOLS", "gate", "TONNAGE_POOLS: is not JSON; write the whole group as JSON"),

@@ -71,7 +71,7 @@ def test_parts_of_devices_are_mixed_as_an_exact_model_mixes_devices(seed: int) -
     plan = decider(settings)(now)
 
     fleet = fleet_of(manifests)
-    exact = solve_exactly(fleet, change_price=settings.change_price_per_hour)
+    exact = solve_exactly(fleet)
     assert list(disagreements(fleet, now, plan, exact)) == []
 
 

@@ -40,8 +40,6 @@ def test_decisions_are_the_operators_to_the_last_setting() -> None:
             "policy": "bestfit",
             "planner": "columns",
             "preempt": False,
-            "hold_s": 11.0,
-            "change_price_per_hour": 0.5,
             "plan_deadline_s": 3.0,
             "gang_deadline_s": 12.0,
             "release_deadline_s": 13.0,
@@ -53,7 +51,6 @@ def test_decisions_are_the_operators_to_the_last_setting() -> None:
 
     assert (decisions.policy, decisions.planner) == ("bestfit", "columns")
     assert not decisions.preempt
-    assert (decisions.hold_s, decisions.mix.change_price_per_hour) == (11.0, 0.5)
     assert (decisions.within_s, decisions.batch.within_s) == (3.0, 3.0)
     assert (decisions.gang_deadline_s, decisions.release_deadline_s) == (12.0, 13.0)
     assert (limits.max_evictions_share, limits.max_evictions_floor, limits.max_age_s) == (0.2, 3, 14.0)
@@ -69,10 +66,10 @@ def test_a_second_cycle_in_a_world_that_obeys_plans_nothing() -> None:
 
 
 def test_what_is_not_set_is_as_shipped_wherever_decisions_and_limits_are_made() -> None:
-    """The simulator once ran with another age limit, and without the pause between changes of a service."""
+    """The simulator once ran with another age limit."""
     shipped = OperatorSettings.model_fields
     both = {each.name: each.default for each in fields(Decisions) if each.name in shipped}
 
-    assert {"hold_s", "policy", "planner", "preempt", "gang_deadline_s", "release_deadline_s"} <= both.keys()
+    assert {"policy", "planner", "preempt", "gang_deadline_s", "release_deadline_s"} <= both.keys()
     assert both == {name: shipped[name].default for name in both}
     assert limits_from(settings_from({})) == Limits()

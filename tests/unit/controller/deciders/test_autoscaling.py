@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cluster.actions import SetReplicas
-from cluster.autoscaling import Scaler, ScaleTarget, ScalingObjective
+from cluster.autoscaling import LeadTime, Scaler, ScaleTarget
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from cluster.workloads import PodShape
@@ -86,10 +86,10 @@ def test_a_service_is_planned_for_the_load_that_the_decided_replicas_serve() -> 
     assert expected.demand.rate_per_s == int(expected.demand.rate_per_s)  # whole replicas of 1 request per second each
 
 
-def test_a_start_costs_the_mix_what_it_costs_the_decision() -> None:
-    (expected,) = added(of_service(wanted=1, objective=ScalingObjective(switch_s=200.0))).expected
+def test_a_start_costs_the_mix_what_its_load_takes_of_the_time_until_the_next_decision() -> None:
+    (expected,) = added(of_service(wanted=1, lead_time=LeadTime((60.0, 240.0)))).expected
 
-    assert expected.start_share == pytest.approx((1000 + 200) / 600)
+    assert expected.start_share == 150.0 / 600.0
 
 
 def test_only_in_force_is_a_service_planned_for_measured_demand() -> None:

@@ -388,25 +388,6 @@ def test_a_bind_of_which_a_claim_was_written_holds_its_devices_though_the_bindin
     assert seat(cluster.observe(), "ns/waits") == (0, 0b10)
 
 
-def test_a_service_counts_as_scaled_before_its_status_is_seen() -> None:
-    """Else a cycle that begins before the watch shows the status may at once change again what was just changed."""
-    sightings = with_template(small())
-    sightings.now = replace(sightings.now, at_s=1000.0)
-    cluster = kubernetes(sightings, FakeWriter())
-
-    cluster.apply([Scale("ns/chat", of_types({"A100": 2}))])
-
-    assert cluster.observe().services[0].scaled_at_s == 1000.0
-
-
-def test_a_service_whose_scaling_was_refused_does_not_count_as_scaled() -> None:
-    cluster = kubernetes(with_template(small()), FakeWriter(lambda _: refused(403)))
-
-    cluster.apply([Scale("ns/chat", of_types({"A100": 2}))])
-
-    assert cluster.observe().services[0].scaled_at_s is None
-
-
 def test_instances_of_a_dra_pool_get_their_devices_by_a_claim_of_a_template_of_their_service() -> None:
     writer = FakeWriter()
     cluster = kubernetes(

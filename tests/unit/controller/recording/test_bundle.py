@@ -148,24 +148,24 @@ def test_settings_in_a_bundle_lead_to_no_secret() -> None:
 
 
 def test_settings_come_back_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    written = shown(OperatorSettings(identity="x", policy="fgd", hold_s=12.0))
-    monkeypatch.setenv("TONNAGE_HOLD_S", "99")
+    written = shown(OperatorSettings(identity="x", policy="fgd", gang_deadline_s=12.0))
+    monkeypatch.setenv("TONNAGE_GANG_DEADLINE_S", "99")
 
     settings, unknown = settings_from(written)
 
-    assert (settings.policy, settings.hold_s, unknown) == ("fgd", 12.0, ())
+    assert (settings.policy, settings.gang_deadline_s, unknown) == ("fgd", 12.0, ())
 
 
 def test_settings_that_this_version_does_not_know_are_passed_over_and_named() -> None:
-    settings, unknown = settings_from({"weather": "fine", "ray": {"mode": "none", "mood": 1}, "hold_s": 5})
+    settings, unknown = settings_from({"weather": "fine", "ray": {"mode": "none", "mood": 1}, "gang_deadline_s": 5})
 
-    assert settings.hold_s == 5.0
+    assert settings.gang_deadline_s == 5.0
     assert sorted(unknown) == ["ray.mood", "weather"]
 
 
 def test_settings_with_a_wrong_value_are_refused() -> None:
-    with pytest.raises(ConfigError, match="settings of the bundle, hold_s"):
-        settings_from({"hold_s": -1})
+    with pytest.raises(ConfigError, match="settings of the bundle, gang_deadline_s"):
+        settings_from({"gang_deadline_s": -1})
 
 
 class Opinion:

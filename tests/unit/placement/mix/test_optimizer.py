@@ -10,7 +10,7 @@ from cluster.workloads import InstanceType
 from placement.mix.feasibility import violations
 from placement.mix.optimizer import answer_mix, shortage
 from placement.stock import Stock
-from tests.builders.mix import WORKED_EXAMPLE, ample, answered, counts, need, nothing, of_types, question
+from tests.builders.mix import WORKED_EXAMPLE, ample, answered, counts, need, nothing, question
 
 SHARE = ((0.2, 0.1), (0.5, 0.2))
 
@@ -91,53 +91,6 @@ def test_a_fixed_headroom_leaves_that_share_of_every_instance_free() -> None:
     asked = question(need({"A100": (1.0, ((1,),))}, 1, ((1,),), slice_factor=4, headroom_share=0.25))
 
     assert counts(answered(asked), asked) == {"A100": 2}
-
-
-def test_a_change_happens_only_where_it_saves_more_than_its_price() -> None:
-    # Two "old" cost 2 × 1.2 = 2.4, two "new" 2.0. Moving changes four instances.
-    offers = {"old": (1.2, ((1,),)), "new": (1.0, ((1,),))}
-    running = need(offers, 2, ((1,),), slice_factor=2, running=of_types({"old": 2}))
-
-    cheap = question(running, change_price_per_hour=0.05)
-    dear = question(running, change_price_per_hour=0.15)
-
-    assert counts(answered(cheap), cheap) == {"old": 0, "new": 2}  # 2.0 + 4 × 0.05 = 2.2 < 2.4
-    assert counts(answered(dear), dear) == {"old": 2, "new": 0}  # 2.0 + 4 × 0.15 = 2.6 > 2.4
-
-
-def test_a_start_happens_only_where_it_saves_more_than_its_price() -> None:
-    # Two "old" cost 2 × 1.6 = 3.2, two "new" 2.0 and the price of two starts.
-    offers = {"old": (1.6, ((1,),)), "new": (1.0, ((1,),))}
-    running = need(offers, 2, ((1,),), slice_factor=2, running=of_types({"old": 2}))
-
-    cheap, dear = question(replace(running, start_share=0.5)), question(replace(running, start_share=0.7))
-
-    assert counts(answered(cheap), cheap) == {"old": 0, "new": 2}  # 2.0 + 2 × 0.5 = 3.0 < 3.2
-    assert counts(answered(dear), dear) == {"old": 2, "new": 0}  # 2.0 + 2 × 0.7 = 3.4 > 3.2
-    assert answered(dear).certificate.objective == pytest.approx(3.2)
-
-
-def test_where_starts_have_a_price_more_demand_only_starts_and_less_demand_only_stops() -> None:
-    # "big" serves 4 for 3 dollars, "small" 1 for 1: five requests are cheapest on one of each, eight on two "big".
-    offers = {"big": (3.0, ((4,),)), "small": (1.0, ((1,),))}
-
-    def from_four_small(rate: float, start_share: float) -> dict[str, int]:
-        running = of_types({"small": 4})
-        asked = question(need(offers, rate, ((1,),), slice_factor=None, running=running, start_share=start_share))
-        return counts(answered(asked), asked)
-
-    assert from_four_small(5, 0.0) == {"big": 1, "small": 1}
-    assert from_four_small(5, 1.0) == {"big": 0, "small": 5}  # 5 + 1 × 1 = 6 < 4 + 1 × 3 = 7
-    assert from_four_small(8, 1.0) == {"big": 1, "small": 4}  # 7 + 3 = 10 < two "big", 6 + 2 × 3 = 12
-    assert from_four_small(2, 1.0) == {"big": 0, "small": 2}  # stops are free
-
-
-def test_among_equals_what_runs_stays() -> None:
-    offers = {"a": (1.0, ((1,),)), "b": (1.0, ((1,),))}
-
-    for running in ({"a": 2}, {"b": 2}, {"a": 1, "b": 1}):
-        asked = question(need(offers, 2, ((1,),), slice_factor=2, running=of_types(running)))
-        assert {n: c for n, c in counts(answered(asked), asked).items() if c} == running
 
 
 def test_without_work_for_the_solver_the_answer_is_still_feasible() -> None:

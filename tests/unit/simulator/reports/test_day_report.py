@@ -18,6 +18,8 @@ def moment(at_s: float, *news: str) -> DayMoment:
         waits={"NoNodeFits": 1},
         why={"NoNodeFits": "Pod/ns/wide: all 8 GPUs of every node are held"},
         services_per_hour=10.0,
+        loading_s=300.0,
+        loading_dollars=0.25,
         jobs_gpus=2.0,
         whole=("ns/chat",),
         demand_share=0.5,
