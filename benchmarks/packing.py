@@ -21,7 +21,7 @@ from placement.engine.policy import Knowledge
 from placement.policies import POLICIES, policy_named
 from simulator.openb.generator import generate, trace_of
 from simulator.openb.trace_reader import OPENB_PRICES, read_trace
-from simulator.packing.policy_comparison import ReplayRules, bound_pct, check_contest, play
+from simulator.packing.policy_comparison import bound_pct, check_contest, play
 from simulator.packing.replay import POINTS_PCT, Conditions, Replay, replay
 from simulator.sweep.on_ray import SweepOnRay
 from simulator.sweep.runner import Executor, PolicyRun, WorkerProcesses, one_by_one, runs_of, sweep
@@ -85,13 +85,6 @@ def _summary(rows: Sequence[Row]) -> Rows:
     summary=_summary,
 )
 @case(
-    "packing-renamed",
-    "Tonnage on openb with the nodes' names permuted at random (simulated).",
-    given={"policies": ("tonnage",), "published": None, "rename": True},
-    quick=SMALL,
-    summary=_summary,
-)
-@case(
     "packing-moves",
     "Tonnage on openb where up to 2 % of the placed pods may be moved (simulated).",
     given={"policies": ("tonnage",), "published": None, "move_share": 0.02},
@@ -104,7 +97,6 @@ def packing(
     pods: Sequence[Path] = PODS,
     policies: Sequence[str] = ("fgd", "tonnage", "tonnage-learning"),
     seeds: Sequence[int] = numbers("42-51"),
-    rename: bool = False,
     move_share: float = 0.0,
     published: Path | None = PUBLISHED,
     bound: bool = True,
@@ -123,9 +115,9 @@ def packing(
     def bound_of(trace: str, seed: int) -> float:
         return bound_pct(traces[trace], seed)
 
-    rules, conditions = ReplayRules(rename_nodes=rename), Conditions(move_share, cheapest_relocation)
+    conditions = Conditions(move_share, cheapest_relocation)
     runs = runs_of(tuple(traces), policies, seeds)
-    for run, played in spread(runs, partial(_play, traces=traces, rules=rules, conditions=conditions), jobs):
+    for run, played in spread(runs, partial(_play, traces=traces, conditions=conditions), jobs):
         times_ms = played.decision_s * 1000.0
         yield {
             "pods": run.trace,
@@ -147,10 +139,10 @@ def packing(
         }
 
 
-def _play(run: PolicyRun, traces: Mapping[str, Snapshot], rules: ReplayRules, conditions: Conditions) -> Replay:
+def _play(run: PolicyRun, traces: Mapping[str, Snapshot], conditions: Conditions) -> Replay:
     """One replay, also of a rival, which is known wherever this module is."""
     assert packing_rivals.RIVALS.keys() <= POLICIES.keys()  # noqa: S101  # imported for that
-    return play(run, traces, rules, conditions)
+    return play(run, traces, conditions)
 
 
 def _points(played: Replay, values: "np.typing.NDArray[np.float64]") -> dict[str, float]:
@@ -265,7 +257,7 @@ def sweeps(*, runs: int = 200, nodes: int = 100, jobs: int = 2, seeds: Sequence[
     first: list[Any] = []
     for name, way in ways.items():
         began_s = time.perf_counter()
-        swept = sweep(asked, partial(play, traces=traces, rules=ReplayRules()), way=way)
+        swept = sweep(asked, partial(play, traces=traces), way=way)
         took_s = time.perf_counter() - began_s
         if swept.stopped:
             raise ControlPlaneError(f"{name}: {swept.stopped}")

@@ -14,7 +14,7 @@ from cluster.snapshot import Snapshot
 from placement.policies import POLICIES
 from simulator.openb.generator import generate, trace_of
 from simulator.openb.trace_reader import OPENB_PRICES, OPENB_PRICES_SOURCE, read_trace
-from simulator.packing.policy_comparison import ReplayRules, check_contest
+from simulator.packing.policy_comparison import check_contest
 from simulator.packing.replay import Replay
 from simulator.scenarios import Scenario, ScenarioAnswer
 from simulator.sweep.runner import PolicyRun, Swept, digest_of, runs_of
@@ -36,14 +36,13 @@ class ContestOptions:
     mix: str = "default"
     """Pod mixes to generate for each fleet, separated by commas."""
     prices: str = ""
-    rename_nodes: bool = False
     report: Path | None = None
     results: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """Complete input of a sweep: traces, runs, rules and prices."""
+    """Complete input of a sweep: traces, runs and prices."""
 
     traces: Mapping[str, Snapshot]
     sources: Mapping[str, str]
@@ -51,7 +50,6 @@ class Contest:
     digests: Mapping[str, str]
     """Digest of the content of each trace, by trace name."""
     runs: tuple[PolicyRun, ...]
-    rules: ReplayRules
     prices: Mapping[str, float]
     """Dollars per GPU and hour, of the types that occur in the traces."""
     prices_source: str
@@ -86,7 +84,6 @@ def contest_from(options: ContestOptions) -> Contest:
         sources=sources,
         digests=digests,
         runs=runs_of(tuple(traces), policies, seeds),
-        rules=ReplayRules(rename_nodes=options.rename_nodes),
         prices={name: price for name, price in prices.items() if name in present},
         prices_source="given with --prices" if options.prices else OPENB_PRICES_SOURCE,
     )

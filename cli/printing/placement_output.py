@@ -4,7 +4,6 @@ import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from shutil import get_terminal_size
 
 import numpy as np
@@ -70,7 +69,6 @@ def as_json(result: ContestResult) -> str:
         "simulated": True,
         "stopped": result.swept.stopped or None,
         "prices_per_hour": dict(result.contest.prices),
-        "rules": asdict(result.contest.rules),
         "traces": [
             {
                 **{name: getattr(trace, name) for name in ("name", "nodes", "gpus", "pods")},
@@ -117,10 +115,8 @@ def _spread_record(values: FloatArray) -> Mapping[str, float | None]:
 
 def as_html(result: ContestResult) -> str:
     """HTML report (simulator/reports/sweep_report.py)."""
-    contest, rules = result.contest, result.contest.rules
+    contest = result.contest
     facts = [("seeds", ", ".join(map(str, sorted({run.seed for run, _ in result.swept.done}))))]
-    if rules.rename_nodes:
-        facts.append(("node names", "shuffled"))
     if contest.prices:
         prices = ", ".join(f"{name} ${price:.2f}" for name, price in contest.prices.items())
         facts.append(("prices", f"{prices} per GPU and hour ({contest.prices_source})"))

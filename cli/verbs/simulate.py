@@ -40,7 +40,6 @@ simulate.add_command(simulate_scaling)
 @click.option("--policies", default="bestfit,fgd,tonnage", show_default=True, shell_complete=complete_policies,
               help="Policies to compare.")  # fmt: skip
 @setting("--seeds", "42-44", "Orders of arrival, such as 42-51 or 1,5,9.")
-@click.option("--rename-nodes", is_flag=True, help="Shuffle the nodes' names; placements should not depend on them.")
 @click.option("--prices", default="", metavar="TYPE=$,...",
               help="Dollars per GPU and hour. [default: illustrative prices of the openb types]")  # fmt: skip
 @report_option()
@@ -92,23 +91,23 @@ def run_contest(contest: "Contest", way: "Executor", results: Path | None = None
 
     started_at, began_s = datetime.now(UTC), time.perf_counter()
     with progress_on(sys.stderr, len(contest.runs), replay_in_words) as on_done:
-        replay = partial(play, traces=contest.traces, rules=contest.rules)
+        replay = partial(play, traces=contest.traces)
         swept = sweep(contest.runs, replay, way=way, cache=_cache_of(contest, results), on_done=on_done)
     bounds = bounds_of([run for run, _ in swept.done], contest.traces)
     return ContestResult(contest, swept, bounds, started_at, time.perf_counter() - began_s)
 
 
 def _cache_of(contest: "Contest", folder: Path | None) -> "ResultCache[PolicyRun, Replay] | None":
-    """Cache of the contest's replays, keyed by all that determines them: trace content, rules and code."""
+    """Cache of the contest's replays, keyed by all that determines them: trace content and code."""
     from simulator.packing.policy_comparison import from_bytes, to_bytes
     from simulator.sweep.runner import ResultCache, code_digest, digest_of
 
     if folder is None:
         return None
-    same = digest_of(repr(contest.rules), code_digest())
+    code = code_digest()
 
     def name_of(run: "PolicyRun") -> str:
-        return f"{run.trace}-{run.policy}-{run.seed}-{digest_of(contest.digests[run.trace], same)}.msgpack"
+        return f"{run.trace}-{run.policy}-{run.seed}-{digest_of(contest.digests[run.trace], code)}.msgpack"
 
     return ResultCache(folder, name_of, to_bytes, from_bytes)
 

@@ -16,7 +16,7 @@ from placement.policies import POLICIES, policy_named
 from placement.prices.allocation_bound import allocation_bound
 from placement.prices.classes import class_of, kinds_of
 from simulator.packing import replay as one
-from simulator.packing.replay import Curve, Replay, gpu_milli_of, published_stream, with_renamed_nodes
+from simulator.packing.replay import Curve, Replay, gpu_milli_of, published_stream
 from simulator.sweep.runner import PolicyRun
 
 QUANTILES: FloatArray = np.array([0.001, 0.01, *np.arange(0.05, 0.951, 0.05), 0.99, 0.999, 1.0])
@@ -148,24 +148,13 @@ def bound_pct(trace: snapshot.Snapshot, seed: int) -> float:
     return 100.0 * bound.gpus / kinds.capacity_gpus
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayRules:
-    """Rules of every replay of a comparison."""
-
-    rename_nodes: bool = False
-    """Whether nodes change names at random, by the seed, so that a policy cannot profit from a lucky order of names."""
-
-
 def play(
     run: PolicyRun,
     traces: Mapping[str, snapshot.Snapshot],
-    rules: ReplayRules,
     conditions: one.Conditions | None = None,
 ) -> one.Replay:
     """One replay. It depends on its arguments alone, except for the measured times."""
     trace = traces[run.trace]
-    if rules.rename_nodes:
-        trace = with_renamed_nodes(trace, run.seed)
     # As in the published runs, a policy may know the pods of the trace; one that learns will not look.
     expected = tuple(trace.pods.shapes[index] for index in trace.pods.shape)
     policy = policy_named(run.policy, Knowledge(trace, expected, run.seed))

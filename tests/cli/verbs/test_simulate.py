@@ -98,14 +98,6 @@ def test_the_report_is_written_and_named(tmp_path: Path) -> None:
     assert "http" not in html
 
 
-def test_renaming_the_nodes_keeps_the_fleet() -> None:
-    done = simulate(*SMALL, "--rename-nodes", "-o", "json")
-
-    record = json.loads(done.stdout)
-    assert record["rules"] == {"rename_nodes": True}
-    assert record["traces"] == json.loads(simulate(*SMALL, "-o", "json").stdout)["traces"]
-
-
 def wrong(*arguments: str, report: Path) -> list[str]:
     """The lines of complaint; checks that nothing but complaining was done."""
     done = simulate(*arguments, "--report", str(report))

@@ -9,7 +9,6 @@ from benchmarks.cases import Row, case_named
 from benchmarks.packing import packing, packing_churn
 from benchmarks.tables import text_of
 from cluster.errors import ConfigError
-from placement.policies import POLICIES
 from simulator.openb.generator import generate
 from tests.builders.openb_files import write_openb_csv
 
@@ -38,13 +37,6 @@ def test_each_run_is_a_row_whose_allocation_is_at_most_the_bound(trace: Inputs) 
         assert row["pods"] == "pods_small"
         assert set(row["allocation_pct"]) == set(row["fragmentation_pct"]) == {"80", "90", "100", "110", "130"}
         assert row["allocation_pct"]["100"] <= row["bound_pct"]["100"] + 1e-6 <= 100.0 + 1e-5
-
-
-@pytest.mark.parametrize("name", sorted(set(POLICIES) - {"random"}))  # lots are drawn in the order of the table
-def test_dealing_names_out_anew_changes_nothing(trace: Inputs, name: str) -> None:
-    given: Inputs = {**trace, "policies": (name,), "seeds": (42,), "bound": False, "published": None}
-
-    assert without_times(list(packing(**given))) == without_times(list(packing(**given, rename=True)))
 
 
 def test_the_number_of_processes_changes_nothing_but_times(trace: Inputs) -> None:

@@ -4,34 +4,37 @@ import pytest
 
 from cluster.errors import ConfigError
 from cluster.snapshot import Snapshot
+from placement.policies import POLICIES
 from simulator.openb.generator import generate, trace_of
-from simulator.packing.policy_comparison import ReplayRules, bounds_of, check_contest, play
+from simulator.packing.policy_comparison import bounds_of, check_contest, play
 from simulator.packing.replay import Conditions
 from simulator.sweep.runner import PolicyRun
 from tests.builders.fleet import node, pod, world
+from tests.builders.renamed import with_renamed_nodes
 from tests.rigs.packing_moves import cheapest_relocation
 
 TRACES = {"small": trace_of(generate(40, mix="gpuspec33", seed=3), {"G2": 1.0})}
 
 
-@pytest.mark.parametrize("policy", ["bestfit", "fgd", "tonnage"])
+@pytest.mark.parametrize("policy", sorted(set(POLICIES) - {"random"}))  # lots are drawn in the order of the table
 def test_names_of_nodes_decide_nothing(policy: str) -> None:
     run = PolicyRun("small", policy, seed=7)
 
-    as_named, renamed = play(run, TRACES, ReplayRules()), play(run, TRACES, ReplayRules(rename_nodes=True))
+    as_named = play(run, TRACES)
+    renamed = play(run, {name: with_renamed_nodes(trace, seed=7) for name, trace in TRACES.items()})
 
     assert as_named.curve.allocation_pct.tolist() == renamed.curve.allocation_pct.tolist()
 
 
 def test_the_same_run_places_the_same_pods_again() -> None:
-    first, second = (play(PolicyRun("small", "tonnage", seed=7), TRACES, ReplayRules()) for _ in range(2))
+    first, second = (play(PolicyRun("small", "tonnage", seed=7), TRACES) for _ in range(2))
 
     assert first.curve.allocation_pct.tolist() == second.curve.allocation_pct.tolist()
     assert first.shortages == second.shortages
 
 
 def test_every_policy_meets_the_same_arrivals() -> None:
-    curves = [play(PolicyRun("small", policy, seed=7), TRACES, ReplayRules()).curve for policy in ("bestfit", "fgd")]
+    curves = [play(PolicyRun("small", policy, seed=7), TRACES).curve for policy in ("bestfit", "fgd")]
 
     assert curves[0].arrived_pct.tolist() == curves[1].arrived_pct.tolist()
 
@@ -42,13 +45,13 @@ def test_no_policy_passes_the_bound() -> None:
     bound = bounds_of(runs, TRACES)["small"]
 
     for run in runs:
-        curve = play(run, TRACES, ReplayRules()).curve
+        curve = play(run, TRACES).curve
         # The sample at 100 % is taken at the first pod that reaches it, and the bound is of that pod, too.
         assert curve.at(100, curve.allocation_pct) <= bound + 1e-6
 
 
 def test_why_pods_found_no_place_adds_up() -> None:
-    played = play(PolicyRun("small", "fgd", seed=7), TRACES, ReplayRules())
+    played = play(PolicyRun("small", "fgd", seed=7), TRACES)
 
     assert sum(played.shortages.values()) > 0
 
@@ -57,8 +60,8 @@ def test_no_more_pods_move_than_allowed() -> None:
     run = PolicyRun("small", "fgd", seed=7)
 
     stays, moves = (
-        play(run, TRACES, ReplayRules()),
-        play(run, TRACES, ReplayRules(), Conditions(0.02, cheapest_relocation)),
+        play(run, TRACES),
+        play(run, TRACES, Conditions(0.02, cheapest_relocation)),
     )
 
     # About 260 pods find a place on 40 nodes: 2 % are 5.

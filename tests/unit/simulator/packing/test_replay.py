@@ -7,16 +7,9 @@ from cluster.snapshot import Snapshot
 from placement.engine.packer import Packer, content_rank
 from placement.engine.policy import Knowledge
 from placement.policies import policy_named
-from simulator.packing.replay import (
-    GPUS_TOGETHER,
-    WHOLE_GPU,
-    Conditions,
-    Replay,
-    published_stream,
-    replay,
-    with_renamed_nodes,
-)
+from simulator.packing.replay import GPUS_TOGETHER, WHOLE_GPU, Conditions, Replay, published_stream, replay
 from tests.builders.fleet import Pod, node, pod, world
+from tests.builders.renamed import with_renamed_nodes
 from tests.clock import ticking
 from tests.rigs.packing_moves import cheapest_relocation
 

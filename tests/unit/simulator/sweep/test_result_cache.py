@@ -7,7 +7,7 @@ import pytest
 
 from cluster.errors import ConfigError
 from simulator.openb.generator import generate, trace_of
-from simulator.packing.policy_comparison import ReplayRules, from_bytes, play, summarise, to_bytes
+from simulator.packing.policy_comparison import from_bytes, play, summarise, to_bytes
 from simulator.sweep.runner import PolicyRun, ResultCache, code_digest, digest_of, runs_of, sweep
 
 RUNS = runs_of(("a",), ("bestfit", "fgd"), (42, 43))
@@ -63,7 +63,7 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
 def test_a_replay_comes_back_from_its_file_whole() -> None:
     traces = {"small": trace_of(generate(20, seed=3), {"G2": 1.0})}
     run = PolicyRun("small", "fgd", 7)
-    played = play(run, traces, ReplayRules())
+    played = play(run, traces)
 
     read = from_bytes(to_bytes(played))
 
