@@ -110,7 +110,7 @@ def stage(programs: Programs, folder: Path, nodes: int, seed: int) -> Iterator[S
         admin = Kubectl(programs["kubectl"], plane.kubeconfig)
         admin("create", "namespace", SYSTEM)
         # Its operators run as processes beside, with the account, the rights and the policies of the chart.
-        release_files.install(plane.kubeconfig, {"settings": {"pools": POOLS}})
+        release_files.install(plane.kubeconfig, {"managedNamespaces": "all", "settings": {"pools": POOLS}})
         admin.within(SYSTEM)("delete", "deployment", "tonnage")
         for kind in OWN_KINDS:
             admin.wait("condition=Established", f"crd/{kind.definition}")
