@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from autoscaler.concurrency.safe_bandit import SafeBandit
-from autoscaler.concurrency.tuner import Rules
+from autoscaler.concurrency.safe_bandit import Rules, SafeBandit
 from autoscaler.decision.decide import WEIGHING, decide
 from autoscaler.decision.expected_cost import Weighing
 from autoscaler.forecast.fits import fit

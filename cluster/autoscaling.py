@@ -14,7 +14,7 @@ class Context:
 
     gpu_type: str
     input_bucket: int
-    """Bucket of the mean number of input tokens of a request (autoscaler.concurrency.tuner.length_bucket)."""
+    """Bucket of the mean number of input tokens of a request (autoscaler.demand.promql.length_bucket)."""
     output_bucket: int
     """Bucket of the mean number of output tokens of a request."""
 

@@ -14,12 +14,57 @@ old observations fade.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Generic, Literal, TypeVar
 
 import numpy as np
 
-from autoscaler.concurrency.tuner import Decision, Reason, Rules
 from cluster import autoscaling
 from cluster.arrays import BoolArray, FloatArray
+
+Reason = Literal[
+    "Breach",
+    "ContextChanged",
+    "FewRequests",
+    "Fixed",
+    "Lowered",
+    "NoData",
+    "NotBinding",
+    "Raised",
+    "Scaling",
+    "Settled",
+    "Unsafe",
+]
+"""Cause of a limit; `_WORDS` says it in words. Fixed: the policy does not learn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Limits within which a tuner works."""
+
+    guard_s: float
+    """Highest p95 latency, seconds."""
+    start: int = 8
+    """Highest limit for a context that was never seen."""
+    lowest: int = 1
+    highest: int = 1024
+
+    def clipped(self, limit: float) -> int:
+        """Whole limit within the bounds."""
+        return max(self.lowest, min(self.highest, int(limit)))
+
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Generic[S]):
+    """Limit for the next interval."""
+
+    limit: int
+    reason: Reason
+    state: S
+    """State for the next decision."""
+
 
 _LEVEL = 1.0
 """Standard deviation of the trend's level around the mean of the samples: wide."""
@@ -137,27 +182,23 @@ def learn(known: autoscaling.Learned, seen: Seen, *, breach: bool) -> autoscalin
     return _mixed(replace(known, surprised=False), arm, seen, _FADE_AT_SHIFT)
 
 
-def spread(known: autoscaling.Learned) -> float:
-    """Standard deviation of log latency among requests, from their mean, which is requests at once over throughput.
+def sampling(known: autoscaling.Learned, requests: int) -> float:
+    """Standard error of log p95 of so many requests, by the spread s of their log latency.
 
-    Of lognormal latencies with standard deviation s, log(p95 / mean) = z s - s² / 2; a heavier tail counts as the
-    widest of them.
+    It follows from their mean, which is requests at once over throughput: of lognormal latencies, log(p95 / mean) = z s -
+    s² / 2; a heavier tail counts as the widest of them.
     """
     weights = [_USUAL_WEIGHT, *(arm.weight for arm in known.arms)]
     ratios = [_USUAL_RATIO, *(arm.p95 + arm.throughput - math.log(arm.limit) for arm in known.arms)]
     ratio = float(np.average(ratios, weights=weights))
-    return max(_NARROWEST, _Z95 - math.sqrt(max(_Z95**2 - 2 * ratio, 0.0)))
-
-
-def sampling(known: autoscaling.Learned, requests: int) -> float:
-    """Standard error of log p95 of so many requests."""
-    return spread(known) * _QUANTILE_ERROR / math.sqrt(requests)
+    spread = max(_NARROWEST, _Z95 - math.sqrt(max(_Z95**2 - 2 * ratio, 0.0)))
+    return spread * _QUANTILE_ERROR / math.sqrt(requests)
 
 
 def noise(known: autoscaling.Learned, requests: int) -> tuple[float, float]:
     """Variances of one observation of log throughput and of log p95 with so many requests: first the assumed ones, then
     more and more the observed scatter."""
-    assumed = (_SPEED_ERROR**2 + 1 / requests, _SPEED_ERROR**2 + (spread(known) * _QUANTILE_ERROR) ** 2 / requests)
+    assumed = (_SPEED_ERROR**2 + 1 / requests, _SPEED_ERROR**2 + sampling(known, requests) ** 2)
     share = known.scatter_weight / (known.scatter_weight + _ASSUMED_WEIGHT)
     return (
         share * known.throughput_scatter + (1 - share) * assumed[0],

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from string import Template
 from typing import Any, Literal
 
-from autoscaler.concurrency.tuner import length_bucket
 from autoscaler.demand.presets import Figure, LengthOf, Preset, Quantity
 from cluster.autoscaling import Context, Observation
 
@@ -139,6 +138,16 @@ def measures(preset: Preset, latency: LatencyOf) -> bool:
 def serving_query(preset: Preset, service: Service, windows: Windows) -> str:
     """One query for all figures. windows: rate_s is the length of the interval."""
     return labelled(preset.serving, service, windows)
+
+
+_BUCKET_FACTOR = 4.0
+"""Ratio of the lengths at a bucket's borders (chosen: within it, requests need KV cache and time of one order, and a
+workload's mean seldom crosses a border)."""
+
+
+def length_bucket(tokens: float) -> int:
+    """Bucket of a mean length in tokens: 0 below 4 tokens, 1 below 16, 2 below 64 and so on."""
+    return int(math.log(max(tokens, 1.0)) / math.log(_BUCKET_FACTOR) + 1e-9)
 
 
 def observation_from(serving: Serving, limit: int, gpu_type: str, *, scaling: bool) -> Observation:

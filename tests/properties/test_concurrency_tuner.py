@@ -5,8 +5,7 @@ from dataclasses import replace
 
 from hypothesis import given, strategies as st
 
-from autoscaler.concurrency.safe_bandit import STEP, SafeBandit
-from autoscaler.concurrency.tuner import Rules
+from autoscaler.concurrency.safe_bandit import STEP, Rules, SafeBandit
 from cluster.autoscaling import Context, Observation
 
 GUARD_S = 10.0

@@ -13,7 +13,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from autoscaler.concurrency.tuner import S
+from autoscaler.concurrency.safe_bandit import S
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.autoscaling import Context, Observation
 from tests.rigs.scaling.concurrency_baselines import Static, Tuner

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from autoscaler.concurrency.tuner import Decision, Reason, Rules, S
+from autoscaler.concurrency.safe_bandit import Decision, Reason, Rules, S
 from cluster.autoscaling import Observation
 
 _BINDING = 0.9

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from autoscaler.concurrency.tuner import Decision, S
+from autoscaler.concurrency.safe_bandit import Decision, S
 from cluster.autoscaling import Context, Observation
 from tests.rigs.scaling.concurrency_baselines import Tuner
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoscaler.concurrency.safe_bandit import SafeBandit
-from autoscaler.concurrency.tuner import Rules
+from autoscaler.concurrency.safe_bandit import Rules, SafeBandit
 from tests.rigs.scaling.concurrency import FAMILIES, LimitCourse, Replica, best_static, course, score, serve, workload
 from tests.rigs.scaling.concurrency_baselines import HillClimb, Static
 

@@ -5,7 +5,8 @@ import math
 import msgspec
 import pytest
 
-from autoscaler.concurrency.tuner import Rules, length_bucket
+from autoscaler.concurrency.safe_bandit import Rules
+from autoscaler.demand.promql import length_bucket
 from tests.rigs.scaling.concurrency_baselines import MOST_ENTRIES, QLearning, QState, Static
 from tests.unit.autoscaler.concurrency.replica import after, seen
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from autoscaler.concurrency.safe_bandit import SafeBandit
-from autoscaler.concurrency.tuner import Rules
+from autoscaler.concurrency.safe_bandit import Rules, SafeBandit
 from autoscaler.demand.promql import Serving
 from cluster.autoscaling import BanditState, Observation, Replicas, Scaler
 from controller.deciders import autoscaling
