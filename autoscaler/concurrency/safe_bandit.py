@@ -185,8 +185,8 @@ def learn(known: autoscaling.Learned, seen: Seen, *, breach: bool) -> autoscalin
 def sampling(known: autoscaling.Learned, requests: int) -> float:
     """Standard error of log p95 of so many requests, by the spread s of their log latency.
 
-    It follows from their mean, which is requests at once over throughput: of lognormal latencies, log(p95 / mean) = z s -
-    s² / 2; a heavier tail counts as the widest of them.
+    It follows from their mean, which is requests at once over throughput: of lognormal latencies, log(p95 / mean) is
+    z s - s² / 2. A heavier tail counts as the widest of them.
     """
     weights = [_USUAL_WEIGHT, *(arm.weight for arm in known.arms)]
     ratios = [_USUAL_RATIO, *(arm.p95 + arm.throughput - math.log(arm.limit) for arm in known.arms)]
@@ -356,7 +356,8 @@ class SafeBandit:
             # A revert may be far; the broken limit says nothing about those more than a step below it.
             return replace(known, limit=limit, ceiling=max(limit, seen.limit / STEP)), "Breach"
         known = replace(known, ceiling=min(known.ceiling * _CEILING_GROWTH, float(self.rules.highest)))
-        return self._stepped(known, measured, _seats(seen))
+        seats = _FULL_MEMORY * seen.in_flight / seen.memory_share if seen.memory_share > 0 else math.inf
+        return self._stepped(known, measured, seats)
 
     def _stepped(self, known: autoscaling.Learned, seen: Seen, seats: float) -> tuple[autoscaling.Learned, Reason]:
         """Best safe limit within a step. seats: requests at once that the memory holds."""
@@ -373,10 +374,7 @@ class SafeBandit:
         return replace(known, limit=limit), reason
 
     def _without_safe(self, known: autoscaling.Learned, seen: Seen, lower: int) -> int:
-        """Limit where none near the present one is safe: the lower one, unless the lowest was seen to break the guard.
-
-        Then the highest is kept that was hardly slower than the lowest: lower ones would only cost throughput.
-        """
+        """Where no limit is safe: the lower one. If even the lowest breaks the guard: the highest hardly slower than that."""
         lowest = known.arms[0]
         error = math.sqrt(noise(known, seen.requests)[1] / lowest.weight)
         if lowest.limit > self.rules.lowest or lowest.p95 - _EVIDENT * error <= math.log(self.rules.guard_s):
@@ -400,13 +398,6 @@ def raised(limit: int) -> int:
 def _near(limit: int) -> tuple[int, ...]:
     """Limits within a step, the present one among them."""
     return math.ceil(limit / STEP), limit - 1, limit, limit + 1, *(int(limit * ratio) for ratio in _HIGHER)
-
-
-def _seats(seen: autoscaling.Observation) -> float:
-    """Requests at once that fill the memory; infinite where its use is unknown."""
-    if not seen.memory_share > 0:
-        return math.inf
-    return _FULL_MEMORY * seen.in_flight / seen.memory_share
 
 
 def _pooled(pool: autoscaling.Pool, seen: autoscaling.Observation) -> autoscaling.Pool:

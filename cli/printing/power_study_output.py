@@ -48,7 +48,7 @@ def record_of(run: PolicyRun, compared: ComparedRun) -> dict[str, object]:
         "limit_changes": outcome.limit_changes,
         "classes": classes,
         "missed_goals": compared.missed(),
-        **{name: [list(one) for one in getattr(outcome, name)] for name in ("named", "disobeyed", "offended")},
+        "named": [list(one) for one in outcome.named],
         "cpu_s": round(compared.cpu_s, 2),
     }
 

@@ -3,7 +3,7 @@
 import gc
 import heapq
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -83,10 +83,6 @@ class TrialOutcome:
     classes: tuple[ClassOutcome, ...]
     named: tuple[tuple[float, int, str], ...] = ()
     """(instant, server, reason) of the servers that the policy found not to obey or not to be believed."""
-    disobeyed: tuple[tuple[float, int], ...] = ()
-    """(instant, server) of the first time that each faulty server kept a higher limit than granted."""
-    offended: tuple[tuple[float, int], ...] = ()
-    """(instant, server) of the first time that each faulty server drew more than its lease and bursts allow."""
 
     @property
     def peak_w(self) -> float:
@@ -164,8 +160,6 @@ class _Trial:
             set_limit=self.row.limit,
         )
         self.struck: list[tuple[power_agents.Fault, BoolArray]] = [(f, f.strikes(count, seed)) for f in rules.faults]
-        disobeying = [(fault, whom) for fault, whom in self.struck if fault.kind in power_agents.DISOBEYING]
-        self.violations = power_agents.LeaseViolations(disobeying, count, machine.highest_w) if disobeying else None
         self.brake, self.heat = (
             power_agents.Brake(rules.budget_w, fitted=rules.brake),
             power_agents.BreakerHeat(power_agents.ROW_BREAKER, rules.budget_w),
@@ -215,8 +209,6 @@ class _Trial:
                 self._class_outcome(number, for_s, float(held.mean()) / for_s) for number, held in enumerate(held_s)
             ),
             named=tuple(sorted(self.named.values())),
-            disobeyed=_by_instant(self.agents.disobeyed_s),
-            offended=() if self.violations is None else _by_instant(self.violations.at_s),
         )
 
     def _until(self, until_s: float) -> None:
@@ -266,8 +258,6 @@ class _Trial:
         self.heat.read(PERIOD_S, row_w)
         limited = (self.agents.clock < 1.0) | (self.agents.cap_w < self.machine.highest_w)
         self.limited_s += np.add.reduceat(limited.astype(np.float64), self.firsts) / self.servers * PERIOD_S
-        if self.violations is not None:
-            self.violations.read(now_s, PERIOD_S, server_w, self.agents.granted, self.row.credit_back_s)
         self.periods += 1
         shown_w = server_w + self.ripple_w[self.periods % RIPPLES]
         if share := self.rules.noise_share:
@@ -338,7 +328,3 @@ class _Trial:
             held_share=held_share,
             limited_share=float(self.limited_s[number]) / for_s,
         )
-
-
-def _by_instant(at_s: Mapping[int, float]) -> tuple[tuple[float, int], ...]:
-    return tuple(sorted((instant, server) for server, instant in at_s.items()))

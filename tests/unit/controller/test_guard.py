@@ -342,7 +342,7 @@ CHAT = ScaleTarget("tonnage.dev/v1alpha1", "ModelService", "ns/chat")
 def permitted_rates(rate_per_s: float, *policies: Scaler) -> list[float]:
     """Of a plan that expects this rate of the service ns/chat."""
     seen = replace(world([node("a")], services=[service("ns/chat")], at_s=NOW_S), scalers=policies)
-    expecting = Plan(expected=(ExpectedDemand("ns/chat", demand(rate_per_s)),))
+    expecting = Plan(expected=(ExpectedDemand("ns/chat", demand(rate_per_s), 0.04),))
     return [each.demand.rate_per_s for each in guard(seen, expecting, Limits()).expected]
 
 
