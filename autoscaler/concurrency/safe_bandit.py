@@ -374,7 +374,7 @@ class SafeBandit:
         return replace(known, limit=limit), reason
 
     def _without_safe(self, known: autoscaling.Learned, seen: Seen, lower: int) -> int:
-        """Where no limit is safe: the lower one; where even the lowest breaks the guard, the highest that is as fast."""
+        """Where no limit is safe: the lower one; where even the lowest breaks the guard, the highest about as fast."""
         lowest = known.arms[0]
         error = math.sqrt(noise(known, seen.requests)[1] / lowest.weight)
         if lowest.limit > self.rules.lowest or lowest.p95 - _EVIDENT * error <= math.log(self.rules.guard_s):
