@@ -105,7 +105,7 @@ def test_who_does_not_come_is_named_and_accused_of_nothing(tmp_path: Path) -> No
 def test_a_rank_that_is_killed_is_named_and_accused_of_nothing_and_the_others_end(tmp_path: Path) -> None:
     with agent(tmp_path) as heard:
         processes = begun(tmp_path, wait_s=30.0)
-        time.sleep(3.0)  # it has come by then; on a very busy machine it has not, and is named as that
+        time.sleep(1.0)  # it multiplies by then; on a very busy machine it has not come, and is named as that
         processes[3].kill()
         processes[3].communicate()
         results = ended(processes[:3])
