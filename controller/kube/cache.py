@@ -212,13 +212,13 @@ class Cache(Generic[Item]):
     def fail(self, refusal: Refusal) -> None:
         """Record that a list or watch failed, and choose the next request.
 
-        The cached objects stay; they only grow older. A server that was away is listed anew: it may be older.
+        The cached objects stay. A server that was away, or ended a watch at once, is listed anew: it may be older.
         """
         self.failures += 1
         self.trouble = refusal.words
         self._pages = {}
         self._is_version_lost |= is_version_lost(refusal)
-        self.wants_list |= is_version_lost(refusal) or refusal.reason == "NoConnection"
+        self.wants_list |= is_version_lost(refusal) or refusal.reason in ("NoConnection", "ShortWatch")
 
     def name_of(self, item: Item) -> str:
         meta: Meta = item.metadata  # type: ignore[attr-defined]  # every struct that is listed has it

@@ -138,11 +138,14 @@ def test_a_server_that_names_a_day_is_asked_again_within_a_minute(asked_s: float
     assert clock.sleeps_s == [60.0]
 
 
-def test_a_watch_that_ends_at_once_without_a_word_is_not_asked_again_at_once() -> None:
-    _, _, clock = run(Listed(listed(version=5)), Watched(), Watched())
+def test_after_a_watch_that_ended_at_once_without_a_word_all_is_listed_anew_and_not_at_once() -> None:
+    """The server's store may have gone back to a version that such a watch would be silent at."""
+    again = (Watched(), Listed(listed([node("a")], version=4)))
+    cache, _, clock = run(Listed(listed(version=5)), *again, *again)
 
     assert len(clock.sleeps_s) == 2
     assert all(clock.sleeps_s)
+    assert sorted(cache.all()) == ["a"]
 
 
 def test_what_is_known_stays_and_the_trouble_is_told_while_the_server_is_away() -> None:
