@@ -37,6 +37,9 @@ def server(start_server: StartServer) -> ControlPlane:
 def kubectl(server: ControlPlane, programs: Programs) -> Kubectl:
     kubectl = kubectl_with_kinds(server, programs)
     kubectl("create", "namespace", "tonnage-system")
+    replica = pod("tonnage-0", schedulerName="nobody")
+    replica["metadata"] |= {"namespace": "tonnage-system", "labels": LABELS}
+    kubectl.within("tonnage-system")("create", "-f", "-", stdin=replica)
     files = [word for name in ("gpu-types", "profiles", "services") for word in ("-f", str(EXAMPLES / f"{name}.yaml"))]
     kubectl("apply", *files)
     return kubectl
@@ -50,6 +53,8 @@ def acting(
     folder = tmp_path_factory.mktemp("operator")
     # What a deadline cuts short on a busy machine would be decided otherwise with more time.
     settings = {"pools": [{"placer": "bind"}], "plan_deadline_s": 60.0, "host": "0.0.0.0"}  # noqa: S104 - as in its pod
+    own = kubectl.within("tonnage-system").get("pod", "tonnage-0")["metadata"]["uid"]
+    settings |= {"record": {"key": own}}
     with operator(server.kubeconfig, folder, **settings) as started:
         # The wide one first: every cycle that places another has seen it.
         for name, gpus in (("wide", 16), ("one", 1), ("two", 2), ("eight", 8)):
@@ -118,20 +123,17 @@ def own_address() -> str:
 
 @pytest.fixture
 def installed(kubectl: Kubectl, acting: OperatorProcess) -> Iterator[None]:
-    """The operator as the chart would show it: a running pod at this machine's address, and a ConfigMap of settings."""
+    """The operator as the chart would show it: its pod runs at this machine's address, and a ConfigMap has settings."""
     metadata = {"namespace": "tonnage-system", "labels": LABELS}
     settings = {"settings.yaml": yaml.safe_dump({"probe_port": probe_port(acting)})}
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata | {"name": "settings"}, "data": settings}
-    replica = pod("tonnage-0", schedulerName="nobody")
-    replica["metadata"] |= metadata
     within = kubectl.within("tonnage-system")
-    for each in (config, replica):
-        within("create", "-f", "-", stdin=each)
+    within("create", "-f", "-", stdin=config)
     address = own_address()
     status = {"status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}}
     within("patch", "pod", "tonnage-0", "--subresource=status", "--type=merge", "-p", json.dumps(status))
     yield
-    within("delete", "pod/tonnage-0", "configmap/settings", "--grace-period=0", "--force")
+    within("delete", "configmap/settings")
 
 
 @pytest.mark.usefixtures("installed")
