@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from cluster.actions import Action, Bind, HoldSeats, Start
+from cluster.actions import Action, Bind, Evict, HoldSeats, Move, Start
 from cluster.clock import Clock
 from cluster.held_seats import text_of
 from controller.kube.cluster_view import SeenPod
@@ -29,13 +29,13 @@ class _Assumption:
 
 
 class AssumedWrites:
-    """Starts, stops and held seats that were sent, but not yet shown by the watch, by pod: the last of each pod.
+    """Starts, stops and held seats that were sent, but not yet shown by the watch: of each pod the last, and its stop.
 
-    Instants are of one monotonic clock.
+    A pod that is stopped before its start is shown keeps its devices until it is gone. Instants are of one clock.
     """
 
     def __init__(self) -> None:
-        self._by_pod: dict[str, _Assumption] = {}
+        self._by_pod: dict[tuple[str, bool], _Assumption] = {}
 
     def __len__(self) -> int:
         return len(self._by_pod)
@@ -44,7 +44,7 @@ class AssumedWrites:
         """Add a start or seats before their request is sent, as a lost answer must not free them; a stop once it is
         accepted.
         """
-        self._by_pod[pod] = _Assumption(action, uid, now_s + ASSUMED_FOR_S)
+        self._by_pod[pod, isinstance(action, Evict | Move)] = _Assumption(action, uid, now_s + ASSUMED_FOR_S)
 
     def clear(self) -> None:
         self._by_pod = {}
@@ -52,15 +52,16 @@ class AssumedWrites:
     def drop(self, pods: Iterable[str]) -> None:
         """Remove writes that certainly failed or were undone."""
         for pod in pods:
-            self._by_pod.pop(pod, None)
+            self._by_pod.pop((pod, False), None)
+            self._by_pod.pop((pod, True), None)
 
     def unconfirmed(self, seen: Callable[[str], SeenPod | None], now_s: float) -> tuple[Action, ...]:
         """Writes that the watch has not shown; confirmed and expired ones are removed."""
-        kept: dict[str, _Assumption] = {}
-        for name, each in self._by_pod.items():
-            pod = seen(name) if now_s < each.until_s else None
+        kept: dict[tuple[str, bool], _Assumption] = {}
+        for key, each in self._by_pod.items():
+            pod = seen(key[0]) if now_s < each.until_s else None
             if pod and pod.uid == each.uid and not (pod.is_ending or _shows(pod, each.action)):
-                kept[name] = each
+                kept[key] = each
         self._by_pod = kept
         return tuple(each.action for each in kept.values())
 

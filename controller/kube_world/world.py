@@ -227,10 +227,6 @@ class _RestartGangHandler(Handler):
                 writes.append(eviction(name, uid, context.term.epoch()))
         return writes
 
-    def settle(self, context: WriteContext, action: cluster_actions.RestartGang, result: WriteResult) -> None:
-        if not result.failed:
-            context.planning.assumed.drop([name for name, _, _ in action.pods])
-
 
 class _ScaleHandler(Handler):
     def check(self, seats: Occupancy, action: cluster_actions.Scale) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cluster.actions import Bind
+from cluster.actions import Bind, Evict
 from controller.kube.cluster_view import SeenPod
 from controller.kube_world.reservations import ASSUMED_FOR_S, AssumedWrites
 
@@ -41,3 +41,12 @@ def test_a_bind_that_was_dropped_is_not_assumed() -> None:
     assumed.drop(["ns/p"])
 
     assert assumed.unconfirmed({"ns/p": WAITING}.get, 100.0) == ()
+
+
+def test_a_pod_that_is_stopped_before_its_start_is_shown_keeps_its_devices_until_it_is_gone() -> None:
+    assumed, stop = AssumedWrites(), Evict("ns/p", "a")
+    assumed.add(BIND.pod, BIND, "uid-1", 100.0)
+    assumed.add(stop.pod, stop, "uid-1", 101.0)
+
+    assert set(assumed.unconfirmed({"ns/p": WAITING}.get, 102.0)) == {BIND, stop}
+    assert assumed.unconfirmed({"ns/p": None}.get, 102.0) == ()
