@@ -218,6 +218,8 @@ class Cache(Generic[Item]):
         self.trouble = refusal.words
         self._pages = {}
         self._is_version_lost |= is_version_lost(refusal)
+        if is_version_lost(refusal) and refusal.status == HTTPStatus.GATEWAY_TIMEOUT:
+            self.synced.clear()  # the server is behind what is known here: nothing is planned on that
         self.wants_list |= is_version_lost(refusal) or refusal.reason in ("NoConnection", "ShortWatch")
 
     def name_of(self, item: Item) -> str:

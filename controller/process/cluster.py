@@ -170,6 +170,10 @@ class WatchedCluster(api_server.RequestListener):
             each.start_over()
         self._watching = self.thread.begin(self._watch())
 
+    async def listed_anew(self) -> None:
+        """Begins to list everything anew; until that is done, the watches do not count as synced."""
+        self._watch_anew()
+
     def fenced(self) -> None:
         """Counts a write that was refused because another process leads."""
         self._meter.count("tonnage_fenced_writes_total")
@@ -241,8 +245,9 @@ class ClusterWriter:
     def fence(self) -> bool:
         """Waits until the API server refuses writes of earlier leaders; False when that cannot be achieved."""
         is_enforced = self._cluster.thread.run(self._fence.is_enforced(self.epoch()))
-        if is_enforced:  # nothing that was sent before can still take effect, and the watches show what did
+        if is_enforced:  # nothing that was sent before can still take effect, and new lists show what did
             self._planning.assumed.clear()
+            self._cluster.thread.run(self._cluster.listed_anew())
         return is_enforced
 
     def report(self, snapshot: Snapshot, plan: Plan, outcome: Outcome, generations: Mapping[str, int]) -> None:
