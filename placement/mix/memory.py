@@ -152,7 +152,7 @@ class VariantMemory:
 
 MOST_RESTED = 19
 """Plans in a row that keep mixes although a search could find better ones. Chosen: at a plan a second, one pod in
-twenty waits for a search, and a search has fifteen plans while an instance is held (`hold_s`)."""
+twenty waits for a search."""
 
 LEAST_PROGRESS = 1e-6
 """Fraction of the objective below which a change of it or of its bound is none."""
