@@ -69,8 +69,10 @@ def with_expected(snapshot: Snapshot, expected: Iterable[demand.ExpectedDemand])
         return snapshot
     services = []
     for service in snapshot.services:
-        own = known.get(service.name)
-        services.append(replace(service, demand=own.demand, start_share=own.start_share) if own else service)
+        if own := known.get(service.name):
+            taken = {"demand": own.demand, "start_share": own.start_share, "is_loading": own.is_loading}
+            service = replace(service, **taken)
+        services.append(service)
     return replace(snapshot, services=tuple(services))
 
 

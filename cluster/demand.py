@@ -58,6 +58,8 @@ class ExpectedDemand:
     demand: Demand
     start_share: float
     """As in `ModelService`."""
+    is_loading: bool | None = None
+    """Likewise."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

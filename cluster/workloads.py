@@ -462,6 +462,8 @@ class ModelService:
     start_share: float = LOAD_S / STAY_S
     """Cost of a start, as a fraction of the instance's price per hour: the time from its order to its readiness, in
     which it is paid for and serves nothing, over that for which its mix is expected to stay."""
+    is_loading: bool | None = None
+    """Whether instances that were started are not ready yet, and may still become so; None: not known."""
     quota_ask: QuotaAsk | None = None
     """What one instance counts in quotas, without its devices; None: its instances are run by other means."""
     quotas: tuple[QuotaShare, ...] = ()

@@ -15,6 +15,7 @@ from cluster.workloads import InstanceType, ModelService
 from placement.budget import Budget
 from placement.mix.feasibility import seating
 from placement.mix.heuristics import stocks_without_others
+from placement.mix.memory import SearchMemory, Stood, digest_of
 from placement.mix.optimizer import answer_mix, mixes_between
 from placement.mix.planner import MixSettings, plan_mix, plan_of, routing_of
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, mix_cost
@@ -29,14 +30,18 @@ NODES = 50
 """Nodes of the tree search for a standing mix. Chosen: with the running instances as a bound it mostly takes one."""
 
 
-def standing(snapshot: Snapshot, plan: Plan, budget: Budget, gap: float) -> Plan:
+def standing(
+    snapshot: Snapshot, plan: Plan, budget: Budget, gap: float, memory: SearchMemory | None = None
+) -> Plan:
     """Plan in which services keep their mix, scaled to their demand, unless another one pays its starts.
 
     A start costs the price of the instance while it loads: it is billed and serves nothing. A mix that stops some
     instances and starts others must save what its starts cost more than those of the cheapest mix that only stops or
     only starts some. Even a mix for a demand that is higher by `UNCERTAIN_SHARE` must do so: else demand that moves
     around the edge between two mixes would exchange instances without end. A standing mix must have its seats beside
-    all others. gap: relative one that is good enough.
+    all others. What stops for an exchange, or while instances load, stops once all are ready, if it is known when, and
+    where there are seats for both until then. gap: relative one that is good enough. memory: of the plan before, whose
+    answers to the same questions hold again.
     """
     asked = {step.action.service for step in plan.steps() if isinstance(step.action, Scale)}
     plans = {each.service: each for each in plan.services}
@@ -48,22 +53,55 @@ def standing(snapshot: Snapshot, plan: Plan, budget: Budget, gap: float) -> Plan
     chosen = [Mix(_counts(need, plans[need.service].instances), np.zeros((0, 0))) for need in needs]
     remaining = stocks_without_others(stock, told, chosen)
     found: dict[str, ServicePlan] = {}
+    known, answers = {} if memory is None else memory.stood, dict[str, Stood]()
     for number, need in enumerate(told):
         if need.service not in asked or not need.running:
             continue
         alone, before = MixQuestion((need,), remaining[number]), plans[need.service]
-        part = budget.part(1 / (len(told) - number))
-        mix = _standing_mix(alone, chosen[number].instances, services[need.service], gap, part)
-        if mix is not None:
+        part, service = budget.part(1 / (len(told) - number)), services[need.service]
+        counts = (need.running_counts.tolist(), chosen[number].instances.tolist())
+        asks = (digest_of(alone), *counts, service.start_share, gap)
+        if need.service not in known or known[need.service].question != asks:
+            known[need.service] = Stood(asks, _standing_mix(alone, chosen[number].instances, service, gap, part))
+        answers[need.service] = known[need.service]
+        if (mix := answers[need.service].mix) is not None:
             found[need.service] = _kept(need, mix, before)
+    if memory is not None and not budget.time_ran_out:
+        memory.stood = answers
     for name in _without_seats(snapshot, needs, plans, found):
         del found[name]
-    now = {each.service: found.get(each.service, each) for each in plan.services}
+    now = plans | found
+    later = {need.service: now[need.service] for need in told if _stops_later(need, now[need.service], services)}
+    both = {need.service: _with_running(need, later[need.service]) for need in told if need.service in later}
+    for name in _without_seats(snapshot, needs, now, both):
+        del both[name]
+    now, found = now | both, found | both
     more = math.fsum(each.cost_per_hour - plans[name].cost_per_hour for name, each in found.items())
     whole = plan.certificates.get("mix")
     certificate = replace(whole, objective=whole.objective + more) if whole else None
     cut_short = plan.cut_short + ((OUT_OF_TIME,) if budget.time_ran_out else ())
     return replace(plan_of(snapshot, now, certificate), cut_short=cut_short)
+
+
+def _stops_later(need: Need, plan: ServicePlan, services: Mapping[str, ModelService]) -> bool:
+    """Whether what the plan stops is needed until what it starts, or what was started before, is ready."""
+    more, is_loading = _counts(need, plan.instances) - need.running_counts, services[need.service].is_loading
+    return is_loading is not None and bool((more < 0).any() and (is_loading or (more > 0).any()))
+
+
+def _with_running(need: Need, plan: ServicePlan) -> ServicePlan:
+    """The plan with the instances that it would stop."""
+    counts = np.maximum(_counts(need, plan.instances), need.running_counts).tolist()
+    in_order = list(zip(need.offers, counts, strict=True))
+    cost = math.fsum(count * offer.price_per_hour for offer, count in in_order)
+    words = "what is to stop serves until what was started is ready"
+    return replace(
+        plan,
+        instances={offer.instance_type: count for offer, count in in_order if count},
+        cost_per_hour=cost,
+        certificate=replace(plan.certificate, objective=cost) if plan.certificate else None,
+        notes=(Reason("StopsLater", words, {"then_per_hour": plan.cost_per_hour}), *plan.notes),
+    )
 
 
 def _counts(need: Need, instances: Mapping[InstanceType, int]) -> IntArray:
