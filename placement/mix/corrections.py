@@ -1,7 +1,6 @@
 """Corrections of a plan of mixes: demand beyond the stock is served in part, and mixes stand until others pay."""
 
 import math
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
@@ -13,14 +12,13 @@ from cluster.plans import Plan, Reason, ServicePlan
 from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType, ModelService
 from placement.budget import Budget
-from placement.mix.feasibility import seating
+from placement.mix.feasibility import seats_of
 from placement.mix.heuristics import stocks_without_others
 from placement.mix.memory import SearchMemory, Stood, digest_of
 from placement.mix.optimizer import answer_mix, mixes_between
 from placement.mix.planner import MixSettings, plan_mix, plan_of, routing_of
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, mix_cost
 from placement.mix.problem_builder import need_of, stocked
-from placement.stock import InstanceGroup
 
 OUT_OF_TIME = Reason("StandingOutOfTime", "time ran out before it was known whether the running instances could stay")
 UNCERTAIN_SHARE = 0.05
@@ -37,11 +35,10 @@ def standing(
 
     A start costs the price of the instance while it loads: it is billed and serves nothing. A mix that stops some
     instances and starts others must save what its starts cost more than those of the cheapest mix that only stops or
-    only starts some. Even a mix for a demand that is higher by `UNCERTAIN_SHARE` must do so: else demand that moves
+    only starts some. So must those for demands that are `UNCERTAIN_SHARE` higher and lower: else demand that moves
     around the edge between two mixes would exchange instances without end. A standing mix must have its seats beside
-    all others. What stops for an exchange, or while instances load, stops once all are ready, if it is known when, and
-    where there are seats for both until then. gap: relative one that is good enough. memory: of the plan before, whose
-    answers to the same questions hold again.
+    all others. gap: relative one that is good enough. memory: of the plan before, whose answers to the same questions
+    hold again.
     """
     asked = {step.action.service for step in plan.steps() if isinstance(step.action, Scale)}
     plans = {each.service: each for each in plan.services}
@@ -71,37 +68,11 @@ def standing(
     for name in _without_seats(snapshot, needs, plans, found):
         del found[name]
     now = plans | found
-    later = {need.service: now[need.service] for need in told if _stops_later(need, now[need.service], services)}
-    both = {need.service: _with_running(need, later[need.service]) for need in told if need.service in later}
-    for name in _without_seats(snapshot, needs, now, both):
-        del both[name]
-    now, found = now | both, found | both
     more = math.fsum(each.cost_per_hour - plans[name].cost_per_hour for name, each in found.items())
     whole = plan.certificates.get("mix")
     certificate = replace(whole, objective=whole.objective + more) if whole else None
     cut_short = plan.cut_short + ((OUT_OF_TIME,) if budget.time_ran_out else ())
     return replace(plan_of(snapshot, now, certificate), cut_short=cut_short)
-
-
-def _stops_later(need: Need, plan: ServicePlan, services: Mapping[str, ModelService]) -> bool:
-    """Whether what the plan stops is needed until what it starts, or what was started before, is ready."""
-    more, is_loading = _counts(need, plan.instances) - need.running_counts, services[need.service].is_loading
-    return is_loading is not None and bool((more < 0).any() and (is_loading or (more > 0).any()))
-
-
-def _with_running(need: Need, plan: ServicePlan) -> ServicePlan:
-    """The plan with the instances that it would stop."""
-    counts = np.maximum(_counts(need, plan.instances), need.running_counts).tolist()
-    in_order = list(zip(need.offers, counts, strict=True))
-    cost = math.fsum(count * offer.price_per_hour for offer, count in in_order)
-    words = "what is to stop serves until what was started is ready"
-    return replace(
-        plan,
-        instances={offer.instance_type: count for offer, count in in_order if count},
-        cost_per_hour=cost,
-        certificate=replace(plan.certificate, objective=cost) if plan.certificate else None,
-        notes=(Reason("StopsLater", words, {"then_per_hour": plan.cost_per_hour}), *plan.notes),
-    )
 
 
 def _counts(need: Need, instances: Mapping[InstanceType, int]) -> IntArray:
@@ -117,24 +88,31 @@ def _standing_mix(
     have = need.running_counts
     if not ((planned > have).any() and (planned < have).any()):
         return None
-    found = mixes_between(MixQuestion((need,)), (0 * have,), (have,), NODES, budget, gap)
-    found = found or mixes_between(alone, (have,), None, NODES, budget, gap)
-    if found is None:
-        return None
+
+    def kept_at(asked: Need) -> Mix | None:
+        found = mixes_between(MixQuestion((asked,)), (0 * have,), (have,), NODES, budget, gap)
+        found = found or mixes_between(replace(alone, needs=(asked,)), (have,), None, NODES, budget, gap)
+        return found[0] if found else None
+
     price = np.array([offer.price_per_hour for offer in need.offers])
 
-    def cost(instances: IntArray) -> float:
-        return float(instances @ price + np.maximum(instances - have, 0) @ price * service.start_share)
+    def pays(mix: IntArray, kept: Mix) -> bool:
+        starts = np.maximum(mix - have, 0) - np.maximum(kept.instances - have, 0)
+        return float((mix - kept.instances) @ price + starts @ price * service.start_share) < -1e-9
 
-    if cost(found[0].instances) <= cost(planned) + 1e-9:
-        return found[0]
-    other = answer_mix(replace(alone, needs=(_more(need, 1 + UNCERTAIN_SHARE),)), budget, gap=gap)
-    pays = isinstance(other, MixAnswer) and cost(other.mixes[0].instances) < cost(found[0].instances) - 1e-9
-    return None if pays else found[0]
+    found = kept_at(need)
+    if found is None or not pays(planned, found):
+        return found
+    for factor, kept in ((1 + UNCERTAIN_SHARE, found), (1 - UNCERTAIN_SHARE, None)):
+        asked = _scaled(need, factor)
+        kept, other = kept or kept_at(asked), answer_mix(replace(alone, needs=(asked,)), budget, gap=gap)
+        if not isinstance(other, MixAnswer) or (kept is not None and not pays(other.mixes[0].instances, kept)):
+            return found
+    return None
 
 
-def _more(need: Need, factor: float) -> Need:
-    """The need at a demand that is higher by this factor."""
+def _scaled(need: Need, factor: float) -> Need:
+    """The need at its demand times this factor."""
     offers = (replace(o, load=factor * o.load, variance=factor * o.variance) for o in need.offers)
     return replace(need, rate_per_s=factor * need.rate_per_s, offers=tuple(offers))
 
@@ -153,25 +131,13 @@ def _without_seats(
         for offer, count in zip(need.offers, mixes[need.service].tolist(), strict=True)
         if 0 < need.running_count(offer) <= count
     }
-    told, stock = stocked(snapshot, needs, stay)
-    wanted = Counter[InstanceGroup]()
-    for need in told:
-        wanted.update(_by_group(need, mixes[need.service]))
-    gone: list[str] = []
-    for need in (each for each in told[::-1] if each.service in found):
-        if seating(stock, +wanted) is not None:
+    question, gone = MixQuestion(*stocked(snapshot, needs, stay)), list[str]()
+    for name in [need.service for need in needs if need.service in found][::-1]:
+        if seats_of(question, tuple(Mix(mixes[need.service], np.zeros((0, 0))) for need in needs)) is not None:
             break
-        gone.append(need.service)
-        wanted.subtract(_by_group(need, mixes[need.service]))
-        wanted.update(_by_group(need, _counts(need, plans[need.service].instances)))
+        gone.append(name)
+        mixes |= {each.service: _counts(each, plans[name].instances) for each in needs if each.service == name}
     return gone
-
-
-def _by_group(need: Need, instances: IntArray) -> Counter[InstanceGroup]:
-    found = Counter[InstanceGroup]()
-    for offer, count in zip(need.offers, instances.tolist(), strict=True):
-        found[offer.group] += count
-    return found
 
 
 def _kept(need: Need, mix: Mix, before: ServicePlan) -> ServicePlan:
