@@ -28,9 +28,7 @@ NODES = 50
 """Nodes of the tree search for a standing mix. Chosen: with the running instances as a bound it mostly takes one."""
 
 
-def standing(
-    snapshot: Snapshot, plan: Plan, budget: Budget, gap: float, memory: SearchMemory | None = None
-) -> Plan:
+def standing(snapshot: Snapshot, plan: Plan, budget: Budget, gap: float, memory: SearchMemory | None = None) -> Plan:
     """Plan in which services keep their mix, scaled to their demand, unless another one pays its starts.
 
     A start costs the price of the instance while it loads: it is billed and serves nothing. A mix that stops some
