@@ -22,7 +22,7 @@ from placement.policies import policy_named
 from simulator.controlplane.commands import HOST
 from simulator.openb.generator import generate, trace_of
 from simulator.openb.trace_reader import read_trace
-from simulator.packing.replay import Conditions, gpu_milli_of, replay
+from simulator.packing.replay import gpu_milli_of, replay
 from tests.builders.many_services import GPUS_PER_NODE, definitions, fleet, services
 from tests.builders.whole_gpu_pods import gpu_type_objects
 from tests.controlplane import installation
@@ -168,7 +168,7 @@ def compared(trace: Snapshot, stream: ChurningStream, batch: int, seed: int) -> 
     yield "loop in process", loop.mean_allocation_pct(stream.measured_from_pct)
     policy = policy_named("tonnage-learning", Knowledge(trace, seed=seed))
     packer = Packer(trace, policy, content_rank(trace, seed))
-    played = replay(trace, stream.pods, packer, stopped, seed, Conditions(stay=stream.stay))
+    played = replay(trace, stream.pods, packer, stopped, seed, stream.stay)
     yield "replay", mean_allocation_pct(played, stream)
 
 

@@ -22,12 +22,11 @@ from placement.policies import POLICIES, policy_named
 from simulator.openb.generator import generate, trace_of
 from simulator.openb.trace_reader import OPENB_PRICES, read_trace
 from simulator.packing.policy_comparison import bound_pct, check_contest, play
-from simulator.packing.replay import POINTS_PCT, Conditions, Replay, replay
+from simulator.packing.replay import POINTS_PCT, Replay, replay
 from simulator.sweep.on_ray import SweepOnRay
 from simulator.sweep.runner import Executor, PolicyRun, WorkerProcesses, one_by_one, runs_of, sweep
 from tests.rigs import packing_rivals
 from tests.rigs.packing_churn import Churn, churning_stream, mean_allocation_pct
-from tests.rigs.packing_moves import cheapest_relocation
 from tests.rigs.used_fleet import filled, packer_of, repeated
 
 NODES = DATA / "openb" / "openb_node_list_gpu_node.csv"
@@ -67,7 +66,7 @@ def _summary(rows: Sequence[Row]) -> Rows:
             line |= {
                 f"ms {part}": float(np.mean([row["decision_ms"][part] for row in mine])) for part in ("mean", "p99")
             }
-            yield line | {"moved": float(np.mean([row["moved"] for row in mine]))}
+            yield line
 
 
 @case(
@@ -84,20 +83,12 @@ def _summary(rows: Sequence[Row]) -> Rows:
     quick=SMALL,
     summary=_summary,
 )
-@case(
-    "packing-moves",
-    "Tonnage on openb where up to 2 % of the placed pods may be moved (simulated).",
-    given={"policies": ("tonnage",), "published": None, "move_share": 0.02},
-    quick=SMALL,
-    summary=_summary,
-)
 def packing(
     *,
     nodes: Path | None = NODES,
     pods: Sequence[Path] = PODS,
     policies: Sequence[str] = ("fgd", "tonnage", "tonnage-learning"),
     seeds: Sequence[int] = numbers("42-51"),
-    move_share: float = 0.0,
     published: Path | None = PUBLISHED,
     bound: bool = True,
     jobs: int = 1,
@@ -115,9 +106,8 @@ def packing(
     def bound_of(trace: str, seed: int) -> float:
         return bound_pct(traces[trace], seed)
 
-    conditions = Conditions(move_share, cheapest_relocation)
     runs = runs_of(tuple(traces), policies, seeds)
-    for run, played in spread(runs, partial(_play, traces=traces, conditions=conditions), jobs):
+    for run, played in spread(runs, partial(_play, traces=traces), jobs):
         times_ms = played.decision_s * 1000.0
         yield {
             "pods": run.trace,
@@ -131,7 +121,6 @@ def packing(
                 "p50": round(float(np.quantile(times_ms, 0.5)), 4),
                 "p99": round(float(np.quantile(times_ms, 0.99)), 4),
             },
-            "moved": played.moved,
             "unplaced": sum(played.shortages.values()),
             "upkeep_s": round(played.upkeep_s, 3),
             "bound_pct": {"100": round(bound_of(run.trace, run.seed), 3)} if bound else None,
@@ -139,10 +128,10 @@ def packing(
         }
 
 
-def _play(run: PolicyRun, traces: Mapping[str, Snapshot], conditions: Conditions) -> Replay:
+def _play(run: PolicyRun, traces: Mapping[str, Snapshot]) -> Replay:
     """One replay, also of a rival, which is known wherever this module is."""
     assert packing_rivals.RIVALS.keys() <= POLICIES.keys()  # noqa: S101  # imported for that
-    return play(run, traces, conditions)
+    return play(run, traces)
 
 
 def _points(played: Replay, values: "np.typing.NDArray[np.float64]") -> dict[str, float]:
@@ -225,7 +214,7 @@ def play_churn(run: ChurnRun, traces: Mapping[str, Snapshot], stays: str = "expo
     policy = policy_named(run.policy, Knowledge(trace, expected, run.seed))
     stream = churning_stream(trace, run.seed, Churn(run.load, stays, 3.0, 2.0))
     packer = Packer(trace, policy, content_rank(trace, run.seed))
-    played = replay(trace, stream.pods, packer, time.process_time, run.seed, Conditions(stay=stream.stay))
+    played = replay(trace, stream.pods, packer, time.process_time, run.seed, stream.stay)
     return {
         "allocation_pct": round(mean_allocation_pct(played, stream), 4),
         "arrivals": len(stream.pods),

@@ -18,7 +18,7 @@ from placement.policies.bid_price import BidPrice
 from placement.prices.classes import kinds_of
 from placement.prices.node_value import NodeValues
 from placement.prices.price_book import BidSettings, PriceBook, StateWorth
-from simulator.packing.replay import Conditions, gpu_milli_of, published_stream, replay
+from simulator.packing.replay import gpu_milli_of, published_stream, replay
 from tests.rigs.packing_churn import Churn, churning_stream, mean_allocation_pct
 
 SHIPPED = BidSettings()
@@ -128,7 +128,7 @@ def play(run: AblationRun, traces: Mapping[str, snapshot.Snapshot]) -> float:
         filled = replay(trace, until_full, packer, lambda: 0.0, run.seed)
         return filled.curve.at(100, filled.curve.allocation_pct)
     churned = churning_stream(trace, run.seed, Churn(run.load, "exponential", 3.0, 2.0))
-    played = replay(trace, churned.pods, packer, lambda: 0.0, run.seed, Conditions(stay=churned.stay))
+    played = replay(trace, churned.pods, packer, lambda: 0.0, run.seed, churned.stay)
     return mean_allocation_pct(played, churned)
 
 
