@@ -9,11 +9,11 @@ import numpy as np
 from autoscaler.forecast import fits, grid, online
 from autoscaler.series import regular
 from benchmarks.cases import DATA, Row, Rows, case
-from benchmarks.forecast_scores import PEERS, peer_quantiles, scores, taken_out
 from benchmarks.tables import grouped
 from cluster.arrays import FloatArray
 from cluster.demand import Forecast
 from simulator.scaling.traces import LoadTrace, generated_trace, read_trace, value_columns
+from tests.rigs.scaling.forecast_scores import PEERS, peer_quantiles, scores, taken_out
 
 _WINDOW = 1440
 """Last errors that make a peer's distribution: a day at a minute, as many as a model's."""

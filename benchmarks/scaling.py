@@ -15,7 +15,6 @@ from autoscaler.forecast.fits import fit
 from autoscaler.forecast.online import OnlineForecaster
 from autoscaler.series import regular
 from benchmarks.cases import DATA, Row, Rows, case, numbers
-from benchmarks.forecast_scores import taken_out
 from benchmarks.tables import grouped
 from cluster.autoscaling import UNLIMITED, Behavior, LeadTime, Replicas, Scaler, ScaleTarget, ScalingObjective
 from simulator.scaling import replay as scaling_replay, study
@@ -23,6 +22,7 @@ from simulator.scaling.rival_rules import oracle_replicas
 from simulator.scaling.traces import generated_trace, read_trace
 from tests.rigs.scaling.concurrency import FAMILIES, best_static, course, score as score_course, workload
 from tests.rigs.scaling.concurrency_baselines import Aimd, HillClimb, QLearning, Static, Tuner
+from tests.rigs.scaling.forecast_scores import taken_out
 from tests.rigs.scaling.hindsight import lognormal, record_of, tuned_in_hindsight
 from tests.rigs.scaling.idle import NIGHTS, IdleTimer, idle_trace
 
