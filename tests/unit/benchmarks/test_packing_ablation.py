@@ -4,9 +4,10 @@ from dataclasses import fields
 
 from benchmarks.cases import case_named
 from benchmarks.packing import ChurnRun, play_churn, traces_of
-from benchmarks.packing_ablation import SETTINGS, SHIPPED, WHOLE, AblationRun, packing_ablation, play
+from benchmarks.packing_ablation import packing_ablation
 from benchmarks.tables import text_of
 from placement.prices.price_book import BidSettings
+from tests.rigs.packing_ablation import SETTINGS, SHIPPED, WHOLE, AblationRun, play
 
 OTHER_POLICY = "value by prices"
 """The variant that is no setting."""
