@@ -1,4 +1,4 @@
-"""Health: verdicts on generated cases and recorded jobs, and costs of the recorder."""
+"""Health: verdicts on generated cases, clean and recorded jobs, and costs of the recorder."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
@@ -9,11 +9,14 @@ import numpy as np
 
 from benchmarks.cases import DATA, Row, Rows, case, numbers
 from benchmarks.tables import grouped
+from health.analysis import excess as analysis_excess
 from health.records.frames import decoded
 from health.records.layout import layout_from
 from health.stream import Analyser, Options
 from health.verdicts.verdict import Cause, JobVerdict, Part, Syndrome
 from tests.rigs.health.cases import case as drawn_case, queued_ahead, timed_on_device
+from tests.rigs.health.clean_job import BASELINE, BLOCK, STEP_S, block_of, job_looked_at
+from tests.rigs.health.clean_verdicts import LONGEST, NODES, found_in, is_quarantined
 from tests.rigs.health.job import FAULTS, LIMITS, DisturbanceKind
 from tests.rigs.health.joint_faults import JointKind, joint_case
 from tests.rigs.health.recorded import recording
@@ -211,3 +214,42 @@ def health_recorder(*, rounds: int = 20) -> Iterator[Row]:
     jobs_us, own_us = (sorted(each)[rounds // 2] for each in (record_us, send_us))
     row: Row = {"in_the_jobs_thread_us": round(jobs_us, 2), "in_the_recorders_thread_us": round(own_us, 2)}
     yield row | {"share_at_100_per_s": round((jobs_us + own_us) * 1e-4, 6)}
+
+
+@case(
+    "health-clean",
+    "What is blamed in 312,330 GPU-days of clean jobs of 1,024 ranks (simulated).",
+    quick={"gpu_days": 1.0, "seeds": (4022,)},
+)
+def health_clean(*, gpu_days: float = 10_400.0, seeds: Sequence[int] = numbers("4001-4030")) -> Iterator[Row]:
+    """A row a seed. The jobs have stalls, checkpoints, uneven data and congestion."""
+    for seed in seeds:
+        job, layout, slim, used = job_looked_at()
+        random = np.random.default_rng([seed, 21])
+        per_block = (BLOCK - BASELINE) * job.ranks * STEP_S / 86_400
+        blocks = int(np.ceil(gpu_days / per_block))
+        began_s = process_time()
+        found: list[JobVerdict] = []
+        quarantined = 0
+        for _ in range(blocks):
+            block = block_of(job, slim, random)
+            seen = list(found_in(block, layout, slim, used))
+            firsts: dict[object, JobVerdict] = {}
+            for verdict in seen:
+                firsts.setdefault(verdict.subject, verdict)
+            found += firsts.values()
+            quarantined += is_quarantined(block, [verdict for verdict in seen if not verdict.cause], layout)
+        blames = [verdict for verdict in found if verdict.blames]
+        on_nodes = sum(verdict.part in NODES for verdict in blames)
+        yield {
+            "seed": seed,
+            "gpu_days": round(blocks * per_block),
+            "looks": blocks * (BLOCK - BASELINE - LONGEST) * len(analysis_excess.TIERS) * (job.ranks + len(used)),
+            "blamed": len(blames),
+            "blamed_ranks_nodes_nics": on_nodes,
+            "nodes_quarantined": quarantined,
+            "abstained": sum(verdict.abstains for verdict in found),
+            "upper_bound_per_1000_gpu_days": round((on_nodes + 3) / (blocks * per_block) * 1000, 4),
+            "cpu_s": round(process_time() - began_s),
+            "first": [f"{verdict.part} {verdict.ranks[:4]} {verdict.evidence}" for verdict in blames[:3]],
+        }

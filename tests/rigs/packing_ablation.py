@@ -65,7 +65,7 @@ class AblationRun:
     without: str
 
 
-def play(run: AblationRun, traces: Mapping[str, snapshot.Snapshot]) -> float:
+def allocation_without(run: AblationRun, traces: Mapping[str, snapshot.Snapshot]) -> float:
     """Mean allocation of one replay, percent. Arrivals and stays depend on list, load and seed alone."""
     trace = traces[run.trace]
     made = _WithoutPrices if run.without == "value by prices" else BidPrice
