@@ -141,7 +141,13 @@ def health_joint(
                     found += [(each.part, each.ranks) for each in analyser.judge(now_s) if each.blames]
                 right = [any(each in found for each in names) for names in drawn.truth]
                 wrong = sum(not any(each in names for names in drawn.truth) for each in found)
-                yield {"variant": variant, "kind": kind, "seed": seed, "all_named": int(all(right)), "innocents": wrong}
+                yield {
+                    "variant": variant,
+                    "kind": kind,
+                    "seed": seed,
+                    "all_named": int(all(right)),
+                    "innocents": wrong,
+                }
 
 
 @case("health-recorded", "Verdicts on four recorded gloo jobs of eight ranks, three of them with a fault.")
@@ -189,9 +195,16 @@ def health_ahead(*, seeds: Sequence[int] = numbers("1-3"), sizes: Sequence[int] 
             verdicts = verdicts_on(seen, Options())
             blames = [each for each in verdicts if each.blames]
             said = any(each.cause is Cause.NO_DEVICE_TIME for each in verdicts)
-            row: Row = {"ahead": ahead, "seed": seed, "ranks": ranks, "kind": kind}
-            row |= {"faults": int(drawn.truth is not None), "named": int(any(names(drawn, each) for each in blames))}
-            yield row | {"innocents": sum(not names(drawn, each) for each in blames), "needs_device_time": int(said)}
+            yield {
+                "ahead": ahead,
+                "seed": seed,
+                "ranks": ranks,
+                "kind": kind,
+                "faults": int(drawn.truth is not None),
+                "named": int(any(names(drawn, each) for each in blames)),
+                "innocents": sum(not names(drawn, each) for each in blames),
+                "needs_device_time": int(said),
+            }
 
 
 @case(
@@ -212,8 +225,11 @@ def health_recorder(*, rounds: int = 20) -> Iterator[Row]:
         record_us.append((recorded_s - began_s) / RING * 1e6)
         send_us.append((process_time() - recorded_s) / RING * 1e6)
     jobs_us, own_us = (sorted(each)[rounds // 2] for each in (record_us, send_us))
-    row: Row = {"in_the_jobs_thread_us": round(jobs_us, 2), "in_the_recorders_thread_us": round(own_us, 2)}
-    yield row | {"share_at_100_per_s": round((jobs_us + own_us) * 1e-4, 6)}
+    yield {
+        "in_the_jobs_thread_us": round(jobs_us, 2),
+        "in_the_recorders_thread_us": round(own_us, 2),
+        "share_at_100_per_s": round((jobs_us + own_us) * 1e-4, 6),
+    }
 
 
 @case(

@@ -26,7 +26,11 @@ def _summary(rows: Sequence[Row]) -> Rows:
         took_s = [row["latency_s"] for row in own if row["right"]]
         line: Row = {"fault": fault, "jobs": len(own), "right": len(took_s)}
         if took_s:
-            line |= {"p50_s": float(np.median(took_s)), "p95_s": float(np.quantile(took_s, 0.95)), "max_s": max(took_s)}
+            line |= {
+                "p50_s": float(np.median(took_s)),
+                "p95_s": float(np.quantile(took_s, 0.95)),
+                "max_s": max(took_s),
+            }
         yield line | {"blamed_before": sum(row["blamed_before"] for row in own)}
 
 
@@ -77,8 +81,12 @@ def health_hooks(*, python: str = sys.executable) -> Iterator[Row]:
     """One row. python: one that has torch."""
     _require_torch(python)
     bare_us, recorded_us = (cpu_of_an_operation_us(python, recorded=recorded) for recorded in (False, True))
-    row: Row = {"bare_us": bare_us, "recorded_us": recorded_us, "recorder_us": round(recorded_us - bare_us, 2)}
-    yield row | {"share_at_100_per_s": round((recorded_us - bare_us) * 1e-4, 6)}
+    yield {
+        "bare_us": bare_us,
+        "recorded_us": recorded_us,
+        "recorder_us": round(recorded_us - bare_us, 2),
+        "share_at_100_per_s": round((recorded_us - bare_us) * 1e-4, 6),
+    }
 
 
 def _require_torch(python: str) -> None:

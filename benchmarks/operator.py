@@ -219,5 +219,9 @@ async def _next(phases: AsyncIterator[Row], over_at_s: float) -> Row | None:
 def health_taints(*, verdicts: int = 30) -> Iterator[Row]:
     """One row. verdicts: a multiple of 3."""
     took_s = taints_s(verdicts)
-    row: Row = {"verdicts": len(took_s), "p50_s": round(float(np.quantile(took_s, 0.5)), 2)}
-    yield row | {"p95_s": round(float(np.quantile(took_s, 0.95)), 2), "max_s": round(max(took_s), 2)}
+    yield {
+        "verdicts": len(took_s),
+        "p50_s": round(float(np.quantile(took_s, 0.5)), 2),
+        "p95_s": round(float(np.quantile(took_s, 0.95)), 2),
+        "max_s": round(max(took_s), 2),
+    }

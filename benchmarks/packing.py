@@ -58,13 +58,18 @@ def _summary(rows: Sequence[Row]) -> Rows:
             line: Row = {"pods": pods, "policy": policy, "seeds": len(mine)}
             for pct in POINTS_PCT:
                 line[f"{pct} %"] = float(np.mean([row["allocation_pct"][str(pct)] for row in mine]))
-            line |= {"least": at_100.min(), "most": at_100.max()}
-            published, bounds = mine[0]["published"], [row["bound_pct"]["100"] for row in mine if row["bound_pct"]]
-            line |= {"published": published, "over it": None if published is None else float(at_100.mean()) - published}
-            if bounds:
-                bound = float(np.mean(bounds))
-                line |= {"bound": bound}
-                line |= {"gap closed": float((at_100.mean() - np.mean(base)) / (bound - np.mean(base)))} if base else {}
+            published = mine[0]["published"]
+            line |= {
+                "least": at_100.min(),
+                "most": at_100.max(),
+                "published": published,
+                "over it": None if published is None else float(at_100.mean()) - published,
+            }
+            if bounds := [row["bound_pct"]["100"] for row in mine if row["bound_pct"]]:
+                line["bound"] = bound = float(np.mean(bounds))
+                if base:
+                    fgd = np.mean(base)
+                    line["gap closed"] = float((at_100.mean() - fgd) / (bound - fgd))
             line |= {
                 f"ms {part}": float(np.mean([row["decision_ms"][part] for row in mine])) for part in ("mean", "p99")
             }
@@ -205,7 +210,14 @@ def packing_churn(
     check_contest(traces, tuple(policies))
     runs = [ChurnRun(*parts) for parts in product(traces, loads, seeds, policies)]
     for run, figures in spread(runs, partial(play_churn, traces=traces, stays=stays), jobs):
-        yield {"pods": run.trace, "load": run.load, "stays": stays, "policy": run.policy, "seed": run.seed, **figures}
+        yield {
+            "pods": run.trace,
+            "load": run.load,
+            "stays": stays,
+            "policy": run.policy,
+            "seed": run.seed,
+            **figures,
+        }
 
 
 def play_churn(run: ChurnRun, traces: Mapping[str, Snapshot], stays: str = "exponential") -> Row:
@@ -255,8 +267,14 @@ def sweeps(*, runs: int = 200, nodes: int = 100, jobs: int = 2, seeds: Sequence[
         placed = [(each.curve.allocation_pct.tolist(), each.shortages) for _, each in swept.done]
         first = first or [placed, took_s]
         same = placed == first[0]
-        row = {"executor": name, "runs": len(swept.done), "seconds": round(took_s, 2), "speed_up": first[1] / took_s}
-        yield row | {"same": same, "wrong": "" if same else f"{name} placed other pods"}
+        yield {
+            "executor": name,
+            "runs": len(swept.done),
+            "seconds": round(took_s, 2),
+            "speed_up": first[1] / took_s,
+            "same": same,
+            "wrong": "" if same else f"{name} placed other pods",
+        }
 
 
 @case(
@@ -357,5 +375,11 @@ def packing_ablation(
     variants = tuple(dict.fromkeys((WHOLE, *without)))
     runs = [AblationRun(*parts) for parts in product(traces, loads, seeds, variants)]
     for run, allocation in spread(runs, partial(allocation_without, traces=traces), jobs):
-        about = {"pods": run.trace, "load": run.load, "seed": run.seed, "without": run.without}
-        yield {**about, "nodes": len(traces[run.trace].nodes), "allocation_pct": round(allocation, 4)}
+        yield {
+            "pods": run.trace,
+            "load": run.load,
+            "seed": run.seed,
+            "without": run.without,
+            "nodes": len(traces[run.trace].nodes),
+            "allocation_pct": round(allocation, 4),
+        }

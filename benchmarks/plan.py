@@ -104,9 +104,9 @@ def plan(
                 first = plan_fleets.with_batch(
                     plan_fleets.fleet(count // plan_fleets.PODS_PER_NODE, asks), count, seed, asks
                 )
-                haste = [timed(lambda seen=first: _planned(seen, Memory(), "best-fit")) for _ in range(7)]  # type: ignore[misc]
-                cold_s, cold = timed(lambda seen=first: _planned(seen, Memory(), "columns"))  # type: ignore[misc]
-                as_plan_s, _ = timed(lambda seen=first, by=cold: proposed(seen, by.seats, reason_of(by)))  # type: ignore[misc]
+                haste = [timed(partial(_planned, first, Memory(), "best-fit")) for _ in range(7)]
+                cold_s, cold = timed(partial(_planned, first, Memory(), "columns"))
+                as_plan_s, _ = timed(partial(_proposed, first, cold))
                 verified(first, haste[0][1])
                 verified(first, cold)
                 row: Row = {
@@ -132,7 +132,7 @@ def plan(
                 if churns:
                     row["warm"] = _warm(first, cold.memory, [1000 * seed + turn for turn in range(churns)], asks)
                 for rival in rivals:
-                    took_s, found = timed(lambda by=rival, seen=first: RIVALS[by](seen, limit_s), time.perf_counter)  # type: ignore[misc]
+                    took_s, found = timed(partial(RIVALS[rival], first, limit_s), time.perf_counter)
                     usd = found.usd_per_hour
                     row[rival] = {"seconds": round(took_s, 2), "status": found.status, "usd_per_hour": usd}
                     row[rival] |= {} if usd is None else {"gap_pct": _pct(usd, cold.bound_usd)}
@@ -143,12 +143,17 @@ def _planned(seen: snapshot.Snapshot, memory: Memory, rung: Rung) -> BatchPlan:
     return plan_batch(seen, memory, BatchSettings(), rung=rung)
 
 
+def _proposed(seen: snapshot.Snapshot, plan: BatchPlan) -> object:
+    """The plan as binds with their reasons."""
+    return proposed(seen, plan.seats, reason_of(plan))
+
+
 def _warm(seen: snapshot.Snapshot, memory: Memory, seeds: Sequence[int], asks: Sequence[Any]) -> Row:
     """Times and gaps of warm plans, one after another."""
     warm_s, gaps = [], []
     for seed in seeds:
         seen = plan_fleets.churned(seen, CHURN_SHARE, seed, asks)
-        took_s, found = timed(lambda now=seen, known=memory: _planned(now, known, "columns"))  # type: ignore[misc]
+        took_s, found = timed(partial(_planned, seen, memory, "columns"))
         warm_s.append(took_s)
         gaps.append(verified(seen, found).gap)
         memory = found.memory
@@ -257,8 +262,8 @@ def plan_unseen(
                 raise errors.ConfigError(errors.Mistake(f"batch {name}", "is unknown or has no data"))
             for limit_s in within_s:
                 settings = BatchSettings(within_s=limit_s)
-                cold_s, cold = timed(lambda by=settings, now=seen: plan_batch(now, Memory(), by))  # type: ignore[misc]
-                warm_s, warm = timed(lambda by=settings, now=seen, at=cold: plan_batch(now, at.memory, by))  # type: ignore[misc]
+                cold_s, cold = timed(partial(plan_batch, seen, Memory(), settings))
+                warm_s, warm = timed(partial(plan_batch, seen, cold.memory, settings))
                 verified(seen, cold)
                 verified(seen, warm)
                 hasty = plan_batch(seen, Memory(), settings, rung="best-fit")

@@ -277,5 +277,11 @@ def concurrency(
                 tuner = TUNERS[policy](Rules(drawn.guard_s, start=start))
                 begin = tuner.limit if isinstance(tuner, Static) else start
                 run = course(tuner, drawn, begin)
-                row: Row = {"workload": family, "seed": seed, "best_limit": int(best.limit[0]), "policy": policy}
-                yield row | {"start": begin, **asdict(score_course(run, best, FIRST))}
+                yield {
+                    "workload": family,
+                    "seed": seed,
+                    "best_limit": int(best.limit[0]),
+                    "policy": policy,
+                    "start": begin,
+                    **asdict(score_course(run, best, FIRST)),
+                }
