@@ -111,8 +111,15 @@ def forecast_rows(
             by_model[name] = scores(grid.LEVELS, rows[known], values[known], unit, per_day)
         best = {name: min(by_model[peer][name] for peer in PEERS) for name in ("crps", "pinball_99")}
         for model, found in by_model.items():
-            row: Row = {"trace": trace.name, "lead_min": lead * trace.step_s / 60, "model": model, **found, **cost}
-            yield row | {"ratio": found["crps"] / best["crps"], "ratio_99": found["pinball_99"] / best["pinball_99"]}
+            yield {
+                "trace": trace.name,
+                "lead_min": lead * trace.step_s / 60,
+                "model": model,
+                **found,
+                **cost,
+                "ratio": found["crps"] / best["crps"],
+                "ratio_99": found["pinball_99"] / best["pinball_99"],
+            }
 
 
 def _rolled(
