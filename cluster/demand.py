@@ -57,9 +57,8 @@ class ExpectedDemand:
     """`namespace/name`."""
     demand: Demand
     start_share: float
-    """As in `ModelService`."""
     is_loading: bool | None = None
-    """Likewise."""
+    """Both as in `ModelService`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,7 +14,7 @@ from cluster.workloads import InstanceType, ModelService
 from placement.budget import Budget
 from placement.mix.feasibility import seats_of
 from placement.mix.heuristics import stocks_without_others
-from placement.mix.memory import SearchMemory, Stood, digest_of
+from placement.mix.memory import SearchMemory, digest_of
 from placement.mix.optimizer import answer_mix, mixes_between
 from placement.mix.planner import MixSettings, plan_mix, plan_of, routing_of
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, mix_cost
@@ -28,15 +28,14 @@ NODES = 50
 """Nodes of the tree search for a standing mix. Chosen: with the running instances as a bound it mostly takes one."""
 
 
-def standing(snapshot: Snapshot, plan: Plan, budget: Budget, gap: float, memory: SearchMemory | None = None) -> Plan:
+def standing(snapshot: Snapshot, plan: Plan, budget: Budget, gap: float, memory: SearchMemory) -> Plan:
     """Plan in which services keep their mix, scaled to their demand, unless another one pays its starts.
 
     A start costs the price of the instance while it loads: it is billed and serves nothing. A mix that stops some
     instances and starts others must save what its starts cost more than those of the cheapest mix that only stops or
     only starts some. So must those for demands that are `UNCERTAIN_SHARE` higher and lower: else demand that moves
     around the edge between two mixes would exchange instances without end. A standing mix must have its seats beside
-    all others. gap: relative one that is good enough. memory: of the plan before, whose answers to the same questions
-    hold again.
+    all others. gap: relative one that is good enough. memory: answers of the plan before to the same questions hold.
     """
     asked = {step.action.service for step in plan.steps() if isinstance(step.action, Scale)}
     plans = {each.service: each for each in plan.services}
@@ -48,27 +47,26 @@ def standing(snapshot: Snapshot, plan: Plan, budget: Budget, gap: float, memory:
     chosen = [Mix(_counts(need, plans[need.service].instances), np.zeros((0, 0))) for need in needs]
     remaining = stocks_without_others(stock, told, chosen)
     found: dict[str, ServicePlan] = {}
-    known, answers = {} if memory is None else memory.stood, dict[str, Stood]()
+    before, memory.stood = memory.stood, {}
     for number, need in enumerate(told):
         if need.service not in asked or not need.running:
             continue
-        alone, before = MixQuestion((need,), remaining[number]), plans[need.service]
-        part, service = budget.part(1 / (len(told) - number)), services[need.service]
-        counts = (need.running_counts.tolist(), chosen[number].instances.tolist())
-        asks = (digest_of(alone), *counts, service.start_share, gap)
-        if need.service not in known or known[need.service].question != asks:
-            known[need.service] = Stood(asks, _standing_mix(alone, chosen[number].instances, service, gap, part))
-        answers[need.service] = known[need.service]
-        if (mix := answers[need.service].mix) is not None:
-            found[need.service] = _kept(need, mix, before)
-    if memory is not None and not budget.time_ran_out:
-        memory.stood = answers
+        alone, service = MixQuestion((need,), remaining[number]), services[need.service]
+        planned = chosen[number].instances
+        question = (digest_of(alone), need.running_counts.tolist(), planned.tolist(), service.start_share, gap)
+        answer = before.get(need.service)
+        if answer is None or answer[0] != question:
+            answer = question, _standing_mix(alone, planned, service, gap, budget.part(1 / (len(told) - number)))
+        if not budget.time_ran_out:
+            memory.stood[need.service] = answer
+        if answer[1] is not None:
+            found[need.service] = _kept(need, answer[1], plans[need.service])
     for name in _without_seats(snapshot, needs, plans, found):
         del found[name]
     now = plans | found
     more = math.fsum(each.cost_per_hour - plans[name].cost_per_hour for name, each in found.items())
-    whole = plan.certificates.get("mix")
-    certificate = replace(whole, objective=whole.objective + more) if whole else None
+    certificate = plan.certificates.get("mix")
+    certificate = replace(certificate, objective=certificate.objective + more) if certificate else None
     cut_short = plan.cut_short + ((OUT_OF_TIME,) if budget.time_ran_out else ())
     return replace(plan_of(snapshot, now, certificate), cut_short=cut_short)
 
@@ -82,8 +80,7 @@ def _standing_mix(
     alone: MixQuestion, planned: IntArray, service: ModelService, gap: float, budget: Budget
 ) -> Mix | None:
     """The mix that is chosen instead of the planned instances; None: they exchange none, or nothing else is found."""
-    (need,) = alone.needs
-    have = need.running_counts
+    (need,), have = alone.needs, alone.needs[0].running_counts
     if not ((planned > have).any() and (planned < have).any()):
         return None
 
@@ -118,10 +115,7 @@ def _scaled(need: Need, factor: float) -> Need:
 def _without_seats(
     snapshot: Snapshot, needs: Sequence[Need], plans: Mapping[str, ServicePlan], found: Mapping[str, ServicePlan]
 ) -> list[str]:
-    """Those of the standing mixes that have no seats beside the others, the last ones first.
-
-    Instances that no mix stops stay where they are.
-    """
+    """Those of the standing mixes that have no seats beside the others and what no mix stops, the last ones first."""
     mixes = {need.service: _counts(need, found.get(need.service, plans[need.service]).instances) for need in needs}
     stay = {
         (need.service, offer.instance_type)
@@ -142,13 +136,12 @@ def _kept(need: Need, mix: Mix, before: ServicePlan) -> ServicePlan:
     """Plan of a service that keeps its mix."""
     cost, counts = mix_cost(need, mix), zip(need.offers, mix.instances.tolist(), strict=True)
     words = f"{before.cost_per_hour:.2f} $/h would suffice, but so many starts would not pay"
-    certificate = replace(before.certificate, objective=cost) if before.certificate else None
     return replace(
         before,
         instances={offer.instance_type: count for offer, count in counts if count},
         cost_per_hour=cost,
         routing=routing_of(need, mix),
-        certificate=certificate,
+        certificate=replace(before.certificate, objective=cost) if before.certificate else None,
         notes=(Reason("Standing", words, {"cheapest_per_hour": before.cost_per_hour}), *before.notes),
     )
 

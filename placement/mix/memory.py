@@ -239,14 +239,6 @@ class Kept(NamedTuple):
     state: SearchState
 
 
-class Stood(NamedTuple):
-    """Whether a service's mix stands."""
-
-    question: tuple[object, ...]
-    """All that the answer depends on."""
-    mix: Mix | None
-
-
 @dataclass(slots=True, eq=False)
 class SearchMemory:
     """Searches of the last plan. Plain data; one that is lost costs work, and no correctness."""
@@ -259,8 +251,8 @@ class SearchMemory:
     """What explanations of the last plan solved."""
     standing: StandingMixes | None = None
     """Mixes that the next plans may keep without a search."""
-    stood: dict[str, Stood] = field(default_factory=dict)
-    """By service: what the last plan answered of mixes that stand."""
+    stood: dict[str, tuple[tuple[object, ...], Mix | None]] = field(default_factory=dict)
+    """By service: what the last plan asked of a mix that may stand, and the answer."""
     found: dict[str, OwnAnswer] = field(default_factory=dict)
     """By service: the newest answer of a search beside the plans."""
     open: list[OwnQuestion] = field(default_factory=list)

@@ -25,7 +25,7 @@ def fleet(rate: float, replicas: Mapping[str, int], start_share: float = 0.0, l4
 
 
 def planned(snapshot: Snapshot) -> Plan:
-    return standing(snapshot, plan_mix(snapshot, ample(), MixSettings(explain=False)), ample(), 0.001)
+    return standing(snapshot, plan_mix(snapshot, ample(), MixSettings(explain=False)), ample(), 0.001, SearchMemory())
 
 
 def test_another_mix_is_taken_where_it_saves_more_than_its_starts_cost() -> None:
