@@ -166,6 +166,8 @@ class Play:
         self._digest = hashlib.sha256()
         self._undo: dict[str, Callable[[], object]] = {}
         self._largest: dict[str, list[tuple[float, int]]] = {}
+        self.sizes = {str(node["name"]): int(node["gpus"]) for node in composition.nodes}
+        """Devices that each machine has now, which its kubelet reports and counts by, whatever the store says."""
         self._has_shrunk = False
         self._quiet_since_s = 0.0
         self.server.hears += [self._hear, self._live]
@@ -187,7 +189,7 @@ class Play:
         for number, product in enumerate(PRODUCTS):
             self.server.put(TYPES, gpu_type(("a100", "l4")[number], product))
         for node in self.composition.nodes:
-            self.server.put(NODES, node_object(node))
+            self.register(node)
         self.server.back_up()
         for _ in range(self.composition.operators):
             self.start()
@@ -402,8 +404,11 @@ class Play:
         ):
             return
         there = [each for each in self._on(pod["spec"]["nodeName"]) if each["status"]["phase"] == "Running"]
-        if sum(map(_gpus, (*there, pod))) > int(node["status"]["allocatable"][GPU]):
+        name, asked = node["metadata"]["name"], sum(map(_gpus, (*there, pod)))
+        if asked > self.sizes[name]:
             self.injected["pods turned away by a kubelet"] += 1
+            if asked <= next(each["gpus"] for each in self.composition.nodes if each["name"] == name):
+                self.strangers.pop(key, None)  # the whole machine has room: it came as devices were lost
             status = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "insufficient devices"}
             self.server.change(PODS, key, {"status": status})
         else:
@@ -444,6 +449,19 @@ class Play:
         if pod["status"].get("conditions") != [said]:
             self.server.change(PODS, key, {"status": {"conditions": [said]}})
         self.timeline.after(1.0, self._schedule, key, uid)
+
+    def register(self, node: Mapping[str, Any]) -> None:
+        """What a kubelet does as it starts, or finds that it is no longer registered."""
+        if self.server.get(NODES, node["name"]) is None:
+            self.server.put(NODES, node_object({**node, "gpus": self.sizes[node["name"]]}))
+
+    def report(self, node: str) -> None:
+        """What a kubelet does every few seconds: its machine has so many devices."""
+        self.server.change(NODES, node, {"status": {"allocatable": {GPU: str(self.sizes[node])}}})
+
+    def resize(self, node: str, gpus: int) -> None:
+        self.sizes[node] = gpus
+        self.report(node)
 
     def _collect(self, node: str) -> None:
         if self.server.get(NODES, node) is None:
@@ -648,9 +666,9 @@ def _rollback(play: Play, step: Step) -> None:
     for key, gang in play.gangs.items():  # people apply again what was lost
         if play.server.get(GANGS, key) is None:
             play.timeline.after(step["for"] + 1.0, _apply_again, play, key, gang)
-    for node in play.composition.nodes:  # nodes register themselves
-        if play.server.get(NODES, node["name"]) is None and f"gone {node['name']}" not in play.injected:
-            play.server.put(NODES, node_object(node))
+    for node in play.composition.nodes:
+        play.register(node)
+        play.timeline.after(step["for"] + play.chance.uniform(0.1, 3.0), play.report, node["name"])
     play._wake_all()
 
 
@@ -668,11 +686,7 @@ def _node_gone(play: Play, step: Step) -> None:
     node = next(each for each in play.composition.nodes if each["name"] == step["node"])
     play.server.remove(NODES, step["node"])
 
-    def back() -> None:
-        if play.server.get(NODES, step["node"]) is None:
-            play.server.put(NODES, node_object(node))
-
-    play.undo_after(step, back)
+    play.undo_after(step, partial(play.register, node))
 
 
 def _change_node(play: Play, step: Step, patch: Object, undo: Object) -> None:
@@ -703,10 +717,8 @@ def _shrink(play: Play, step: Step) -> None:
     """A node loses devices: pods that have them run on, and its kubelet turns others away."""
     node = next(each for each in play.composition.nodes if each["name"] == step["node"])
     play._has_shrunk = True
-    small, whole = (
-        {"status": {"allocatable": {GPU: str(gpus)}}} for gpus in (min(step["gpus"], node["gpus"]), node["gpus"])
-    )
-    _change_node(play, step, small, whole)
+    play.resize(step["node"], min(step["gpus"], node["gpus"]))
+    play.undo_after(step, partial(play.resize, step["node"], node["gpus"]))
 
 
 def _put_for(play: Play, step: Step, collection: str, obj: Object) -> None:
