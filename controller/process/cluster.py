@@ -161,7 +161,8 @@ class WatchedCluster(api_server.RequestListener):
         return self.leadership.may_write()
 
     async def _watch(self) -> None:
-        around = Watching(boot_time_s, asyncio.sleep, Random())  # noqa: S311 - spreads reconnects, hides nothing
+        chance = Random()  # noqa: S311 - spreads reconnects, hides nothing
+        around = Watching(boot_time_s, asyncio.sleep, chance, self._watch_anew)
         await observer.follow(self._watched, self.connection, around)
 
     def _watch_anew(self) -> None:

@@ -39,6 +39,7 @@ from tests.chaos.memory_server import (
     Asked,
     MemoryConnection,
     MemoryServer,
+    parsed,
 )
 from tests.chaos.virtual_time import Process, ProcessThread, Timeline, clocks_of
 from tests.controlplane.auditor import GPU
@@ -171,6 +172,10 @@ class Play:
         self._has_shrunk = False
         self._quiet_since_s = 0.0
         self.server.hears += [self._hear, self._live]
+        self.server.delayed_s, self.server.evicts = self._overtaken_s, self._judge_eviction
+        self._in_part_since_s: dict[str, float] = {}
+        self._early: list[str] = []
+        self._to_overtake: list[dict[str, Any]] = []
         known, _ = settings_from({**SETTINGS, "identity": "operator", "fenced": composition.fenced,
                                   "preempt": composition.preempts})  # fmt: skip
         self.settings = known
@@ -210,7 +215,9 @@ class Play:
             found = self._unquiet() or self.judged()
         errors = [f"{actor.name}: {error}" for actor in self.actors for error in actor.process.errors]
         counted = Counter({k: v for k, v in self.server.counted.items() if v})
-        return Verdict(tuple(dict.fromkeys((*sorted(self.ledger.double), *errors, *found))),
+        if self.ledger.double:
+            found = []
+        return Verdict(tuple(dict.fromkeys((*sorted(self.ledger.double), *self._early[:1], *errors, *found))),
                        dict(self.injected + counted), self._digest.hexdigest()[:16],
                        round(self.timeline.now_s, 1), len(self.server.writes))  # fmt: skip
 
@@ -245,9 +252,13 @@ class Play:
         self._undo.clear()
         self._quiet_since_s = self.timeline.now_s
         faults = self.server.faults
-        faults.refused_share = faults.lost_share = faults.delay_s = faults.held_s = 0.0
+        faults.refused_share = faults.lost_share = faults.delay_s = faults.held_s = faults.fence_late_s = 0.0
         faults.is_down, faults.undeclared = False, ""
         faults.watches.clear()
+        self._to_overtake.clear()
+        for pod in self.server.all(PODS):  # a store that went back has them again
+            if pod["metadata"]["name"].startswith("flood-"):
+                self.server.delete_pod(_key(pod))
         for actor in self.actors:
             actor.failpoints.clear()
             actor.process.thaw()
@@ -308,9 +319,76 @@ class Play:
             if each["nth"] <= 0:
                 actor.failpoints.remove(each)
                 self.injected[f"{each['deed']} {side} a write"] += 1
-                self.timeline.after(0.0, self._strike, actor, each)
+                self._strike_after(0.0, actor, each)
                 return False
         return True
+
+    def _overtaken_s(self, doing: Asked) -> float:
+        """By how much a write is late: what it is about changes first, or its sender is gone, or both."""
+        collection, namespace, name, sub = parsed(doing.path)
+        if collection != PODS or sub not in ("", "binding"):
+            return 0.0
+        sender = next(actor for actor in self.actors if actor.process is self.timeline.running)
+        for each in tuple(self._to_overtake):
+            each["nth"] -= 1
+            if each["nth"] <= 0:
+                self._to_overtake.remove(each)
+                # Without the fence a leader trusts that a write arrives before its Lease would have ended.
+                by_s = each["by"] if self.composition.fenced else min(each["by"], 4.0)
+                self.timeline.after(by_s / 10, self._overtake, each["how"], f"{namespace}/{name}")
+                if each["then"]:
+                    self._strike_after(0.0, sender, {"deed": each["then"], "for": 25.0})
+                return float(by_s)
+        return 0.0
+
+    def _overtake(self, how: str, key: str) -> None:
+        self.injected[f"write overtaken by {how}"] += 1
+        if "crowd" in how:
+            return self._crowd(key, stays="stays" in how)
+        if how == "update" and (made := self.wanted.get(key)) and not made["gang"]:
+            self.wanted[key] = {**made, "gpus": 3 - min(2, made["gpus"])}  # the owner's template is another now
+        return self.server.delete_pod(key)
+
+    def _crowd(self, key: str, *, stays: bool) -> None:
+        """More important pods of somebody else ask for all the room that is left where this one may run."""
+        pod = self.server.get(PODS, key)
+        pool = pod["spec"]["nodeSelector"]["pool"] if pod else ""
+        for node in self.server.all(NODES):
+            name, labels = node["metadata"]["name"], node["metadata"]["labels"]
+            free = int(node["status"]["allocatable"][GPU]) - sum(map(_gpus, self._on(name)))
+            if labels["pool"] == pool and free > 0:
+                made = pod_object({"name": f"crowd-{self.timeline.now_s:.0f}-{name}", "gpus": free, "mode": pool,
+                                   "gang": "", "priority": 100})  # fmt: skip
+                made["metadata"]["namespace"] = OTHER
+                made["spec"]["nodeSelector"]["kubernetes.io/hostname"] = name
+                self.server.put(PODS, made)
+                if not stays:
+                    self.undo_after({"for": 12.0}, partial(self.server.delete_pod, _key(made)))
+
+    def _follow_gang(self, gang: str) -> None:
+        """Since when a gang has fewer members than it needs, but some."""
+        least = self.least.get(gang, 0)
+        there = sum(pod["metadata"]["labels"].get("tonnage.dev/gang") == gang and bool(pod["spec"].get("nodeName"))
+                    for pod in self.server.all(PODS) if pod["metadata"]["namespace"] == TENANT)  # fmt: skip
+        if 0 < there < least:
+            self._in_part_since_s.setdefault(gang, self.timeline.now_s)
+        else:
+            self._in_part_since_s.pop(gang, None)
+
+    def _judge_eviction(self, pod: Object) -> None:
+        """A gang that is there in part has its time to become whole, where nothing else is a reason to stop it."""
+        gang = pod["metadata"].get("labels", {}).get("tonnage.dev/gang", "")
+        spec = self.gangs.get(f"{TENANT}/{gang}", {}).get("spec", {})
+        went_back = any(step["do"] == "rollback" for step in self.composition.steps)
+        if spec.get("onMemberLoss") != "Refill" or self.composition.preempts or went_back:
+            return
+        since_s = self._in_part_since_s.get(gang, self.timeline.now_s)
+        if self.timeline.now_s - since_s < 0.75 * SETTINGS["gang_deadline_s"]:
+            self._early.append(f"stopped early: {_key(pod)}, whose gang is there in part for "
+                               f"{self.timeline.now_s - since_s:.1f} s")  # fmt: skip
+
+    def _strike_after(self, for_s: float, actor: Actor, failpoint: Mapping[str, Any]) -> None:
+        self.timeline.after(for_s, self._strike, actor, failpoint)
 
     def _strike(self, actor: Actor, failpoint: Mapping[str, Any]) -> None:
         if failpoint["deed"] == "kill":
@@ -342,6 +420,8 @@ class Play:
             recent = [each for n, each in enumerate(kept) if n + 1 == len(kept) or kept[n + 1][0] > self._lately_s]
             self.ledger.capacity[obj["metadata"]["name"]] = max(each[1] for each in recent)
         elif collection == PODS:
+            if gang := obj["metadata"].get("labels", {}).get("tonnage.dev/gang"):
+                self._follow_gang(gang)
             if after is None:
                 self.ledger.remove(obj["metadata"]["uid"])
                 return
@@ -614,6 +694,15 @@ def _failpoint(play: Play, step: Step) -> None:
         actor.failpoints.append({key: step[key] for key in ("nth", "side", "deed", "for")})
 
 
+def _overtaken(play: Play, step: Step) -> None:
+    play._to_overtake.append({key: step[key] for key in ("nth", "by", "how", "then")})
+
+
+def _fence_late(play: Play, step: Step) -> None:
+    play.server.faults.fence_late_s = step["by"]
+    play.undo_after(step, partial(setattr, play.server.faults, "fence_late_s", 0.0))
+
+
 def _requests(play: Play, step: Step) -> None:
     faults = play.server.faults
     faults.refused_share, faults.lost_share, faults.delay_s = step["refuse"], step["lose"], step["delay"]
@@ -652,10 +741,11 @@ def _up_again(play: Play) -> None:
 
 
 def _rollback(play: Play, step: Step) -> None:
-    """As where somebody restores a backup of etcd: the server is away meanwhile."""
-    play.server.faults.is_down = True
+    """As where somebody restores a backup of etcd: the server is away meanwhile, or nobody sees that it was."""
     play.server.restore(step["back"])
-    play.undo_after(step, partial(_up_again, play))
+    if step["for"]:
+        play.server.faults.is_down = True
+        play.undo_after(step, partial(_up_again, play))
     play.ledger.pods.clear()
     play.ledger._held.clear()
     play.ledger._taken.clear()
@@ -812,11 +902,11 @@ def _old_crd(play: Play, step: Step) -> None:
 
 DEEDS: Mapping[str, Callable[[Play, Step], None]] = {
     "pod": _pod, "gang": _gang, "delete": _delete, "finish": _finish, "owner deletes": _owner_deletes, "kill": _kill,
-    "stop": _stop, "freeze": _freeze, "failpoint": _failpoint, "requests": _requests, "watches cut": _watches_cut,
-    "watches expire": _watches_expire, "events": _events, "events late": _events_late, "outage": _outage,
-    "rollback": _rollback, "clock": _clock, "node gone": _node_gone, "cordon": _cordon, "taint": _taint,
-    "relabel": _relabel, "shrink": _shrink, "budget": _budget, "quota": _quota, "flood": _flood,
-    "stranger": _stranger, "tamper": _tamper, "evict": _evict, "old crd": _old_crd,
+    "stop": _stop, "freeze": _freeze, "failpoint": _failpoint, "overtaken": _overtaken, "fence late": _fence_late,
+    "requests": _requests, "watches cut": _watches_cut, "watches expire": _watches_expire, "events": _events,
+    "events late": _events_late, "outage": _outage, "rollback": _rollback, "clock": _clock, "node gone": _node_gone,
+    "cordon": _cordon, "taint": _taint, "relabel": _relabel, "shrink": _shrink, "budget": _budget, "quota": _quota,
+    "flood": _flood, "stranger": _stranger, "tamper": _tamper, "evict": _evict, "old crd": _old_crd,
 }  # fmt: skip
 
 
