@@ -50,6 +50,8 @@ TENANT, OTHER = "tenant", "other"
 SETTLES_WITHIN_S = 150.0
 """A bind whose answer was lost counts as done for 30 s, a standby takes over within 15, and a gang that is there in
 part is stopped after 20 (`SETTINGS`)."""
+UNSEEN_S = 12.0
+"""How long the server is away where no operator sees that; a leader stops writing after 10 s without a renewal."""
 QUIET_S = 8.0
 """Time without a write after which it is quiet: longer than from one cycle to the next (`resync_s`)."""
 SETTINGS: Mapping[str, Any] = {
@@ -170,6 +172,7 @@ class Play:
         self.sizes = {str(node["name"]): int(node["gpus"]) for node in composition.nodes}
         """Devices that each machine has now, which its kubelet reports and counts by, whatever the store says."""
         self._has_shrunk = False
+        self.asleep_until_s = 0.0
         self._quiet_since_s = 0.0
         self.server.hears += [self._hear, self._live]
         self.server.delayed_s, self.server.evicts = self._overtaken_s, self._judge_eviction
@@ -203,6 +206,7 @@ class Play:
         self._every(1.0, self.server.back_up)
         self._every(50.0, self.server.bookmark)
         self.timeline.run_until(self.composition.ends_s)
+        self.timeline.run_until(max(self.timeline.now_s, self.asleep_until_s))
         self.set_right()
         over_s = self.timeline.now_s + SETTLES_WITHIN_S
         found = ["nothing was judged"]
@@ -403,7 +407,18 @@ class Play:
 
     def _freeze(self, actor: Actor, for_s: float) -> None:
         actor.process.freeze()
-        self.timeline.after(for_s, actor.process.thaw)
+        self.timeline.after(for_s, self._thaw, actor)
+
+    def _thaw(self, actor: Actor) -> None:
+        if self.timeline.now_s >= self.asleep_until_s:
+            actor.process.thaw()
+
+    def put_to_sleep(self, for_s: float) -> None:
+        """All operators stand still, whatever else would wake them."""
+        self.asleep_until_s = max(self.asleep_until_s, self.timeline.now_s + for_s)
+        for actor in self.actors:
+            if not actor.process.is_dead:
+                self._freeze(actor, self.asleep_until_s - self.timeline.now_s)
 
     # What the ledger and the cluster make of each change.
 
@@ -741,11 +756,15 @@ def _up_again(play: Play) -> None:
 
 
 def _rollback(play: Play, step: Step) -> None:
-    """As where somebody restores a backup of etcd: the server is away meanwhile, or nobody sees that it was."""
+    """As where somebody restores a backup of etcd: the server is away meanwhile, which no operator sees that sleeps.
+
+    Such a sleep outlasts what a leader may write for: no server is restored faster.
+    """
     play.server.restore(step["back"])
-    if step["for"]:
-        play.server.faults.is_down = True
-        play.undo_after(step, partial(_up_again, play))
+    play.server.faults.is_down = True
+    play.timeline.after(away_s := step["for"] or UNSEEN_S, _up_again, play)
+    if not step["for"]:
+        play.put_to_sleep(away_s + 0.5)
     play.ledger.pods.clear()
     play.ledger._held.clear()
     play.ledger._taken.clear()
@@ -755,10 +774,10 @@ def _rollback(play: Play, step: Step) -> None:
     play.strangers = {key: there[key] for key in play.strangers if key in there}
     for key, gang in play.gangs.items():  # people apply again what was lost
         if play.server.get(GANGS, key) is None:
-            play.timeline.after(step["for"] + 1.0, _apply_again, play, key, gang)
+            play.timeline.after(away_s + 1.0, _apply_again, play, key, gang)
     for node in play.composition.nodes:
         play.register(node)
-        play.timeline.after(step["for"] + play.chance.uniform(0.1, 3.0), play.report, node["name"])
+        play.timeline.after(away_s + play.chance.uniform(0.1, 3.0), play.report, node["name"])
     play._wake_all()
 
 
