@@ -361,7 +361,7 @@ class Play:
             name, labels = node["metadata"]["name"], node["metadata"]["labels"]
             free = int(node["status"]["allocatable"][GPU]) - sum(map(_gpus, self._on(name)))
             if labels["pool"] == pool and free > 0:
-                made = pod_object({"name": f"crowd-{self.timeline.now_s:.0f}-{name}", "gpus": free, "mode": pool,
+                made = pod_object({"name": f"crowd-{self.timeline.now_s:.6f}-{name}", "gpus": free, "mode": pool,
                                    "gang": "", "priority": 100})  # fmt: skip
                 made["metadata"]["namespace"] = OTHER
                 made["spec"]["nodeSelector"]["kubernetes.io/hostname"] = name
