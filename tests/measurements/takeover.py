@@ -1,7 +1,7 @@
 """Time from the SIGKILL of a leader until the next pod is bound, beside many pods, on a real API server.
 
-`python -m tests.measurements.takeover --pods 20000` makes that many bound pods on nodes that nobody simulates, and kills
-the leader three times. The new one lists everything anew before its first plan.
+`python -m tests.measurements.takeover --pods 20000` makes that many bound pods on nodes that nobody simulates, and
+kills the leader three times. The new one lists everything anew before its first plan.
 """
 
 import argparse
