@@ -176,7 +176,7 @@ def test_after_three_failed_cycles_in_a_row_it_is_not_ready_and_steps_down() -> 
     events = process.run(interval_s=0.05)
 
     down = "step down: the last 3 cycles failed: see the log"
-    assert events[:7] == ["observe"] * 6 + [down]
+    assert events[:8] == ["list", *["observe"] * 6, down]
 
 
 def test_a_cycle_that_succeeds_makes_it_ready_again() -> None:
