@@ -36,7 +36,7 @@ def leads(process: OperatorProcess) -> bool:
 def filled(site: Site, pods: int) -> None:
     """Bound pods on all nodes but the last, which has room for what is measured."""
     many = [pod(f"p{n}", gpus=1, schedulerName="somebody", nodeName=f"n{n // GPUS}") for n in range(pods)]
-    create_all(site.server.kubeconfig, "/api/v1/nodes", [node(n) for n in range(pods // GPUS + 1)])
+    create_all(site.server.kubeconfig, "/api/v1/nodes", [node(n) for n in range(pods // GPUS)])
     create_all(site.server.kubeconfig, "/api/v1/namespaces/default/pods", many)
 
 
@@ -73,7 +73,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--pods", type=int, default=20_000)
     given = options.parse_args()
-    with site_with("") as site, TemporaryDirectory() as folder:
+    with site_with([node(given.pods // GPUS)]) as site, TemporaryDirectory() as folder:
         site.kubectl("apply", "-f", "examples/gpu-types.yaml")
         began_s = time.monotonic()
         filled(site, given.pods)
