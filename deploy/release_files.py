@@ -65,18 +65,6 @@ def _by_library(values: Values, path: Path) -> str:
     return "\n---\n".join(text for name, text in files.items() if not name.endswith(".txt"))
 
 
-def lint_findings() -> list[str]:
-    """Findings of `helm lint --strict`, from warnings on. Raises NoHelmError."""
-    if shutil.which("helm"):
-        try:
-            _helm("lint", "--strict", str(CHART))
-        except HelmRefusedError as error:
-            return [str(error)]
-        return []
-    found = _binding("helm_python.chart").lint(CHART, strict=True, with_subcharts=True)
-    return [*found["errors"], *(message["error"] for message in found["messages"] if message["severity"] > 1)]
-
-
 def install(kubeconfig: Path, values: Values | None = None, name: str = RELEASE, namespace: str = NAMESPACE) -> None:
     """Install a release into its namespace, which must exist. Raises NoHelmError, HelmRefusedError."""
     _change("install", kubeconfig, values, name, namespace)
