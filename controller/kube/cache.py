@@ -16,7 +16,7 @@ import structlog
 from cluster.clock import Clock
 from controller.api.structs import DEEPEST, Event, ListMeta, ListPage, Meta, Slim, shallow
 from controller.kube.api_server import ApiServer
-from controller.kube.request import ABSENT, KubeReadError, Refusal, Sleep, is_behind, is_version_lost, refusal_in
+from controller.kube.request import ABSENT, KubeReadError, Refusal, Sleep, is_version_lost, refusal_in
 
 Item = TypeVar("Item", bound=Slim)
 
@@ -25,6 +25,9 @@ PAGE = "2000"
 
 MARGIN = 20
 """Levels that are kept beyond those that are read, so that a reader sees that there were too many."""
+
+
+Told = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ class Cache(Generic[Item]):
     several may be coalesced. Source: Kubernetes documentation, "API concepts: efficient detection of changes".
     """
 
-    def __init__(self, resource: Resource[Item], changed: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, resource: Resource[Item], changed: Told = lambda: None) -> None:
         """changed: called in the event loop after an object was added, changed or deleted; it must return quickly."""
         self.resource = resource
         self.synced = asyncio.Event()
@@ -201,8 +204,7 @@ class Cache(Generic[Item]):
         return self.synced.is_set()
 
     def start_over(self) -> None:
-        """Lists anew from whatever version the server has: its store went back in time, and a watch from a version that
-        it does not have yet would be silent.
+        """Lists anew from whatever version the server has, whose store may have gone back in time.
 
         The objects stay until then, so that the list marks what differs; the cache counts as not synced.
         """
@@ -328,7 +330,7 @@ class WatchSurroundings:
     """Monotonic: a cache is as old as before when somebody sets the clock of dates."""
     pause: Sleep
     chance: Random
-    went_back: Callable[[], None] = lambda: None
+    went_back: Told = lambda: None
     """Called where the server is behind what one cache knows: others may know what is no more, and would not see it."""
 
 
@@ -359,7 +361,7 @@ async def reflect(cache: Cache[Item], transport: ApiServer, times: WatchTimes, a
             failures = 1 if is_first else failures + 1
             failed_at_s = now_s
             cache.fail(error.refusal)
-            if is_behind(error.refusal):
+            if is_version_lost(error.refusal) and error.refusal.status == HTTPStatus.GATEWAY_TIMEOUT:
                 around.went_back()
             wait_s = times.wait_s(failures, error.refusal, around.chance)
             log.warning(

@@ -154,12 +154,11 @@ class Leadership:
         identity: str,
         clock: Clock,
         wall_clock: Clock,
-        rolled_back: Callable[[], None] = lambda: None,
+        rolled_back: Callable[[], None],
         identity_at: Callable[[str], Awaitable[str | None]] | None = None,
     ) -> None:
         """lease: its namespace and name. clock: monotonic, seconds. wall_clock: seconds since the epoch, only for human
-        readers of the Lease. rolled_back: called in the event loop when the API server's store went back in time, as by
-        a restored backup.
+        readers of the Lease. rolled_back: called in the event loop when the API server's store went back in time.
         identity_at: who answers at an address (see `identity_at`); None: a Lease is taken when it has expired only."""
         self._writer = writer
         self._namespace, self._name = lease

@@ -161,8 +161,7 @@ class WatchedCluster(api_server.RequestListener):
         return self.leadership.may_write()
 
     async def _watch(self) -> None:
-        chance = Random()  # noqa: S311 - spreads reconnects, hides nothing
-        around = Watching(boot_time_s, asyncio.sleep, chance, self._watch_anew)
+        around = Watching(boot_time_s, asyncio.sleep, Random(), self._watch_anew)  # noqa: S311 - spreads reconnects
         await observer.follow(self._watched, self.connection, around)
 
     def _watch_anew(self) -> None:
@@ -171,12 +170,9 @@ class WatchedCluster(api_server.RequestListener):
             each.start_over()
         self._watching = self.thread.begin(self._watch())
 
-    async def _listed_anew(self) -> None:
-        self._watch_anew()
-
-    def list_anew(self) -> None:
+    async def listed_anew(self) -> None:
         """Begins to list everything anew; until that is done, the watches do not count as synced."""
-        self.thread.run(self._listed_anew())
+        self._watch_anew()
 
     def fenced(self) -> None:
         """Counts a write that was refused because another process leads."""

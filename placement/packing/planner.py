@@ -274,8 +274,7 @@ def _alike(draft: PackingDraft, unit: Unit) -> Hashable:
 def take_held_seats(draft: PackingDraft) -> None:
     """Places every pod that has a held seat on it, if what is still in its way ends by itself or has lower priority.
 
-    What an earlier plan decided goes on with it. Where a seat cannot be had any more, none of those that were held for
-    the same gang is taken: the gang is placed as any other.
+    Where a seat cannot be had any more, none of those that were held for the same gang is taken: it is placed anew.
     """
     for held in draft.snapshot.held:
         for seat in held.seats:
@@ -313,12 +312,11 @@ def _fits(draft: PackingDraft, row: int, node: int, seat: HeldSeat) -> bool:
 
 def _is_taken(draft: PackingDraft, seat: HeldSeat) -> bool:
     row, node = draft.snapshot.pods.names.row(seat.taker), draft.snapshot.nodes.names.row(seat.node)
-    if row is None or node is None:
-        return False
+    gang = -1 if row is None else draft.snapshot.pods.gang[row]
+    if row is None or node is None or (gang >= 0 and draft.snapshot.gangs[gang].must_restart):
+        return False  # a gang that restarts is stopped whole first, from which a member with a seat would keep it
     if draft.node[row] != PENDING:
         return True  # it has a place
-    if (gang := draft.snapshot.pods.gang[row]) >= 0 and draft.snapshot.gangs[gang].must_restart:
-        return False  # it is stopped whole first, and a member that had a seat would keep it from that
     wanted = device_mask(seat.devices)
 
     def leave(rows: Iterable[int]) -> None:

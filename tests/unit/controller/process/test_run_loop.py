@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from threading import Event
+from types import SimpleNamespace
 from typing import Any
 
 import structlog
@@ -69,7 +70,7 @@ class Process:
         self.events.append("fence")
         return self.is_fenced
 
-    def list_anew(self) -> None:
+    def listed_anew(self) -> None:
         self.events.append("list")
 
     def want(self, *, wanted: bool) -> None:
@@ -109,6 +110,7 @@ class Process:
         reporter = CycleReporter(Meter(), structlog.get_logger(), time.time)
         me: Any = self
         self.leadership = self.world = self.brain = me
+        self.thread = SimpleNamespace(run=lambda _: None)
         operator = Operator(known, me, me, me, self.limits, me, me, (me,), reporter, me, self.heartbeat)
         run_loop(operator, self.stop)
         return self.events
