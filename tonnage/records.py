@@ -9,6 +9,7 @@ import re
 import struct
 from collections.abc import Sequence
 from enum import IntEnum
+from functools import lru_cache
 
 VERSION = 1
 MAGIC = 0xF7
@@ -29,7 +30,7 @@ FIELDS = (
     ("phase", "<u1"),
 )
 """Names and numpy formats of a record's fields, in order; the table of `Kind` states their meaning."""
-_RECORD = struct.Struct("<BBHIqqIHBB")
+RECORD = struct.Struct("<BBHIqqIHBB")
 _HEADER = struct.Struct("<BBHIqqII")
 _STACK = struct.Struct("<BBHI24s")
 STACK_BYTES = 24
@@ -155,7 +156,7 @@ def packed(
     phase: int = 0,
 ) -> bytes:
     """One record; numbers too large for their field are cut to its width."""
-    return _RECORD.pack(
+    return RECORD.pack(
         kind & 0xFF,
         op & 0xFF,
         group & 0xFFFF,
@@ -171,7 +172,7 @@ def packed(
 
 def unpacked(record: bytes) -> dict[str, int]:
     """Fields of one record by name."""
-    return dict(zip((name for name, _ in FIELDS), _RECORD.unpack(record), strict=True))
+    return dict(zip((name for name, _ in FIELDS), RECORD.unpack(record), strict=True))
 
 
 def text_pieces(text: bytes, seq: int) -> list[bytes]:
@@ -217,6 +218,7 @@ def is_preflight(datagram: bytes) -> bool:
     return datagram[RECORD_BYTES : RECORD_BYTES + 1] == bytes([Kind.PREFLIGHT])
 
 
+@lru_cache(4096)
 def size_class(size_bytes: int) -> int:
     """Size in eighths of a doubling: 0 for nothing, 1 for one byte, 161 for 1 MiB; 9 % apart."""
     return min(255, 1 + round(8 * _log2(size_bytes))) if size_bytes > 0 else 0
