@@ -10,6 +10,7 @@ import struct
 from collections.abc import Sequence
 from enum import IntEnum
 from functools import lru_cache
+from math import log2
 
 VERSION = 1
 MAGIC = 0xF7
@@ -170,11 +171,6 @@ def packed(
     )
 
 
-def unpacked(record: bytes) -> dict[str, int]:
-    """Fields of one record by name."""
-    return dict(zip((name for name, _ in FIELDS), RECORD.unpack(record), strict=True))
-
-
 def text_pieces(text: bytes, seq: int) -> list[bytes]:
     """A text as STACK records; what is beyond STACK_PIECES of them is cut."""
     cut = [text[start : start + STACK_BYTES] for start in range(0, len(text), STACK_BYTES)][:STACK_PIECES]
@@ -221,19 +217,7 @@ def is_preflight(datagram: bytes) -> bool:
 @lru_cache(4096)
 def size_class(size_bytes: int) -> int:
     """Size in eighths of a doubling: 0 for nothing, 1 for one byte, 161 for 1 MiB; 9 % apart."""
-    return min(255, 1 + round(8 * _log2(size_bytes))) if size_bytes > 0 else 0
-
-
-def _log2(number: int) -> float:
-    whole = number.bit_length() - 1
-    part = number / (1 << whole)
-    log = 0.0
-    for place in (0.5, 0.25, 0.125, 0.0625):  # four bits suffice for eighths and need no import of math
-        part *= part
-        if part >= 2:
-            part /= 2
-            log += place
-    return whole + log
+    return min(255, 1 + round(8 * log2(size_bytes))) if size_bytes > 0 else 0
 
 
 def group_key(name: str, ranks: Sequence[int]) -> int:
