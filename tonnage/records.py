@@ -32,7 +32,7 @@ FIELDS = (
 )
 """Names and numpy formats of a record's fields, in order; the table of `Kind` states their meaning."""
 RECORD = struct.Struct("<BBHIqqIHBB")
-_HEADER = struct.Struct("<BBHIqqII")
+HEADER = struct.Struct("<BBHIqqII")
 _STACK = struct.Struct("<BBHI24s")
 STACK_BYTES = 24
 """Bytes of text in a STACK record."""
@@ -177,19 +177,12 @@ def text_pieces(text: bytes, seq: int) -> list[bytes]:
     return [_STACK.pack(Kind.STACK, number, len(cut), seq & _U4, piece) for number, piece in enumerate(cut)]
 
 
-def header(count: int, *, rank: int, at_ns: int, wall_minus_ns: int, incarnation: int, dropped: int) -> bytes:
-    """Header of a frame of `count` records."""
-    return _HEADER.pack(MAGIC, VERSION, count, rank & _U4, at_ns, wall_minus_ns, incarnation & _U4, min(dropped, _U4))
-
-
 def frame(
     records: Sequence[bytes], *, rank: int, at_ns: int, wall_minus_ns: int, incarnation: int, dropped: int
 ) -> bytes:
     """Datagram of at most FRAME_RECORDS records with their header."""
-    head = header(
-        len(records), rank=rank, at_ns=at_ns, wall_minus_ns=wall_minus_ns, incarnation=incarnation, dropped=dropped
-    )
-    return head + b"".join(records)
+    numbers = len(records), rank & _U4, at_ns, wall_minus_ns, incarnation & _U4, min(dropped, _U4)
+    return HEADER.pack(MAGIC, VERSION, *numbers) + b"".join(records)
 
 
 def checked(datagram: bytes) -> str:

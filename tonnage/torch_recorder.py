@@ -44,24 +44,7 @@ _RELAXED = 2
 """cudaStreamCaptureModeRelaxed: calls of this thread do not invalidate a graph that another thread captures."""
 _HOOK = 0x70_6E_61_67
 """Number under which the hooks are known to a group."""
-_OPS = {
-    "ALLREDUCE": Op.ALL_REDUCE,
-    "ALLREDUCE_COALESCED": Op.ALL_REDUCE,
-    "ALLGATHER": Op.ALL_GATHER,
-    "ALLGATHER_BASE": Op.ALL_GATHER,
-    "ALLGATHER_COALESCED": Op.ALL_GATHER,
-    "REDUCE_SCATTER": Op.REDUCE_SCATTER,
-    "REDUCE_SCATTER_BASE": Op.REDUCE_SCATTER,
-    "BROADCAST": Op.BROADCAST,
-    "REDUCE": Op.REDUCE,
-    "ALLTOALL": Op.ALL_TO_ALL,
-    "ALLTOALL_BASE": Op.ALL_TO_ALL,
-    "BARRIER": Op.BARRIER,
-    "GATHER": Op.GATHER,
-    "SCATTER": Op.SCATTER,
-    "SEND": Op.SEND,
-    "RECV": Op.RECEIVE,
-}
+_OPS = {op.name.replace("_", ""): int(op) for op in Op} | {"RECV": int(Op.RECEIVE)}
 _ALL_TO_ALL, _WITH_PEER = int(Op.ALL_TO_ALL), (int(Op.SEND), int(Op.RECEIVE))
 
 
@@ -167,9 +150,9 @@ class TorchRecorder:
         if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
             return
         op, tensors = _op_of(args.name), args.input_tensors
-        size = _bytes_of(tensors)
+        size = sum([each.nbytes for each in tensors])
         if not size or op == _ALL_TO_ALL:  # in which a rank may receive more than it sends
-            size = max(size, _bytes_of(args.output_tensors))
+            size = max(size, sum([each.nbytes for each in args.output_tensors]))
         peer = args.root if op in _WITH_PEER and args.root >= 0 else NO_PEER
         self._tokens[group, args.op_id] = self.recorder.enter(group, op, size, peer)
         if self._has_device_times and (tensors := tensors or args.output_tensors) and tensors[0].is_cuda:
@@ -270,14 +253,7 @@ def _harmless(do: Callable[[Any, Any], None], about: Any) -> Callable[[Any], Non
 
 @cache
 def _op_of(name: Any) -> int:
-    return int(_OPS.get(name.name, Op.OTHER))
-
-
-def _bytes_of(tensors: Sequence[Any]) -> int:
-    size = 0
-    for tensor in tensors:
-        size += tensor.nbytes
-    return size
+    return _OPS.get(name.name.removesuffix("_BASE").removesuffix("_COALESCED").replace("_", ""), int(Op.OTHER))
 
 
 _started: list[TorchRecorder] = []
