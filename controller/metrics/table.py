@@ -65,6 +65,13 @@ gauge tonnage_gpus{gpu_type, state}
     idle on nodes where no pod may start (cordoned, not ready, tainted). The sum is all devices.
 gauge tonnage_fleet_cost_dollars_per_hour{gpu_type, state}
     Cost of the devices by state, US dollars per hour at the price of their GPUType.
+gauge tonnage_team_gpus{team, gpu_type, state}
+    Devices of a Team by state: used, borrowed (those beyond its share), lent (those of its share that others hold). An
+    empty team: pods of no team.
+gauge tonnage_team_waiting_gpus{team}
+    Devices that the pods of a Team wait for.
+gauge tonnage_team_cost_dollars_per_hour{team}
+    Cost of the devices that the pods of a Team hold.
 gauge tonnage_nodes{state}
     Nodes by state: open (schedulable), closed (cordoned, not ready).
 gauge tonnage_pods{state}

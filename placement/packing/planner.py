@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cluster.plans import CutShort, Phase, Plan, Reason, Unplaced
 from cluster.snapshot import PENDING, HeldSeat, HeldSeats, Snapshot, device_mask
@@ -77,7 +77,7 @@ def pack(
         left = pending_units(draft)
     phases, waiting = phases_of(draft)
     unplaced = list(waiting)
-    released = left_to_kube_scheduler(draft, left) if preempt and left else {}
+    released = left_to_kube_scheduler(draft, left) if preempt and left and draft.shares is None else {}
     if released:
         phases = (*phases, Phase("leave to kube-scheduler", tuple(released.values())))
     if left:
@@ -86,9 +86,26 @@ def pack(
             if unit.rows[0] in released:
                 continue
             had_no_turn = turn.ended and not unserved.isdisjoint(unit.rows)
-            why = NO_TURN[turn.ended] if had_no_turn else spared.added_to(reasons.of(unit), unit)
+            why = NO_TURN[turn.ended] if had_no_turn else _told_of_share(draft, unit, spared, reasons)
             unplaced.append(Unplaced(unit.label(snapshot), why))
     return Plan(phases=phases, unplaced=tuple(unplaced), cut_short=(OUT_OF_TIME,) if turn.ended == "time" else ())
+
+
+TEAM_LIMIT = "TeamLimit"
+"""Code of the reason of a unit whose team holds as much as it may."""
+
+
+def _told_of_share(draft: PackingDraft, unit: Unit, spared: SparedPods, reasons: Reasons) -> Reason:
+    """Reason of a unit that waits, with what its team's share has to do with it."""
+    if draft.shares is None:
+        return spared.added_to(reasons.of(unit), unit)
+    rows = unit.rows[: max(unit.need, 1)]
+    eligible = draft.packer.eligible(draft.shape(rows[0]))
+    words = draft.shares.words(rows, eligible)
+    if draft.shares.is_at_limit(rows, eligible):
+        return Reason(TEAM_LIMIT, f"{words}, which its limit on borrowing does not allow")
+    why = reasons.of(unit)
+    return replace(why, words=f"{why.words}; {words}") if words else spared.added_to(why, unit)
 
 
 def tried_in_vain(plan: Plan, before: frozenset[str]) -> frozenset[str]:
@@ -213,6 +230,7 @@ class Attempt:
     def seat(self, unit: Unit, *, preempt: bool) -> bool:
         """Places the unit in free resources if they suffice, else by preemption for the pods that do not fit."""
         draft, row = self._draft, unit.rows[0]
+        draft.consider(unit.rows[: max(unit.need, 1)])
         if unit.gang < 0:
             is_seated = self._in_free_resources(row, None)
         else:
@@ -225,6 +243,7 @@ class Attempt:
                 is_seated = self._by_preemption(row, None)
             else:
                 is_seated = seat_gang(draft, unit, Seat(self._in_either, below=unit.priority))
+        draft.consider(())
         self._charge()
         return is_seated
 
@@ -238,6 +257,7 @@ class Attempt:
         priority = int(self._draft.priority[row])
         if isinstance(within, int):
             return False
+        self._draft.renew_resistance()
         return self._draft.may_preempt(row) and seat_by_preemption(self._draft, row, priority, within)
 
     def _in_either(self, row: int, within: Within) -> bool:
@@ -312,6 +332,7 @@ def _fits(draft: PackingDraft, row: int, node: int, seat: HeldSeat) -> bool:
 
 
 def _is_taken(draft: PackingDraft, seat: HeldSeat) -> bool:
+    """Whether the pod has the seat, or a place of its own, once what may be stopped for it has left."""
     row, node = draft.snapshot.pods.names.row(seat.taker), draft.snapshot.nodes.names.row(seat.node)
     if row is None or node is None:
         return False
@@ -328,10 +349,12 @@ def _is_taken(draft: PackingDraft, seat: HeldSeat) -> bool:
     leave(each for each in there if draft.ends(each) and int(draft.devices[each]) & wanted)
     leave(each for each in there if draft.ends(each))
     if not _fits(draft, row, node, seat) and draft.may_preempt(row):
+        draft.consider((row,))
         lower = (each for each in there if draft.resistance[each] < draft.priority[row] and not draft.ends(each))
         in_the_way = [each for each in lower if int(draft.devices[each]) & wanted]
         for each in stopped_with(draft, in_the_way):
             draft.unseat(each)
+        draft.consider(())
     if not _fits(draft, row, node, seat):
         return False
     draft.put(row, Choice(node, wanted, 0.0))
