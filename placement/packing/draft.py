@@ -154,6 +154,18 @@ class PackingDraft:
             self.shares.consider(rows)
             self.renew_resistance()
 
+    def keep(self, rows: Sequence[int]) -> arrays.IntArray:
+        """Lets nobody stop these pods from now on; returns what `restore` takes."""
+        own = self._own_resistance
+        self._own_resistance = own.copy()
+        self._own_resistance[list(rows)] = NEVER
+        self.renew_resistance()
+        return own
+
+    def restore(self, own: arrays.IntArray) -> None:
+        self._own_resistance = own
+        self.renew_resistance()
+
     def renew_resistance(self) -> None:
         """Brings `resistance` up to date with what teams hold by now."""
         if self.shares is not None:

@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from cluster.plans import CutShort, Phase, Plan, Reason, Unplaced
 from cluster.snapshot import PENDING, HeldSeat, HeldSeats, Snapshot, device_mask
 from placement.budget import Budget
@@ -14,10 +16,17 @@ from placement.packing.draft import NEVER, PLACES_PER_POD, PackingDraft, Within,
 from placement.packing.gangs import Seat
 from placement.packing.group_levels import seat_gang
 from placement.packing.phases import Reasons, phases_of
-from placement.packing.preemption import PLACES_PER_SEARCH, seat_by_preemption, spare_victims, stopped_with
+from placement.packing.preemption import (
+    PLACES_PER_SEARCH,
+    put_back,
+    seat_by_preemption,
+    spare_victims,
+    stopped_together,
+    stopped_with,
+)
 from placement.packing.room import make_room
 from placement.packing.spared import SparedPods, left_to_kube_scheduler
-from placement.packing.units import FairQueue, Unit, UnitQueue, as_of_now, pending_units, units_of
+from placement.packing.units import FairQueue, Unit, UnitQueue, as_of_now, order_of_service, pending_units, units_of
 
 WORK_PER_S = 2_000_000.0
 """Places examined per second of the deadline, as `PackingDraft.work` counts them. Measured on a core of 2026 with the
@@ -71,6 +80,9 @@ def pack(
             spare_victims(draft)
         unserved = turn.unserved - had_turn
         had_turn |= rows_of(left)
+        left = pending_units(draft)
+    if service.has_stopped_pods and draft.shares is not None:
+        lose_less(draft, budget)
         left = pending_units(draft)
     if left and not turn.ended and make_room(draft, left, moves) and (left := pending_units(draft)):
         UnitService(draft, budget, preempt=False).serve(left)  # what made room for one may have left some for another
@@ -272,6 +284,57 @@ class Attempt:
 def rows_of(units: Iterable[Unit]) -> frozenset[int]:
     """Rows of all pods of these units."""
     return frozenset(row for unit in units for row in unit.rows)
+
+
+MOST_SPARED = 64
+"""Stopped pods and gangs that a plan tries to do without. Chosen: each takes about as long as its takers did."""
+
+
+def lose_less(draft: PackingDraft, budget: Budget) -> None:
+    """Does without stops for shares where those that took the place find others at less work in all, dearest first."""
+    is_better = True
+    while is_better and budget.allows_more():
+        stopped = [(_work_of(draft, rows), rows) for rows in stopped_together(draft, draft.changed()[0])]
+        dearest = sorted(each for each in stopped if each[0])[::-1][:MOST_SPARED]
+        is_better = any(_does_without(draft, rows, budget) for _, rows in dearest if budget.allows_more())
+
+
+def _work_of(draft: PackingDraft, rows: Iterable[int]) -> int:
+    return sum(int(draft.loss[row]) for row in rows if not draft.ends(row))
+
+
+def _does_without(draft: PackingDraft, rows: tuple[int, ...], budget: Budget) -> bool:
+    """Puts these stopped pods back, and those that took their places, or all where they are few, elsewhere. Returns
+    whether less work is lost.
+    """
+    pods, mark, before = draft.snapshot.pods, draft.mark, _work_of(draft, draft.changed()[0])
+    if any(draft.node[row] != PENDING for row in rows):
+        return False
+    on = {int(pods.node[row]): int(pods.devices[row]) for row in rows}
+    started = np.flatnonzero((pods.node == PENDING) & (draft.node != PENDING)).tolist()
+    near = [each for each in started if int(draft.devices[each]) & on.get(int(draft.node[each]), 0)]
+    own = draft.keep(rows)
+    for takers, is_anew in ((near, False), (started, False), (started, True)):
+        if not takers or draft.held_for.intersection(takers) or len(takers) > MOST_SPARED:
+            continue
+        gangs = {int(pods.gang[each]) for each in takers} - {-1}
+        of_gangs = (each for gang in gangs for each in members_running(draft, gang) if pods.node[each] == PENDING)
+        takers = list(dict.fromkeys((*takers, *of_gangs)))
+        for each in takers:
+            draft.unseat(each)
+        for group in stopped_together(draft, draft.changed()[0]) if is_anew else (rows,):
+            put_back(draft, group)
+        units = sorted(units_of(draft, takers), key=lambda unit: order_of_service(draft, unit))
+        if all(draft.node[row] != PENDING for row in rows) and all(
+            Attempt(draft, budget).seat(unit, preempt=True) for unit in units
+        ):
+            spare_victims(draft)
+            if _work_of(draft, draft.changed()[0]) < before:
+                draft.restore(own)
+                return True
+        draft.roll_back(mark)
+    draft.restore(own)
+    return False
 
 
 def _alike(draft: PackingDraft, unit: Unit) -> Hashable:

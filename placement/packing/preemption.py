@@ -298,7 +298,7 @@ def spare_victims(draft: PackingDraft) -> None:
     while is_spared:
         leaving, _ = draft.changed()
         groups = sorted(stopped_together(draft, leaving), key=lambda rows: (-draft.priority[rows[0]], rows))
-        is_spared = sum(_return(draft, rows) for rows in groups) > 0
+        is_spared = sum(put_back(draft, rows) for rows in groups) > 0
 
 
 def stopped_together(draft: PackingDraft, leaving: Iterable[int]) -> list[tuple[int, ...]]:
@@ -318,7 +318,7 @@ def stopped_together(draft: PackingDraft, leaving: Iterable[int]) -> list[tuple[
     return alone
 
 
-def _return(draft: PackingDraft, rows: Sequence[int]) -> bool:
+def put_back(draft: PackingDraft, rows: Sequence[int]) -> bool:
     """Puts these pods back where they run, if all of them fit there now. Returns whether it did."""
     pods, gang = draft.snapshot.pods, int(draft.snapshot.pods.gang[rows[0]])
     # Not if these are all of a gang that ran, and a member of it now starts elsewhere.

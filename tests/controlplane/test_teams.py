@@ -50,7 +50,7 @@ def ask(kubectl: Kubectl, team: str, pods: int) -> None:
         "metadata": {"name": team, "namespace": team},
     }
     owner["spec"] = {"replicas": pods, "selector": {"matchLabels": {"app": team}}, "template": template}
-    kubectl("create", "-f", "-", stdin=owner)
+    kubectl("create", "-n", team, "-f", "-", stdin=owner)
 
 
 def running(kubectl: Kubectl, team: str) -> set[str]:

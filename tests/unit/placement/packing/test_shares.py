@@ -102,11 +102,11 @@ def test_what_waits_beyond_the_limit_on_borrowing_is_told_so() -> None:
     plan = planned(now)
 
     assert held(after(now, plan), "a") == 12
-    (reason,) = {(each.reason.code, each.reason.words) for each in plan.unplaced}
-    assert reason == (
-        "TeamLimit",
-        "its team a holds 12 A100 of its share of 8, and 1 more would be borrowed, which its limit on borrowing does "
-        "not allow",
+    (reason,) = {each.reason for each in plan.unplaced}
+    assert reason.code == "TeamLimit"
+    assert reason.words == (
+        "its team a holds 12 A100 of its share of 8, and 1 more would be borrowed, which its limit on borrowing does not "
+        "allow"
     )
 
 
