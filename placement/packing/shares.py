@@ -1,15 +1,15 @@
 """Shares of teams in a plan: what each holds while it is made, and from whom a pod may take devices.
 
 The rule: a pod takes devices from another team where its own stays within its share and the other is beyond its own,
-or where its own, with it, is still less far beyond its share than the other without them, each by its weight. So
-nobody takes back what was taken from him. Within a team, priorities decide, and they decide nothing between teams.
+or where its own, with it, owes less than the other without them: what it is beyond its share, and borrowed lately, by
+its weight. So nobody takes back what was taken from him. Within a team, priorities decide; between teams, they do not.
 """
 
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from cluster.arrays import BoolArray, IntArray
+from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.snapshot import PENDING, Snapshot
 from cluster.teams import Team
 from cluster.workloads import PodShape
@@ -52,6 +52,7 @@ class Shares:
         width = len(self._types)
         self._in_usd = np.array([team.share.usd_per_hour is not None for team in self.teams])
         self._weight = np.array([team.weight for team in self.teams])
+        self._usage = np.array([1000 * team.usage for team in self.teams])
         self._share = np.zeros((len(self.teams), width), dtype=np.int64)
         self._most = np.full((len(self.teams), width), NO_LIMIT)
         self._share_usd, self._most_usd = np.zeros(len(self.teams), dtype=np.int64), np.full(len(self.teams), NO_LIMIT)
@@ -67,7 +68,7 @@ class Shares:
         self._usd = np.zeros(len(self.teams), dtype=np.int64)
         for row in np.flatnonzero(holds & (pods.node != PENDING) & (self.milli > 0)).tolist():
             self.charge(row, int(pods.node[row]), 1)
-        self._taker, self._mine = -1, np.zeros(len(kinds), dtype=np.int64)
+        self._taker, self._mine = -1, np.zeros(len(kinds))
         self.may_take: BoolArray = np.zeros((len(self.teams), len(kinds)), dtype=np.bool_)
         """Whether the pods that are being placed may take from a team on nodes of a kind."""
 
@@ -83,6 +84,11 @@ class Shares:
         by_price = -((self._share_usd - self._usd)[:, None] // self._price)
         found: IntArray = np.where(self._in_usd[:, None], by_price, by_type)
         return found
+
+    def _owed(self, beyond: IntArray, team: IntArray | int) -> FloatArray:
+        """What teams owe that are so far beyond their share, in thousandths of devices by their weight; 0: nothing."""
+        owed: FloatArray = np.where(beyond > 0, beyond + self._usage[team], 0.0) / self._weight[team]
+        return owed
 
     def _left(self, team: int) -> IntArray:
         """Thousandths of devices of each kind that a team may still take. Shape (kinds,)."""
@@ -104,30 +110,30 @@ class Shares:
         return bool(asked) and not (self._left(team)[self.of_node] >= asked)[eligible].any()
 
     def debt(self, team: int, asked: int, gpu_types: Sequence[str], before: int = 0) -> float:
-        """How far a team is beyond its share with so much more, in devices by its weight; 0.0: not at all.
+        """What a team owes with so much more, in devices by its weight; 0.0: it is within its share.
 
-        What it borrowed lately counts, too. before: thousandths of devices that it gets before.
+        before: thousandths of devices that it gets before.
         """
         kinds = [not gpu_types or self._types[each] in gpu_types for each in self._type.tolist()]
         if not asked or not any(kinds):
             return 0.0
         beyond = int(self.beyond()[team][kinds].min()) + before + asked
-        return (beyond / 1000 + self.teams[team].usage) / self.teams[team].weight if beyond > 0 else 0.0
+        return float(self._owed(np.array(beyond), team)) / 1000
 
     def consider(self, rows: Sequence[int]) -> None:
         """From now on, others are asked for what these pods need, which start together; for nothing without pods."""
         self._taker = int(self.team[rows[0]]) if rows else -1
         if rows:
             asked, left = int(self.milli[list(rows)].sum()), self._left(self._taker)
-            beyond = np.maximum(0, self.beyond()[self._taker] + asked)
-            self._mine = np.where((left >= asked) & (asked > 0), beyond, NO_LIMIT)
+            owed = self._owed(self.beyond()[self._taker] + asked, self._taker)
+            self._mine = np.where((left >= asked) & (asked > 0), owed, NO_LIMIT)
         self.renew()
 
     def renew(self) -> bool:
         """Brings `may_take` up to date; returns whether it changed."""
         now = np.zeros_like(self.may_take)
         if self._taker >= 0:
-            now = np.maximum(0, self.beyond()) / self._weight[:, None] > self._mine / self._weight[self._taker]
+            now = self._owed(self.beyond(), np.arange(len(self.teams))[:, None]) > self._mine
             now[self._taker] = False
         changed = not np.array_equal(now, self.may_take)
         self.may_take = now
@@ -164,10 +170,10 @@ class Shares:
         beyond = self.beyond()
         for key, units in lost.items():
             team, kind, total = key[0], kinds[key], sum(units.values())
-            mine = self._mine[kind] / self._weight[self._taker]
+            mine = self._mine[kind]
             if mine == 0 and beyond[team, kind] - total + max(units.values()) <= 0:
                 return False
-            if mine > 0 and (beyond[team, kind] - total) / self._weight[team] < mine:
+            if mine > 0 and self._owed(beyond[team, kind] - total, team) < mine:
                 return False
         return True
 
