@@ -1,16 +1,22 @@
 """Teams from their objects: their namespaces, errors, and what their statuses say."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from cluster.actions import Bind, Evict, HoldSeats
 from cluster.teams import Amounts, Team
 from cluster.workloads import GpuType
 from controller.api.team import KIND, Team as TeamObject, TeamStatus
 from controller.objects.read import Findings, Read
 from controller.snapshot.nodes import TypeIndex
 from controller.snapshot.teams import facts_of_teams, team_status_after, teams_from
-from tests.builders.fleet import node, pod, world
+from placement.engine.packer import Packer
+from placement.packing.planner import pack
+from placement.policies.published import BestFit
+from tests.builders import fleet
+from tests.builders.manifests import gpu_type, having, node as manifest_node, observed, pod
 
 TYPES = TypeIndex((GpuType("a100", 1, 4.0),), ("nvidia.com/gpu",), {})
 
@@ -47,10 +53,10 @@ def test_a_status_says_what_is_used_borrowed_lent_and_waited_for() -> None:
     )
     pods = [
         pod("a/p", 4, on="n", devices=(0, 1, 2, 3)),
-        pod("b/p", 1, gpu_milli=500, on="n", devices=(4,)),
-        pod("b/q", 2),
+        fleet.pod("b/p", 1, gpu_milli=500, on="n", devices=(4,)),
+        fleet.pod("b/q", 2),
     ]
-    facts = facts_of_teams(replace(world([node("n", gpus=8)], pods), teams=teams))
+    facts = facts_of_teams(replace(fleet.world([fleet.node("n", gpus=8)], pods), teams=teams))
 
     a, b = (team_status_after(TeamStatus(), facts[name], 0.0) for name in "ab")
     assert (a.used, a.borrowed, a.lent, a.waiting) == (4, 2, 0, 0)
@@ -58,10 +64,31 @@ def test_a_status_says_what_is_used_borrowed_lent_and_waited_for() -> None:
 
 
 def test_what_was_borrowed_decays_by_half_in_a_day() -> None:
-    facts = facts_of_teams(replace(world([node("n", gpus=8)]), teams=(Team("a", frozenset({"a"})),)))["a"]
+    facts = facts_of_teams(replace(fleet.world([fleet.node("n", gpus=8)]), teams=(Team("a", frozenset({"a"})),)))["a"]
 
     was = TeamStatus(borrowed=8.0, usage=0.0, usage_at=0.0)
     day = team_status_after(was, replace(facts, borrowed=8.0), 86_400.0)
     assert day.usage == pytest.approx(4.0)
     assert team_status_after(day, facts, 2 * 86_400.0).usage == pytest.approx(6.0)  # it still held them until now
     assert team_status_after(day, facts, 86_430.0).usage_at == 86_400.0  # not written anew within a minute
+
+
+@pytest.mark.parametrize("is_admitted", [True, False])
+def test_nothing_is_stopped_for_a_pod_that_kueue_has_not_admitted(tmp_path: Path, *, is_admitted: bool) -> None:
+    ours, kueues = {"name": "tonnage.dev/placement"}, {"name": "kueue.x-k8s.io/admission"}
+    spaces = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": each, "labels": {"team": each}}} for each in "ab"
+    ]
+    share = {"namespaces": {"team": "a"}, "share": {"gpus": {"a100": 8}}}
+    team = {"apiVersion": "tonnage.dev/v1alpha1", "kind": "Team", "metadata": {"name": "a"}, "spec": share}
+    gates = [ours] if is_admitted else [kueues, ours]
+    runs = having(pod("runs", 8, on="n1", phase="Running"), "metadata.namespace", "b")
+    asks = having(having(pod("asks", 8, schedulingGates=gates), "metadata.namespace", "a"), "metadata.uid", "u")
+
+    now = observed(tmp_path, gpu_type(), manifest_node(), *spaces, team, runs, asks).snapshot
+    plan = pack(now, Packer(now, BestFit()))
+
+    assert [type(each) for each in plan.actions if not isinstance(each, HoldSeats)] == (
+        [Evict, Bind] if is_admitted else []
+    )
+    assert facts_of_teams(now)["a"].waiting == (8.0 if is_admitted else 0.0)
