@@ -52,7 +52,7 @@ def test_a_status_says_what_is_used_borrowed_lent_and_waited_for() -> None:
         Team("b", frozenset({"b"}), Amounts({"A100": 3000})),
     )
     pods = [
-        pod("a/p", 4, on="n", devices=(0, 1, 2, 3)),
+        fleet.pod("a/p", 4, on="n", devices=(0, 1, 2, 3)),
         fleet.pod("b/p", 1, gpu_milli=500, on="n", devices=(4,)),
         fleet.pod("b/q", 2),
     ]
