@@ -242,7 +242,6 @@ class Attempt:
     def seat(self, unit: Unit, *, preempt: bool) -> bool:
         """Places the unit in free resources if they suffice, else by preemption for the pods that do not fit."""
         draft, row = self._draft, unit.rows[0]
-        draft.consider(unit.rows[: max(unit.need, 1)])
         if unit.gang < 0:
             is_seated = self._in_free_resources(row, None)
         else:
@@ -250,6 +249,8 @@ class Attempt:
         may_stop = preempt and not is_seated and not self.was_cut
         out_of_stops = draft.snapshot.out_of_stops
         may_stop = may_stop and not (out_of_stops and unit.label(draft.snapshot) in out_of_stops)
+        if may_stop:
+            draft.consider(unit.rows[: max(unit.need, 1)])
         if may_stop and ((draft.node != PENDING) & (draft.resistance < unit.priority)).any():
             if unit.gang < 0:
                 is_seated = self._by_preemption(row, None)

@@ -66,8 +66,10 @@ class Shares:
                 self._most_usd[number] = self._share_usd[number] + round(team.borrowing.usd_per_hour * MICRO * 1000)
         self._used = np.zeros((len(self.teams), width), dtype=np.int64)
         self._usd = np.zeros(len(self.teams), dtype=np.int64)
-        for row in np.flatnonzero(holds & (pods.node != PENDING) & (self.milli > 0)).tolist():
-            self.charge(row, int(pods.node[row]), 1)
+        rows = np.flatnonzero(holds & (pods.node != PENDING))
+        kind = self.of_node[pods.node[rows]]
+        np.add.at(self._used, (self.team[rows], self._type[kind]), self.milli[rows])
+        np.add.at(self._usd, self.team[rows], self.milli[rows] * self._price[kind])
         self._taker, self._mine = -1, np.zeros(len(kinds))
         self.may_take: BoolArray = np.zeros((len(self.teams), len(kinds)), dtype=np.bool_)
         """Whether the pods that are being placed may take from a team on nodes of a kind."""
