@@ -1,6 +1,6 @@
 """Draft of a packing: the node and devices of every pod while the plan is made, with rollback of every attempt."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -99,6 +99,8 @@ class PackingDraft:
         self.loss: arrays.IntArray = self.shares.work if self.shares else _gpu_milli(snapshot)
         """What a stop of each pod loses: work where teams have shares, else thousandths of GPUs. Shape (pods,)."""
         self._own_resistance = self.resistance
+        self.view: Hashable = None
+        """Key of how others resist the pods that are being placed; None: by priority."""
         self._debts: dict[int, float] = {}
         """How far beyond its share a team is once a unit starts, by the unit's first row."""
         self.choices: dict[int, Choice] = {}
@@ -112,8 +114,8 @@ class PackingDraft:
         """Work so far, in examined places: nodes that the packer had to rate for a pod because they had changed since
         the last pod of its shape, as if its cache had been empty before this plan. So the count is the same whatever
         the packer has seen. Other steps count as the places that could be examined in their time."""
-        self.victims: dict[tuple[int, int, int], tuple[int, tuple[int, ...]]] = {}
-        """Victims of a preemption, by shape, priority and node, with the change of the node after which they were found
+        self.victims: dict[tuple[int, int, int, Hashable], tuple[int, tuple[int, ...]]] = {}
+        """Victims of a preemption, by shape, priority, node and view, with the change of the node after which they were found
         (`placement/packing/preemption.py`)."""
         self._journal: list[tuple[int, int, int]] = []
         self._changes = 0
@@ -159,11 +161,13 @@ class PackingDraft:
         own = self._own_resistance
         self._own_resistance = own.copy()
         self._own_resistance[list(rows)] = NEVER
+        self.victims.clear()
         self.renew_resistance()
         return own
 
     def restore(self, own: arrays.IntArray) -> None:
         self._own_resistance = own
+        self.victims.clear()
         self.renew_resistance()
 
     def renew_resistance(self) -> None:
@@ -172,9 +176,9 @@ class PackingDraft:
             self.shares.renew()
             before, own = self.resistance, self._own_resistance
             self.resistance = self.shares.resistance(own, self.priority, self.node, NEVER, ENDING)
+            self.view = self.shares.view
             if not np.array_equal(before, self.resistance):
                 self._reclaimable = None
-                self.victims.clear()
 
     def debt(self, rows: Sequence[int]) -> float:
         """How far beyond its share the team of these pods is once they start (`Shares.debt`); 0.0: not at all."""

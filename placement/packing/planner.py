@@ -287,17 +287,21 @@ def rows_of(units: Iterable[Unit]) -> frozenset[int]:
     return frozenset(row for unit in units for row in unit.rows)
 
 
-MOST_SPARED = 64
-"""Stopped pods and gangs that a plan tries to do without. Chosen: each takes about as long as its takers did."""
+MOST_SPARED, MOST_ANEW = 48, 12
+"""Trials to do without a stop in a plan, and pods that one of them places anew. Chosen: a few hundred pods at most."""
 
 
 def lose_less(draft: PackingDraft, budget: Budget) -> None:
     """Does without stops for shares where those that took the place find others at less work in all, dearest first."""
-    is_better = True
-    while is_better and budget.allows_more():
+    tries, is_better = MOST_SPARED, True
+    while is_better:
         stopped = [(_work_of(draft, rows), rows) for rows in stopped_together(draft, draft.changed()[0])]
-        dearest = sorted(each for each in stopped if each[0])[::-1][:MOST_SPARED]
-        is_better = any(_does_without(draft, rows, budget) for _, rows in dearest if budget.allows_more())
+        is_better = False
+        for _, rows in sorted(each for each in stopped if each[0])[::-1]:
+            if is_better or tries <= 0 or not budget.allows_more():
+                break
+            tries -= 1
+            is_better = _does_without(draft, rows, budget)
 
 
 def _work_of(draft: PackingDraft, rows: Iterable[int]) -> int:
@@ -316,7 +320,7 @@ def _does_without(draft: PackingDraft, rows: tuple[int, ...], budget: Budget) ->
     near = [each for each in started if int(draft.devices[each]) & on.get(int(draft.node[each]), 0)]
     own = draft.keep(rows)
     for takers, is_anew in ((near, False), (started, False), (started, True)):
-        if not takers or draft.held_for.intersection(takers) or len(takers) > MOST_SPARED:
+        if not takers or draft.held_for.intersection(takers) or len(takers) > MOST_ANEW:
             continue
         gangs = {int(pods.gang[each]) for each in takers} - {-1}
         of_gangs = (each for gang in gangs for each in members_running(draft, gang) if pods.node[each] == PENDING)

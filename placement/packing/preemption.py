@@ -68,7 +68,7 @@ def clearings(draft: PackingDraft, row: int, priority: int, within: arrays.BoolA
     draft.work += PLACES_PER_SEARCH
     found: list[Clearing] = []
     for node in nodes:
-        key = (draft.shape_number(row), priority, node)
+        key = (draft.shape_number(row), priority, node, draft.view)
         known = draft.victims.get(key) if draft.packer.power is None else None
         if known is not None and known[0] == draft.changed_at(node) and _price(draft, known[1], node) is not None:
             victims = known[1]

@@ -5,7 +5,7 @@ or where its own, with it, owes less than the other without them: what it is bey
 its weight. So nobody takes back what was taken from him. Within a team, priorities decide; between teams, they do not.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
 
@@ -131,15 +131,18 @@ class Shares:
             self._mine = np.where((left >= asked) & (asked > 0), owed, NO_LIMIT)
         self.renew()
 
-    def renew(self) -> bool:
-        """Brings `may_take` up to date; returns whether it changed."""
+    def renew(self) -> None:
+        """Brings `may_take` up to date."""
         now = np.zeros_like(self.may_take)
         if self._taker >= 0:
             now = self._owed(self.beyond(), np.arange(len(self.teams))[:, None]) > self._mine
             now[self._taker] = False
-        changed = not np.array_equal(now, self.may_take)
         self.may_take = now
-        return changed
+
+    @property
+    def view(self) -> Hashable:
+        """Key of what may be taken: equal ones mean the same."""
+        return None if self._taker < 0 else (self._taker, self._mine.tobytes(), self.may_take.tobytes())
 
     def resistance(self, own: IntArray, priority: IntArray, node: IntArray, never: int, ending: int) -> IntArray:
         """Priority above which each pod may be stopped for those that are being placed. Shape (pods,).

@@ -84,9 +84,10 @@ def test_a_team_gets_all_that_is_idle_and_gives_back_exactly_the_share_of_the_ot
         assert len(before - running(kubectl, "red")) == SHARE, "exactly as many were stopped"
         assert running(kubectl, "red") <= before, "and none of those that stayed was started anew"
         until(lambda: status(kubectl, "red")["waiting"] == SHARE, "its status says what waits")
-        waiting = [each for each in kubectl.get("pods", "-n", "red")["items"] if not each["spec"].get("nodeName")]
-        told = {c["message"] for each in waiting for c in each["status"]["conditions"] if c["type"] == "PodScheduled"}
-        assert any("its team red holds 160 l4 of its share of 160" in words for words in told), told
+        until(
+            lambda: "its team red holds 160 l4 of its share of 160" in kubectl("get", "events", "-n", "red"),
+            "it is told",
+        )
 
         kubectl("delete", "replicaset", "-n", "blue", "blue")
         until(lambda: len(running(kubectl, "red")) == ALL, "it has all again")
