@@ -115,8 +115,8 @@ class PackingDraft:
         the last pod of its shape, as if its cache had been empty before this plan. So the count is the same whatever
         the packer has seen. Other steps count as the places that could be examined in their time."""
         self.victims: dict[tuple[int, int, int, Hashable], tuple[int, tuple[int, ...]]] = {}
-        """Victims of a preemption, by shape, priority, node and view, with the change of the node after which they were found
-        (`placement/packing/preemption.py`)."""
+        """Victims of a preemption, by shape, priority, node and view, with the change of the node after which they were
+        found (`placement/packing/preemption.py`)."""
         self._journal: list[tuple[int, int, int]] = []
         self._changes = 0
         self._examined_at: dict[int, int] = {}

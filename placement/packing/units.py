@@ -117,7 +117,7 @@ def order_of_service(draft: PackingDraft, unit: Unit) -> Order:
     had_its_turn = bool(draft.tried) and unit.label(draft.snapshot) in draft.tried
     # Its place was kept in vain, so others come first.
     was_refused = any(pods.shapes[number].refused_on for number in counts)
-    debt = draft.debt(unit.rows[: max(unit.need, 1)])
+    debt = 0.0 if draft.shares is None else draft.debt(unit.rows[: max(unit.need, 1)])
     return (debt, -unit.priority, had_its_turn or was_refused, -gpu, -cpu, unit.rows[0])
 
 
