@@ -157,8 +157,8 @@ histogram tonnage_cycle_stage_seconds{stage}
 gauge tonnage_last_cycle_timestamp_seconds
     End of the last cycle that observed the cluster, or time when this replica became leader; 0: never led.
 counter tonnage_device_seconds_total{team, namespace, gpu_type, state}
-    Seconds of devices by who held them, and whether they were used; idle ones are of no namespace. Namespaces beyond
-    the first 512 by name count as (others).
+    Seconds of devices by who held them, and whether they were used; idle ones are of no namespace. Past 4,096
+    series, namespaces count as (others).
 counter tonnage_device_dollars_total{team, namespace, gpu_type, state}
     Cost of those seconds, US dollars at the price of their GPUType.
 counter tonnage_actions_total{action, result}

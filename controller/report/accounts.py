@@ -5,9 +5,10 @@ import numpy as np
 from cluster.snapshot import PENDING, Snapshot
 from controller.snapshot.teams import NO_TYPE
 
-MOST_NAMESPACES = 512
-"""Namespaces with series of their own, the first by name: whoever makes namespaces decides how many there are."""
+MOST_ACCOUNTS = 4096
+"""Accounts with series of their own in the life of a process: whoever makes namespaces decides how many there are."""
 OTHERS = "(others)"
+"""Namespace of the accounts past that."""
 
 Account = tuple[str, str, str, str]
 """Team, namespace, GPU type, and used or idle."""
@@ -20,11 +21,11 @@ def accounts_of(now: Snapshot) -> dict[Account, tuple[float, float]]:
     gpus = np.array([each.total_gpu_milli for each in now.pods.shapes])[now.pods.shape] / 1000
     rows = np.flatnonzero((now.pods.node != PENDING) & (gpus > 0))
     spaces, on = [now.pods.names[row].partition("/")[0] for row in rows.tolist()], now.pods.node[rows]
-    shown = sorted(set(spaces))[:MOST_NAMESPACES]
+    shown = sorted(set(spaces))
     number = {space: n for n, space in enumerate(shown)}
     idle = np.maximum(0.0, nodes.gpus - np.bincount(on, gpus[rows], len(nodes)))
-    holders = (*((team_of.get(each, ""), each, "used") for each in shown), ("", OTHERS, "used"), ("", "", "idle"))
-    which = np.array([number.get(each, len(shown)) for each in spaces] + [len(shown) + 1] * len(nodes), dtype=np.int64)
+    holders = (*((team_of.get(each, ""), each, "used") for each in shown), ("", "", "idle"))
+    which = np.array([number[each] for each in spaces] + [len(shown)] * len(nodes), dtype=np.int64)
     node, devices = np.append(on, np.arange(len(nodes))), np.append(gpus[rows], idle)
     held, usd = np.zeros((2, len(holders), len(types)))
     np.add.at(held, (which, nodes.gpu_type[node]), devices)

@@ -11,7 +11,7 @@ from controller.deciders.pipeline import DECIDER_FAILED, ORDER
 from controller.guard import REASONS
 from controller.metrics.registry import Meter
 from controller.ports import Undone
-from controller.report.accounts import accounts_of
+from controller.report.accounts import MOST_ACCOUNTS, OTHERS, Account, accounts_of
 from controller.report.fleet_metrics import left_behind, pending_since, samples_of
 from controller.report.logs import log_cycle, log_findings
 from placement.batch.proposal import CERTIFICATE
@@ -47,6 +47,7 @@ class CycleReporter:
         self._meter, self._log, self._now_s = meter, log, now_s
         self._cycles = 0
         self._counted_at_s: float | None = None
+        self._accounts = set[Account]()
         self._since_s: dict[str, float] = {}
         self._batch: plans.Certificate | None = None
         self._findings: tuple[plans.Finding, ...] = ()
@@ -102,7 +103,11 @@ class CycleReporter:
         at_s, before_s = cycle.snapshot.at_s, self._counted_at_s
         self._counted_at_s = at_s
         for_s = 0.0 if before_s is None or not 0 <= at_s - before_s <= LONGEST_S else at_s - before_s
-        for account, (devices, usd_per_hour) in accounts_of(cycle.snapshot).items():
+        for (team, space, *rest), (devices, usd_per_hour) in accounts_of(cycle.snapshot).items():
+            account: Account = (team, space, rest[0], rest[1])
+            if account not in self._accounts and len(self._accounts) >= MOST_ACCOUNTS:
+                account = (team, OTHERS, rest[0], rest[1])
+            self._accounts.add(account)
             meter.count("tonnage_device_seconds_total", *account, by=devices * for_s)
             meter.count("tonnage_device_dollars_total", *account, by=usd_per_hour * for_s / 3600)
         # Most cycles plan no batch, so the metrics show the last one.

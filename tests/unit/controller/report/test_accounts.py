@@ -2,11 +2,9 @@
 
 from dataclasses import replace
 
-import pytest
-
 from cluster.teams import Team
 from cluster.workloads import GpuType
-from controller.report.accounts import OTHERS, accounts_of
+from controller.report.accounts import accounts_of
 from tests.builders.fleet import node, pod, world
 
 
@@ -20,12 +18,3 @@ def test_every_device_is_on_one_account_with_its_price() -> None:
         ("", "b", "A100", "used"): (0.5, 2.0),
         ("", "", "A100", "idle"): (1.5, 6.0),
     }
-
-
-def test_namespaces_past_the_bound_share_one_account() -> None:
-    pods = [pod(f"ns{n:04d}/p", 1, gpu_milli=1, on="n", devices=(0,)) for n in range(515)]
-
-    accounts = accounts_of(world([node("n", gpus=1)], pods))
-
-    assert len(accounts) == 514  # 512, the others, and what is idle
-    assert next(devices for key, (devices, _) in accounts.items() if key[1] == OTHERS) == pytest.approx(0.003)
