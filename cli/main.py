@@ -67,6 +67,7 @@ VERBS = {
     "simulate": Verb("cli.verbs.simulate", "Simulate a datacenter: placement of traces, a day, power, scaling."),
     "top": Verb("cli.verbs.top", "Show allocated, stranded and idle GPUs, and their cost."),
     "uncordon": Verb("cli.verbs.drain", "Mark nodes as schedulable again."),
+    "usage": Verb("cli.verbs.usage", "Show who held which devices how long, and what they cost."),
     "version": Verb("cli.verbs.installation", "Print the version."),
     "wait": Verb("cli.verbs.wait", "Wait until objects meet a condition."),
     "whatif": Verb("cli.verbs.whatif", "Compare plans under other demand, prices, SLOs, nodes or policies."),

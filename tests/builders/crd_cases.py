@@ -288,6 +288,26 @@ FULL: Mapping[str, Object] = {
             ],
         },
     ),
+    "Team": _object(
+        "Team",
+        {
+            "namespaces": {"team": "a"},
+            "share": {"gpus": {"a100": "16"}},
+            "borrowing": {"gpus": {"a100": 8}},
+            "weight": 2,
+            "minRun": "10m",
+        },
+        {
+            "used": 20,
+            "borrowed": 4,
+            "lent": 0.5,
+            "waiting": 2,
+            "dollarsPerHour": 80,
+            "devices": [{"gpuType": "a100", "used": 20, "borrowed": 4, "lent": 0.5}],
+            "usage": 3.5,
+            "usageAt": "2026-03-01T12:00:00Z",
+        },
+    ),
     "SandboxPolicy": _object(
         "SandboxPolicy",
         {
@@ -379,6 +399,7 @@ FULL: Mapping[str, Object] = {
 """One object of each kind with every field in it, every list with one entry."""
 
 OWNED = {"owned": {"capital": 30_000, "years": 4, "watts": 1200, "dollarsPerKwh": 0.1}}
+_IN_USD = {"share": {"dollarsPerHour": 40}, "borrowing": {"dollarsPerHour": 8}}
 _OUTER = ("actors", "a", "actors".rjust(63, "a"))
 """Groups that a bound of `parent` is tried with."""
 OTHERS: Mapping[str, tuple[Object, ...]] = {
@@ -390,6 +411,7 @@ OTHERS: Mapping[str, tuple[Object, ...]] = {
         ),
     ),
     "GPUType": (_object("GPUType", {"nodeLabel": {"values": ["A100"]}, "memory": "80Gi", "pricePerHour": OWNED}, {}),),
+    "Team": (_object("Team", {"namespaces": {"team": "a"}, **_IN_USD}, {}),),
     "ScalingPolicy": (
         _policy(source={"role": "queue", "customMetric": {"name": "queue_length", "selector": {"model": "m"}}}),
         _policy(source={"role": "inputTokens", "push": {}, "maxAge": "30s"}),
@@ -694,6 +716,18 @@ def _rule_cases() -> Iterator[Case]:
             "HealthPolicy", f"{path} should be a duration",
             having(health, path, "1m30.5s"), having(health, path, "0s"), "with its unit",
         )  # fmt: skip
+    team = FULL["Team"]
+    for path in ("share", "borrowing"):
+        good, bad = (having(team, f"spec.{path}.gpus.a100", each) for each in ("1.5", "-1"))
+        yield Case("Team", f"spec.{path}.gpus[] should be a quantity", good, bad, "should be a quantity")
+        both = having(team, f"spec.{path}.dollarsPerHour", 5)
+        yield Case("Team", f"spec.{path} should have either", team, both, "should have either")
+    yield Case(
+        "Team", "spec.minRun should be a duration",
+        having(team, "spec.minRun", "1m30.5s"), having(team, "spec.minRun", "0s"), "with its unit",
+    )  # fmt: skip
+    in_usd = having(team, "spec.share", {"dollarsPerHour": 40})
+    yield Case("Team", "spec borrowing should be", team, in_usd, "in the unit of share")
     sandboxes = FULL["SandboxPolicy"]
     for path, too_low in (("budget", "0"), ("guaranteed", "-1"), ("agentMemory", "-1")):
         yield from _quantity_cases(sandboxes, f"spec.classes[].{path}", too_low)
