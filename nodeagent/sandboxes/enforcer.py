@@ -295,7 +295,7 @@ class Enforcer:
             case act.SetAgentLease(sandbox, lease_bytes):
                 cache_bytes = AGENT_CACHE_BYTES if sandbox in self.tree.homes else 0
                 self.tree.set_agent_lease(sandbox, lease_bytes + cache_bytes)
-            case act.Queue() | act.Refuse() | act.AskToShrink():
+            case act.Queue() | act.Refuse():
                 pass  # notices for the agent
 
     def _sandbox_of(self, call: str) -> str:

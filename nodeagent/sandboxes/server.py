@@ -328,10 +328,6 @@ class SandboxServer:
                 self._say(call, "killed", reason, advice=ADVICE.get(reason, ""))
             case act.KillAgent(sandbox, reason):
                 self._count_for(sandbox, "AgentKilled", reason)
-            case act.AskToShrink(sandbox, reason):
-                for call, number in self._calls.items():
-                    if self._connections[number].sandbox == sandbox:
-                        self._say(call, "shrink", reason)
             case act.SetLease() | act.SetAgentLease() | act.Reclaim():
                 pass
 

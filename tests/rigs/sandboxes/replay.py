@@ -98,7 +98,6 @@ class Arena:
             frozen_s=real.frozen_s * max(speed, 0.1),
             starvation_s=real.starvation_s * max(speed, 0.1),
             longest_wait_s=real.longest_wait_s * max(speed, 0.1),
-            ask_s=real.ask_s * max(speed, 0.1),
         )
 
     def add_sandbox(self, index: int, name: str, trace: AgentTrace) -> None:
