@@ -9,11 +9,11 @@ import numpy as np
 from autoscaler.forecast import fits, grid, online
 from autoscaler.series import regular
 from benchmarks.cases import DATA, Row, Rows, case
-from benchmarks.forecast_scores import PEERS, peer_quantiles, scores, taken_out
 from benchmarks.tables import grouped
 from cluster.arrays import FloatArray
 from cluster.demand import Forecast
 from simulator.scaling.traces import LoadTrace, generated_trace, read_trace, value_columns
+from tests.rigs.scaling.forecast_scores import PEERS, peer_quantiles, scores, taken_out
 
 _WINDOW = 1440
 """Last errors that make a peer's distribution: a day at a minute, as many as a model's."""
@@ -111,8 +111,15 @@ def forecast_rows(
             by_model[name] = scores(grid.LEVELS, rows[known], values[known], unit, per_day)
         best = {name: min(by_model[peer][name] for peer in PEERS) for name in ("crps", "pinball_99")}
         for model, found in by_model.items():
-            row: Row = {"trace": trace.name, "lead_min": lead * trace.step_s / 60, "model": model, **found, **cost}
-            yield row | {"ratio": found["crps"] / best["crps"], "ratio_99": found["pinball_99"] / best["pinball_99"]}
+            yield {
+                "trace": trace.name,
+                "lead_min": lead * trace.step_s / 60,
+                "model": model,
+                **found,
+                **cost,
+                "ratio": found["crps"] / best["crps"],
+                "ratio_99": found["pinball_99"] / best["pinball_99"],
+            }
 
 
 def _rolled(

@@ -1,4 +1,4 @@
-"""Health: verdicts on generated cases and recorded jobs, and costs of the recorder."""
+"""Health: verdicts on generated cases, clean and recorded jobs, and costs of the recorder."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
@@ -9,139 +9,20 @@ import numpy as np
 
 from benchmarks.cases import DATA, Row, Rows, case, numbers
 from benchmarks.tables import grouped
-from health.analysis.excess import TIERS
-from health.probing import AnswerKind
+from health.analysis import excess as analysis_excess
 from health.records.frames import decoded
 from health.records.layout import layout_from
 from health.stream import Analyser, Options
-from health.verdicts.verdict import OWN_LIMITS, Cause, FactKind, JobVerdict, Part, Syndrome
-from tests.rigs.health.cases import (
-    Case,
-    Probed,
-    SimulatedNetwork,
-    case as drawn_case,
-    probed,
-    queued_ahead,
-    timed_on_device,
-)
+from health.verdicts.verdict import Cause, JobVerdict, Part, Syndrome
+from tests.rigs.health.cases import case as drawn_case, queued_ahead, timed_on_device
+from tests.rigs.health.clean_job import BASELINE, BLOCK, STEP_S, block_of, job_looked_at
+from tests.rigs.health.clean_verdicts import LONGEST, NODES, found_in, is_quarantined
 from tests.rigs.health.job import FAULTS, LIMITS, DisturbanceKind
 from tests.rigs.health.joint_faults import JointKind, joint_case
 from tests.rigs.health.recorded import recording
+from tests.rigs.health.scored import CAUSES, PROBED, PROBED_ELSEWHERE, VARIANTS, names, score, verdicts_on
 from tonnage.recorder import RING, Recorder
 from tonnage.records import Op
-
-VARIANTS: Mapping[str, Options] = {
-    "tonnage": Options(),
-    "simple": Options(tiers=TIERS[:1], points=False, causes=False),
-    "no short windows": Options(tiers=TIERS[-1:]),
-    "no long windows": Options(tiers=TIERS[:1]),
-    "no point pattern": Options(points=False),
-    "no negative verdicts": Options(causes=False),
-    "no hardware evidence": Options(),
-    "own limits hidden": Options(),
-    "with pair probes": Options(),
-    "probes pass another network": Options(),
-}
-"""`simple` is the first rule that worked: one window of five steps, nothing else."""
-HIDDEN: Mapping[str, tuple[FactKind, ...]] = {
-    "simple": tuple(FactKind),
-    "no hardware evidence": tuple(kind for kind in FactKind if kind not in OWN_LIMITS),
-    "own limits hidden": tuple(OWN_LIMITS),
-}
-"""Facts that a variant is not told."""
-PROBED, PROBED_ELSEWHERE = "with pair probes", "probes pass another network"
-"""Variants of the shipped analyser, whose suspicions of the network are confirmed by pair probes; in the second the
-fault is where they do not pass, so that what they say must be no accusation."""
-CAUSES = {
-    DisturbanceKind.CHECKPOINT: Cause.CHECKPOINT,
-    DisturbanceKind.EVALUATION: Cause.EVALUATION,
-    DisturbanceKind.COMPILATION: Cause.COMPILATION,
-    DisturbanceKind.UNEVEN_DATA: Cause.DATA_IMBALANCE,
-    DisturbanceKind.LONG_REPLICA: Cause.DATA_IMBALANCE,
-    DisturbanceKind.STAGE_LOAD: Cause.STAGE_IMBALANCE,
-    DisturbanceKind.ALL_SLOW: Cause.ALL_SLOW,
-    DisturbanceKind.POWER_CAP: Cause.POWER_CAP,
-    DisturbanceKind.CGROUP_LIMIT: Cause.THROTTLED,
-}
-
-
-def verdicts_on(drawn: Case, options: Options, hidden: Sequence[FactKind] = ()) -> list[JobVerdict]:
-    """All verdicts of a case, tick by tick as its frames arrive. hidden: facts that the analyser is not told."""
-    analyser = Analyser(drawn.layout, options)
-    verdicts: list[JobVerdict] = []
-    for now_s, frames in drawn.transcript.ticks():
-        analyser.take(frames, now_s)
-        verdicts += analyser.judge(now_s, [fact for fact in drawn.facts_at(now_s) if fact.kind not in hidden])
-    return verdicts
-
-
-def names(drawn: Case, verdict: JobVerdict | None) -> bool:
-    """Whether a verdict names the part at fault, or of a NIC its node: probes cannot tell which of its NICs."""
-    truth = drawn.truth
-    if verdict is None or truth is None:
-        return False
-    is_named = verdict.at_s >= truth.fault_s and (verdict.part, verdict.ranks) in truth.parts
-    return (is_named and verdict.syndrome is truth.syndrome) or _names_node(drawn, verdict)
-
-
-def _names_node(drawn: Case, verdict: JobVerdict) -> bool:
-    truth = drawn.truth
-    if truth is None or verdict.part is not Part.NIC or truth.parts[0][0] is not Part.NIC:
-        return False
-    nodes = set(drawn.job.node[list(verdict.ranks)].tolist())
-    return set(truth.parts[0][1]) <= set(verdict.ranks) and len(nodes) == 1
-
-
-def score(drawn: Case, variant: str) -> Row:
-    """Whether the verdicts on a case were right, when, and about what."""
-    began_s = process_time()
-    verdicts = verdicts_on(drawn, VARIANTS[variant], HIDDEN.get(variant, ()))
-    cpu_s = process_time() - began_s
-    asking: JobVerdict | None = None
-    answer: Probed | None = None
-    if variant in (PROBED, PROBED_ELSEWHERE):
-        # The first verdict that pair probes are for: a job asks once in two minutes.
-        chance = np.random.default_rng([drawn.seed, 77])
-        network = SimulatedNetwork(drawn, chance, hidden=variant == PROBED_ELSEWHERE)
-        answers = ((each, probed(drawn, each, network)) for each in verdicts)
-        first_asked, answer = next(((each, made) for each, made in answers if made is not None), (None, None))
-        if answer is not None:
-            # What was blamed and is confirmed or narrowed stays; what was acquitted does not.
-            kept = [each for each in verdicts if each is not first_asked or answer.verdict.cause is None]
-            verdicts = sorted([*kept, answer.verdict], key=lambda each: each.at_s)
-            asking = first_asked if answer.found in (AnswerKind.NIC, AnswerKind.LINK) else None
-    truth = drawn.truth
-    fault_s = truth.fault_s if truth else np.inf
-    blames = [verdict for verdict in verdicts if verdict.blames]
-    first = next((verdict for verdict in blames if verdict.at_s >= fault_s), None)
-    last = answer.verdict if answer and answer.verdict.blames else first
-    right = truth is not None and first is not None and first.syndrome is truth.syndrome
-    # Narrowed: it names the link itself, not its group alone.
-    is_narrow = truth is not None and last is not None and (last.part, last.ranks) == truth.parts[0]
-    latency_s = float(first.at_s - fault_s) if first is not None else float("nan")
-    lines = (f"{v.at_s - (fault_s if truth else 0):.1f}s {v.syndrome} {v.part} {v.ranks[:4]}" for v in blames)
-    return {
-        "variant": variant,
-        "seed": drawn.seed,
-        "ranks": drawn.job.ranks,
-        "kind": drawn.disturbance.kind,
-        "share": round(drawn.share, 3),
-        "syndrome": truth.syndrome if truth else Syndrome.NONE,
-        "part": truth.parts[0][0] if truth else Part.NOTHING,
-        "class_right": right,
-        "part_right": right and names(drawn, last),
-        "narrowed": right and (is_narrow or (last is not None and _names_node(drawn, last))),
-        "abstained": first is None and any(each.abstains and each.at_s >= fault_s for each in verdicts),
-        "false_blames": sum(not names(drawn, each) for each in blames if each is not asking),
-        "cause_right": CAUSES.get(drawn.disturbance.kind) in {each.cause for each in verdicts},
-        "latency_s": latency_s,
-        "latency_steps": latency_s / (drawn.step_s * (1 + drawn.share)),
-        "cpu_s": cpu_s,
-        "records": drawn.transcript.records,
-        "verdict": "; ".join(lines),
-        "answer": str(answer.found) if answer else "",
-        "probes_s": answer.took_s if answer else 0.0,
-    }
 
 
 def summary(rows: Sequence[Row]) -> Rows:
@@ -260,7 +141,13 @@ def health_joint(
                     found += [(each.part, each.ranks) for each in analyser.judge(now_s) if each.blames]
                 right = [any(each in found for each in names) for names in drawn.truth]
                 wrong = sum(not any(each in names for names in drawn.truth) for each in found)
-                yield {"variant": variant, "kind": kind, "seed": seed, "all_named": int(all(right)), "innocents": wrong}
+                yield {
+                    "variant": variant,
+                    "kind": kind,
+                    "seed": seed,
+                    "all_named": int(all(right)),
+                    "innocents": wrong,
+                }
 
 
 @case("health-recorded", "Verdicts on four recorded gloo jobs of eight ranks, three of them with a fault.")
@@ -308,9 +195,16 @@ def health_ahead(*, seeds: Sequence[int] = numbers("1-3"), sizes: Sequence[int] 
             verdicts = verdicts_on(seen, Options())
             blames = [each for each in verdicts if each.blames]
             said = any(each.cause is Cause.NO_DEVICE_TIME for each in verdicts)
-            row: Row = {"ahead": ahead, "seed": seed, "ranks": ranks, "kind": kind}
-            row |= {"faults": int(drawn.truth is not None), "named": int(any(names(drawn, each) for each in blames))}
-            yield row | {"innocents": sum(not names(drawn, each) for each in blames), "needs_device_time": int(said)}
+            yield {
+                "ahead": ahead,
+                "seed": seed,
+                "ranks": ranks,
+                "kind": kind,
+                "faults": int(drawn.truth is not None),
+                "named": int(any(names(drawn, each) for each in blames)),
+                "innocents": sum(not names(drawn, each) for each in blames),
+                "needs_device_time": int(said),
+            }
 
 
 @case(
@@ -331,5 +225,47 @@ def health_recorder(*, rounds: int = 20) -> Iterator[Row]:
         record_us.append((recorded_s - began_s) / RING * 1e6)
         send_us.append((process_time() - recorded_s) / RING * 1e6)
     jobs_us, own_us = (sorted(each)[rounds // 2] for each in (record_us, send_us))
-    row: Row = {"in_the_jobs_thread_us": round(jobs_us, 2), "in_the_recorders_thread_us": round(own_us, 2)}
-    yield row | {"share_at_100_per_s": round((jobs_us + own_us) * 1e-4, 6)}
+    yield {
+        "in_the_jobs_thread_us": round(jobs_us, 2),
+        "in_the_recorders_thread_us": round(own_us, 2),
+        "share_at_100_per_s": round((jobs_us + own_us) * 1e-4, 6),
+    }
+
+
+@case(
+    "health-clean",
+    "What is blamed in 312,330 GPU-days of clean jobs of 1,024 ranks (simulated).",
+    quick={"gpu_days": 1.0, "seeds": (4022,)},
+)
+def health_clean(*, gpu_days: float = 10_400.0, seeds: Sequence[int] = numbers("4001-4030")) -> Iterator[Row]:
+    """A row a seed. The jobs have stalls, checkpoints, uneven data and congestion."""
+    for seed in seeds:
+        job, layout, slim, used = job_looked_at()
+        random = np.random.default_rng([seed, 21])
+        per_block = (BLOCK - BASELINE) * job.ranks * STEP_S / 86_400
+        blocks = int(np.ceil(gpu_days / per_block))
+        began_s = process_time()
+        found: list[JobVerdict] = []
+        quarantined = 0
+        for _ in range(blocks):
+            block = block_of(job, slim, random)
+            seen = list(found_in(block, layout, slim, used))
+            firsts: dict[object, JobVerdict] = {}
+            for verdict in seen:
+                firsts.setdefault(verdict.subject, verdict)
+            found += firsts.values()
+            quarantined += is_quarantined(block, [verdict for verdict in seen if not verdict.cause], layout)
+        blames = [verdict for verdict in found if verdict.blames]
+        on_nodes = sum(verdict.part in NODES for verdict in blames)
+        yield {
+            "seed": seed,
+            "gpu_days": round(blocks * per_block),
+            "looks": blocks * (BLOCK - BASELINE - LONGEST) * len(analysis_excess.TIERS) * (job.ranks + len(used)),
+            "blamed": len(blames),
+            "blamed_ranks_nodes_nics": on_nodes,
+            "nodes_quarantined": quarantined,
+            "abstained": sum(verdict.abstains for verdict in found),
+            "upper_bound_per_1000_gpu_days": round((on_nodes + 3) / (blocks * per_block) * 1000, 4),
+            "cpu_s": round(process_time() - began_s),
+            "first": [f"{verdict.part} {verdict.ranks[:4]} {verdict.evidence}" for verdict in blames[:3]],
+        }

@@ -33,9 +33,14 @@ def _summary(rows: Sequence[Row]) -> Rows:
         ratios = [100 * row["ettr"] for row in own]
         half = T95.get(len(own), 2.0) * float(np.std(ratios, ddof=1)) / np.sqrt(len(own)) if len(own) > 1 else inf
         mean = float(np.mean(ratios))
-        line: Row = {"variant": variant, "seeds": len(own), "ETTR %": mean, "worst": min(ratios)}
-        line |= {"95 % interval": f"{mean - half:.2f} to {mean + half:.2f}"}
-        yield line | {key: float(np.mean([row[key] for row in own])) for key in SHOWN}
+        yield {
+            "variant": variant,
+            "seeds": len(own),
+            "ETTR %": mean,
+            "worst": min(ratios),
+            "95 % interval": f"{mean - half:.2f} to {mean + half:.2f}",
+            **{key: float(np.mean([row[key] for row in own])) for key in SHOWN},
+        }
 
 
 DEFAULT_INTERVAL_S = JobCosts().checkpoint_interval
@@ -65,8 +70,14 @@ def health_ettr_defaults(
             spare, least = round(spares_share * nodes), round(least_share * nodes)
             setup = Setup(nodes, least, spare, days, interval_s=interval_s, save_s=save_s)
             run = played(setup, Remediated(), seed)
-            row: Row = {"checkpoints": checkpoints, "spares_share": spares_share, "least_share": least_share}
-            yield row | {"seed": seed, "ettr": run.ettr, "restarts_per_day": run.restarts / days}
+            yield {
+                "checkpoints": checkpoints,
+                "spares_share": spares_share,
+                "least_share": least_share,
+                "seed": seed,
+                "ettr": run.ettr,
+                "restarts_per_day": run.restarts / days,
+            }
 
 
 @case(

@@ -187,7 +187,14 @@ def sandbox_ablation(
 
 def _percentiles(figure: str, values: Sequence[float]) -> Row:
     least, p50, p95, p99, most = np.percentile(values, [0, 50, 95, 99, 100]).tolist()
-    return {"figure": figure, "min": least, "p50": p50, "p95": p95, "p99": p99, "max": most}
+    return {
+        "figure": figure,
+        "min": least,
+        "p50": p50,
+        "p95": p95,
+        "p99": p99,
+        "max": most,
+    }
 
 
 @case(
@@ -236,7 +243,13 @@ def sandbox_attacks(*, rounds: int = 3, calls: int = 40, attacks: Sequence[str] 
                 say(f"round {number + 1} {kind} {attack}: done")
     for (kind, attack), seconds in found.items():
         p50, p95 = (np.percentile(seconds, [50, 95]) * 1e3).tolist()
-        row: Row = {"call": kind, "beside": attack, "calls": len(seconds), "p50_ms": p50, "p95_ms": p95}
+        row: Row = {
+            "call": kind,
+            "beside": attack,
+            "calls": len(seconds),
+            "p50_ms": p50,
+            "p95_ms": p95,
+        }
         for reference in ("calm", "busy"):
             if beside := found.get((kind, reference)):
                 chance = np.random.default_rng(0)

@@ -8,23 +8,20 @@ slices of empty buckets and on types that cannot serve them are omitted instead 
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from benchmarks.cases import DATA, Row, case, numbers, say
 from cli.inputs.planning import decider
-from cluster import demand, errors, plans
+from cluster import plans
 from controller.settings import settings_from
-from placement.budget import Budget
-from placement.mix import feasibility, heuristics, optimizer, problem, problem_builder
+from placement.mix import heuristics, problem
 from tests.builders.many_services import tight_manifests
 from tests.mix_exact.comparison import GAP, compare, observed
 from tests.mix_exact.fleets import Switches
-from tests.rigs.serving import ReplayedService, ServingPool, replay_serving
-from tests.rigs.serving_profiles import ProfileSet, random_profiles, read_profiles, roofline_profiles
+from tests.rigs.serving import replay_serving
+from tests.rigs.solved_mix import profiles_from, service_of, solved_cases
 from tests.rigs.textbook_mix import solve_textbook
 
 PROFILES = DATA / "serving" / "synthetic_llama2_7b_4gpu.json"
@@ -33,74 +30,6 @@ COLUMNS = (
     *("textbook.cost_per_hour", "textbook.proven", "textbook.seconds"),
 )
 QUICK = {"profiles": None, "workloads": ("short",), "slos": ("40ms",), "rates": (2.0,)}
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Solved:
-    """One workload at one SLO and rate, with its mix."""
-
-    about: Row
-    question: problem.MixQuestion
-    answer: problem.MixAnswer | plans.Reason
-    seconds: float
-    """From the profile's tables to the verified answer."""
-
-
-def _profiles(file: Path | None, size: tuple[int, ...] | None, seed: int) -> ProfileSet:
-    """size: GPU types and buckets of generated profiles; None: those of the file, or of the roofline without one."""
-    if size:
-        return random_profiles(size[0], size[1], seed)
-    return read_profiles(file) if file else roofline_profiles()
-
-
-def _solved(
-    profiles: ProfileSet,
-    workloads: Sequence[str],
-    slos: Sequence[str],
-    rates: Sequence[float],
-    *,
-    slice_factor: int | None,
-    headroom: float | None,
-    deadline_s: float = 10.0,
-    gap: float = 0.0,
-) -> Iterator[Solved]:
-    """Every combination, empty sequences meaning all of the profiles'.
-
-    deadline_s: nominal time that sets the amount of work per case; no case ends by the clock. Raises ConfigError, and
-    AssertionError when an answer fails its verification, which would be a bug.
-    """
-    for chosen, known in ((workloads, profiles.workloads), (slos, profiles.tables)):
-        if unknown := [name for name in chosen if name not in known]:
-            raise errors.ConfigError(
-                errors.Mistake(", ".join(unknown), "is not in the profiles", f"they have {', '.join(known)}")
-            )
-    cases = (
-        (workload, slo, rate)
-        for workload in workloads or profiles.workloads
-        for slo in slos or profiles.tables
-        for rate in rates or profiles.rates
-    )
-    for workload, slo, rate in cases:
-        began_s = time.perf_counter()
-        share, limit = profiles.workloads[workload], profiles.slos[slo]
-        cells = tuple((int(i), int(j)) for i, j in np.argwhere(share > 0))
-        rate_per_s = np.array([share[cell] * rate for cell in cells])
-        offers = tuple(
-            problem_builder.offer_of(
-                demand.ThroughputProfile(workload, name, limit, profiles.grid, profiles.tables[slo][name]),
-                *(price, profiles.grid, cells, rate_per_s),
-            )
-            for name, price in profiles.prices.items()
-        )
-        factor = slice_factor or profiles.slice_factor
-        need = problem.Need(workload, limit, profiles.grid, cells, rate_per_s, offers, factor, headroom)
-        question = problem.MixQuestion((need,), {})
-        answer = optimizer.answer_mix(question, Budget(optimizer.work_of(deadline_s), time.perf_counter), gap=gap)
-        seconds = time.perf_counter() - began_s
-        about = {"workload": workload, "slo": slo, "rate": rate}
-        if isinstance(answer, problem.MixAnswer) and (wrong := feasibility.violations(question, answer.mixes)):
-            raise AssertionError(f"{about}: {'; '.join(wrong)}")
-        yield Solved(about, question, answer, seconds)
 
 
 @case(
@@ -144,10 +73,10 @@ def mix(
     bursts. textbook_s: time limit of the textbook model; 0: it is left out, as where headroom is for bursts, of which
     it knows nothing.
     """
-    said = _profiles(profiles, size, seed)
+    said = profiles_from(profiles, size, seed)
     terms: dict[str, Any] = {"slice_factor": slice_factor, "headroom": headroom}
     times: list[tuple[float, float]] = []
-    for each in _solved(said, workloads, slos, rates, **terms, gap=gap):
+    for each in solved_cases(said, workloads, slos, rates, **terms, gap=gap):
         row, answer = dict(each.about), each.answer
         if isinstance(answer, plans.Reason):
             row |= {"infeasible": answer.words, "code": answer.code, "figures": dict(answer.figures)}
@@ -207,11 +136,11 @@ def mix_replay(
     seeds: Sequence[int] = (42, 7, 8),
 ) -> Iterator[Row]:
     """A row for each case and seed: the mix with headroom under both routers, and the mix without it under ours."""
-    said = _profiles(profiles, None, 0)
+    said = profiles_from(profiles, None, 0)
     choice = (said, workloads, slos, rates)
     both = zip(
-        _solved(*choice, slice_factor=None, headroom=None),
-        _solved(*choice, slice_factor=None, headroom=0.0),
+        solved_cases(*choice, slice_factor=None, headroom=None),
+        solved_cases(*choice, slice_factor=None, headroom=0.0),
         strict=True,
     )
     for roomy, bare in both:
@@ -230,7 +159,7 @@ def mix_replay(
             row["headroom_share_of_cost"] = cost / least - 1
             ways = (("weights", roomy, "weights"), ("random", roomy, "random"))
             for name, solved, router in (*ways, ("weights_without_headroom", bare, "weights")):
-                service = _service(solved, said)
+                service = service_of(solved, said)
                 met = replay_serving(service, router=router, seed=seed, for_s=for_s, idle_share=problem.IDLE_SHARE)  # type: ignore[arg-type]
                 row[name] = {
                     "requests": met.requests,
@@ -240,26 +169,6 @@ def mix_replay(
                     "misrouted_share": met.misrouted_share,
                 }
             yield row
-
-
-def _service(solved: Solved, profiles: ProfileSet) -> ReplayedService:
-    """Simulated service with the GPU mix of a solved case."""
-    assert isinstance(solved.answer, problem.MixAnswer)  # noqa: S101 - asked before
-    (need,), (found,) = solved.question.needs, solved.answer.mixes
-    rows, columns = (np.array(places) for places in zip(*need.cells, strict=True))
-    tokens = np.array(profiles.grid.output_tokens, dtype=np.float64)[columns]
-    tables = profiles.tables[solved.about["slo"]]
-    pools = tuple(
-        ServingPool(
-            offer.gpu_type,
-            int(found.instances[g]),
-            problem.in_flight_at_slo(tables[offer.gpu_type][rows, columns], need.slo.tpot_s, tokens),
-            found.share[:, g],
-        )
-        for g, offer in enumerate(need.offers)
-        if found.instances[g]
-    )
-    return ReplayedService(need.rate_per_s, tokens, need.slo.tpot_s, pools)
 
 
 @case(

@@ -1,7 +1,11 @@
-"""The operator as the chart installs it, on a real API server: its first cycles, and pods that come and go."""
+"""The operator on a real API server: first cycles, churn, binding beside kube-scheduler, and a large cluster."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,32 +13,25 @@ import numpy as np
 import yaml
 
 from benchmarks.cases import CONTROL_PLANE, DATA, Row, case, say
-from cli.verbs.bundle import bundle_at
-from cluster.errors import ControlPlaneError, ObservationError
-from cluster.snapshot import Snapshot
-from controller.brain.inline import InlineBrain
-from controller.deciders.decisions import Decisions
-from controller.recording.bundle import RecordedCycle
-from placement.budget import stopped
-from placement.engine.packer import Packer, content_rank
-from placement.engine.policy import Knowledge
-from placement.policies import policy_named
-from simulator.controlplane.commands import HOST
+from cluster.errors import ControlPlaneError
+from simulator.controlplane.binaries import Programs, control_plane_programs, progress_on
+from simulator.controlplane.commands import Folder
+from simulator.controlplane.server import ControlPlane, down
 from simulator.openb.generator import generate, trace_of
 from simulator.openb.trace_reader import read_trace
-from simulator.packing.replay import Conditions, gpu_milli_of, replay
 from tests.builders.many_services import GPUS_PER_NODE, definitions, fleet, services
-from tests.builders.whole_gpu_pods import gpu_type_objects
-from tests.controlplane import installation
-from tests.controlplane.churned_pods import ChurnedPods, Object, node_objects, pod_name
-from tests.rigs.packing_churn import Churn, ChurningStream, churning_stream, mean_allocation_pct, operated
+from tests.builders.whole_gpu_pods import fitting, gpu_type_objects, overload
+from tests.controlplane import installation, testbed
+from tests.controlplane.churned_pods import Object, node_objects
+from tests.controlplane.health_taints import taints_s
+from tests.controlplane.installation import operator_of, site_with
+from tests.controlplane.schedulers import CONTENDERS
+from tests.rigs.controlplane.backlog import backlog_round
+from tests.rigs.controlplane.large_cluster import phases
+from tests.rigs.controlplane.operated import churned, compared, first_cycles, list_of
+from tests.rigs.packing_churn import Churn, churning_stream
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-
-
-APPLIED_WITHIN_S = 60.0
-CYCLES_WITHIN_S = 600.0
-"""Time for the cycles to happen, seconds; quiet ones come every 30 s."""
 
 
 @case(
@@ -96,101 +93,135 @@ def operator_churn(
         trace = read_trace(nodes, pods) if nodes else trace_of(generate(fleet_nodes, seed=seed), {})
         stream = churning_stream(trace, seed, Churn(load, "exponential", 0.0, measured))
         with installation.site_with(node_objects(trace)) as site:
-            site.kubectl("apply", "--server-side", "-f", "-", stdin=_list(gpu_type_objects(trace.gpu_type_names)))
+            site.kubectl("apply", "--server-side", "-f", "-", stdin=list_of(gpu_type_objects(trace.gpu_type_names)))
             # Lists have shares of GPUs, which the chart's pool does not place: its nodes may have another scheduler.
             overrides = {"pools": [{"placer": placer, **({"shares": True} if placer == "gate" else {})}]}
             say(f"settings: {installation.chart_settings() | overrides}")
             with installation.operator_of(site, overrides):
-                allocated_pct = asyncio.run(_churn(site, trace, stream, batch, placer))
+                allocated_pct = asyncio.run(churned(site, trace, stream, batch, placer))
         for name, pct in (("operator", allocated_pct), *compared(trace, stream, batch, seed)):
             yield {"measured": name, "load": load, "pods": len(stream.pods), "allocation_pct": round(pct, 2)}
 
 
-def first_cycles(
-    site: installation.Site, manifests: Sequence[Mapping[str, Any]], cycles: int
-) -> Iterator[Mapping[str, object]]:
-    """One record for each of the first cycles that see these objects, and one for what the services' status shows then.
+@case(
+    "binding",
+    "Binds a second, CPU time and packing beside kube-scheduler; 4,000 waiting pods on 1,000 nodes.",
+    quick={"nodes": 20, "pods": 40, "rounds": 1},
+    needs=(CONTROL_PLANE,),
+    by=("contender",),
+    middle="median",
+)
+@case(
+    "binding-overload",
+    "The same for 110 % of the GPUs, also with kube-scheduler's bin packing.",
+    given={"rounds": 1, "overload_share": 1.1, "contenders": tuple(CONTENDERS)},
+    quick={"nodes": 20, "contenders": ("tonnage",)},
+    needs=(CONTROL_PLANE,),
+    by=("contender",),
+    middle="median",
+)
+def binding(
+    *,
+    nodes: int = 1000,
+    pods: int = 4000,
+    rounds: int = 5,
+    overload_share: float = 0.0,
+    contenders: Sequence[str] = ("tonnage", "kube-scheduler"),
+    seeds: Sequence[int] = (42,),
+) -> Iterator[Row]:
+    """A row for each round and scheduler, which alternate, so that drift affects both; on a control plane of its own.
 
-    The objects are there before the operator starts, and running pods are where it once placed them. Raises
-    ControlPlaneError.
+    All pods are pending and observed before the scheduler leads; time runs from its Lease. Pods ask for one or two
+    GPUs, or for so much of all GPUs that not all can run, where overload_share is given.
     """
-    with installation.marks_by_anybody(site):
-        objects = _list(manifests)
-        installation.until(lambda: installation.is_applied(site, objects), "the objects are applied", APPLIED_WITHIN_S)
-    with installation.operator_of(site) as (_, probes):
-        address = f"http://{HOST}:{probes}"
-        installation.until(
-            lambda: len(_recorded(address)) >= cycles, f"{cycles} cycles are recorded", CYCLES_WITHIN_S, 2.0
-        )
-        yield from ({"cycle": n, **_figures(each)} for n, each in enumerate(_recorded(address)[:cycles], start=1))
-        # The same figures from the services' status, as users see it.
-        seen = [each.get("status", {}) for each in site.items("modelservices", "--all-namespaces")]
-        gaps = [float(each["gap"]) for each in seen if "gap" in each]
-        yield {
-            "cycle": "status",
-            "services": len(seen),
-            "planned": len(gaps),
-            "cost_per_hour": round(sum(float(each.get("costPerHour", 0.0)) for each in seen), 4),
-            "widest_gap": round(max(gaps, default=0.0), 6),
-        }
+    for seed in seeds:
+        work = fitting(pods, seed)
+        if overload_share:
+            work = overload(generate(nodes, seed=seed).gpus, overload_share, seed)
+        with control_plane(nodes, seed) as (server, programs):
+            bare = testbed.without_kubelets(server, programs)
+            for _ in range(rounds):
+                for name in contenders:
+                    yield asyncio.run(backlog_round(bare, programs, CONTENDERS[name], work))
 
 
-def _recorded(address: str) -> list[RecordedCycle]:
-    """Recorded cycles with at least one service; one that repeats another exactly is counted in the bundle."""
+@contextmanager
+def control_plane(nodes: int, seed: int) -> Iterator[tuple[ControlPlane, Programs]]:
+    """etcd and an API server with so many nodes and their kubelets. Raises ControlPlaneError."""
+    programs = control_plane_programs(progress_on(sys.stderr))
+    with tempfile.TemporaryDirectory(prefix="tonnage-binding-", ignore_cleanup_errors=True) as path:
+        try:
+            yield testbed.server_with(Folder(Path(path)), programs, nodes, seed), programs
+        finally:
+            down(Folder(Path(path)))
+
+
+SERVED_SHARE = 0.1
+"""Of the fleet's dollars for the services, roughly."""
+SETTINGS: Mapping[str, Any] = {"pools": [{"placer": "bind"}]}
+"""Settings of the chart that are not its defaults: a mode in which pods may share devices."""
+
+
+@case(
+    "operator-size",
+    "Cycles, memory and writes of the installed operator with 20,000 pods on 2,000 nodes.",
+    quick={"nodes": 10, "pods": 50, "services_count": 2, "stuck": 5, "churn": 2, "phase_s": 3, "quiet_s": 5.0},
+    needs=(CONTROL_PLANE,),
+)
+def operator_size(
+    *,
+    nodes: int = 2000,
+    pods: int = 20_000,
+    services_count: int = 100,
+    stuck: int = 1000,
+    churn: int = 10,
+    phase_s: int = 60,
+    quiet_s: float = 60.0,
+    within_min: int = 30,
+    seeds: Sequence[int] = (42,),
+) -> Iterator[Row]:
+    """A row for each phase: it fills, rests, pods come and go, and pods come that fit nowhere.
+
+    stuck: pods that fit nowhere, in the last phase. churn: pods that go and come per second. phase_s: length of each
+    phase after the fill, which is over after `quiet_s` without one more bound pod. within_min: longest time after the
+    start of the fill.
+    """
+    for seed in seeds:
+        with site_with(fleet(nodes), {"settings": SETTINGS}) as site:
+            made = [*definitions(), *services(services_count, nodes * GPUS_PER_NODE, seed, SERVED_SHARE)]
+            site.kubectl("create", "-f", "-", stdin={"apiVersion": "v1", "kind": "List", "items": made})
+            # Quiet cycles are debug lines.
+            overrides = {**SETTINGS, "log_level": "debug"}
+            with operator_of(site, overrides) as (running, _), asyncio.Runner() as runner:
+                over_at_s = time.monotonic() + 60.0 * within_min
+                rows = phases(site, running, nodes, pods, stuck, churn, phase_s, quiet_s)
+                while (row := runner.run(_next(rows, over_at_s))) is not None:
+                    yield row
+
+
+async def _next(phases: AsyncIterator[Row], over_at_s: float) -> Row | None:
+    """The next record; None when there is none. over_at_s: monotonic. Raises ControlPlaneError at that instant."""
     try:
-        seen = [each for each in bundle_at(address, 30.0).cycles() if each.snapshot.services]
-    except ObservationError as error:
-        raise ControlPlaneError(str(error)) from error
-    return [each for each in seen for _ in range(1 + each.entry.repeats)]
+        async with asyncio.timeout(over_at_s - time.monotonic()) as limit:
+            return await anext(phases, None)
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise ControlPlaneError("the time for all phases has passed; within_min allows more") from error
 
 
-def _figures(cycle: RecordedCycle) -> Mapping[str, object]:
-    """Figures of one recorded cycle. Gaps are fractions of the cost."""
-    plan = cycle.guarded
-    gaps = [each.certificate.gap for each in plan.services if each.certificate is not None]
-    whole = plan.certificates.get("mix")
-    return {
-        "services": len(plan.services),
-        "planned": len(gaps),
-        "refused": sorted({each.refusal.code for each in plan.services if each.refusal is not None}),
-        "cost_per_hour": round(sum(each.cost_per_hour for each in plan.services), 4),
-        "gap": None if whole is None else round(whole.gap, 6),
-        "widest_gap": round(max(gaps, default=0.0), 6),
-        "plan_s": round(cycle.entry.stage_s.get("plan", 0.0), 3),
-        "cut_short": sorted(reason.code for reason in plan.cut_short),
+@case(
+    "health-taints",
+    "Time from evidence of a broken node to its taint; thirty nodes.",
+    quick={"verdicts": 3},
+    needs=(CONTROL_PLANE,),
+)
+def health_taints(*, verdicts: int = 30) -> Iterator[Row]:
+    """One row. verdicts: a multiple of 3."""
+    took_s = taints_s(verdicts)
+    yield {
+        "verdicts": len(took_s),
+        "p50_s": round(float(np.quantile(took_s, 0.5)), 2),
+        "p95_s": round(float(np.quantile(took_s, 0.95)), 2),
+        "max_s": round(max(took_s), 2),
     }
-
-
-def compared(trace: Snapshot, stream: ChurningStream, batch: int, seed: int) -> Iterable[tuple[str, float]]:
-    """Mean allocation of the loop in this process, and of the replay of its policy alone, percent."""
-    brain = InlineBrain(Decisions(awaits_pods=True), stopped)
-    loop = operated(trace, stream.pods, brain, stopped, per_cycle=batch, stay=stream.stay)
-    yield "loop in process", loop.mean_allocation_pct(stream.measured_from_pct)
-    policy = policy_named("tonnage-learning", Knowledge(trace, seed=seed))
-    packer = Packer(trace, policy, content_rank(trace, seed))
-    played = replay(trace, stream.pods, packer, stopped, seed, Conditions(stay=stream.stay))
-    yield "replay", mean_allocation_pct(played, stream)
-
-
-async def _churn(site: installation.Site, trace: Snapshot, stream: ChurningStream, batch: int, placer: str) -> float:
-    """Mean allocation over the batches after the fill, percent of the fleet's GPUs."""
-    capacity_milli, readings = 1000 * int(trace.nodes.gpus.sum()), []
-    requested_milli = np.cumsum(gpu_milli_of(trace.pods)[1][stream.pods])
-    async with installation.api_of(site) as api:
-        cluster = ChurnedPods(api, trace, placer)
-        for first in range(0, len(stream.pods), batch):
-            positions = range(first, min(first + batch, len(stream.pods)))
-            await cluster.delete([name for n in positions for name in cluster.leaving.pop(n, ())])
-            placed = await cluster.arrive(positions, stream.pods)
-            for n in positions:
-                if pod_name(n) in placed:
-                    cluster.leaving.setdefault(max(n + int(stream.stay[n]), positions[-1] + 1), []).append(pod_name(n))
-            allocated_pct = 100.0 * cluster.gpu_milli / capacity_milli
-            say(f"{positions[-1] + 1}/{len(stream.pods)}: {allocated_pct:.2f} %")
-            if 100.0 * requested_milli[positions[-1]] >= stream.measured_from_pct * capacity_milli:
-                readings.append(allocated_pct)
-    return float(np.mean(readings))
-
-
-def _list(objects: Iterable[Mapping[str, Any]]) -> Object:
-    return {"apiVersion": "v1", "kind": "List", "items": [*objects]}

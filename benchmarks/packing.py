@@ -1,4 +1,4 @@
-"""Packing on a public trace: GPUs that policies allocate as pods arrive, and as they come and go. Simulated."""
+"""Packing on a public trace: GPUs that policies allocate, also without each mechanism or as pods leave. Simulated."""
 
 import csv
 import time
@@ -13,6 +13,7 @@ import numpy as np
 
 from benchmarks.cases import DATA, RAY, Row, Rows, case, numbers, spread
 from benchmarks.tables import grouped, with_error
+from cluster import errors
 from cluster.arrays import FloatArray
 from cluster.errors import ConfigError, ControlPlaneError, Mistake
 from cluster.snapshot import Snapshot
@@ -22,12 +23,12 @@ from placement.policies import POLICIES, policy_named
 from simulator.openb.generator import generate, trace_of
 from simulator.openb.trace_reader import OPENB_PRICES, read_trace
 from simulator.packing.policy_comparison import bound_pct, check_contest, play
-from simulator.packing.replay import POINTS_PCT, Conditions, Replay, replay
+from simulator.packing.replay import POINTS_PCT, Replay, replay
 from simulator.sweep.on_ray import SweepOnRay
 from simulator.sweep.runner import Executor, PolicyRun, WorkerProcesses, one_by_one, runs_of, sweep
 from tests.rigs import packing_rivals
+from tests.rigs.packing_ablation import FILL, SETTINGS, WHOLE, AblationRun, allocation_without, thinned
 from tests.rigs.packing_churn import Churn, churning_stream, mean_allocation_pct
-from tests.rigs.packing_moves import cheapest_relocation
 from tests.rigs.used_fleet import filled, packer_of, repeated
 
 NODES = DATA / "openb" / "openb_node_list_gpu_node.csv"
@@ -57,17 +58,22 @@ def _summary(rows: Sequence[Row]) -> Rows:
             line: Row = {"pods": pods, "policy": policy, "seeds": len(mine)}
             for pct in POINTS_PCT:
                 line[f"{pct} %"] = float(np.mean([row["allocation_pct"][str(pct)] for row in mine]))
-            line |= {"least": at_100.min(), "most": at_100.max()}
-            published, bounds = mine[0]["published"], [row["bound_pct"]["100"] for row in mine if row["bound_pct"]]
-            line |= {"published": published, "over it": None if published is None else float(at_100.mean()) - published}
-            if bounds:
-                bound = float(np.mean(bounds))
-                line |= {"bound": bound}
-                line |= {"gap closed": float((at_100.mean() - np.mean(base)) / (bound - np.mean(base)))} if base else {}
+            published = mine[0]["published"]
+            line |= {
+                "least": at_100.min(),
+                "most": at_100.max(),
+                "published": published,
+                "over it": None if published is None else float(at_100.mean()) - published,
+            }
+            if bounds := [row["bound_pct"]["100"] for row in mine if row["bound_pct"]]:
+                line["bound"] = bound = float(np.mean(bounds))
+                if base:
+                    fgd = np.mean(base)
+                    line["gap closed"] = float((at_100.mean() - fgd) / (bound - fgd))
             line |= {
                 f"ms {part}": float(np.mean([row["decision_ms"][part] for row in mine])) for part in ("mean", "p99")
             }
-            yield line | {"moved": float(np.mean([row["moved"] for row in mine]))}
+            yield line
 
 
 @case(
@@ -84,20 +90,12 @@ def _summary(rows: Sequence[Row]) -> Rows:
     quick=SMALL,
     summary=_summary,
 )
-@case(
-    "packing-moves",
-    "Tonnage on openb where up to 2 % of the placed pods may be moved (simulated).",
-    given={"policies": ("tonnage",), "published": None, "move_share": 0.02},
-    quick=SMALL,
-    summary=_summary,
-)
 def packing(
     *,
     nodes: Path | None = NODES,
     pods: Sequence[Path] = PODS,
     policies: Sequence[str] = ("fgd", "tonnage", "tonnage-learning"),
     seeds: Sequence[int] = numbers("42-51"),
-    move_share: float = 0.0,
     published: Path | None = PUBLISHED,
     bound: bool = True,
     jobs: int = 1,
@@ -115,9 +113,8 @@ def packing(
     def bound_of(trace: str, seed: int) -> float:
         return bound_pct(traces[trace], seed)
 
-    conditions = Conditions(move_share, cheapest_relocation)
     runs = runs_of(tuple(traces), policies, seeds)
-    for run, played in spread(runs, partial(_play, traces=traces, conditions=conditions), jobs):
+    for run, played in spread(runs, partial(_play, traces=traces), jobs):
         times_ms = played.decision_s * 1000.0
         yield {
             "pods": run.trace,
@@ -131,7 +128,6 @@ def packing(
                 "p50": round(float(np.quantile(times_ms, 0.5)), 4),
                 "p99": round(float(np.quantile(times_ms, 0.99)), 4),
             },
-            "moved": played.moved,
             "unplaced": sum(played.shortages.values()),
             "upkeep_s": round(played.upkeep_s, 3),
             "bound_pct": {"100": round(bound_of(run.trace, run.seed), 3)} if bound else None,
@@ -139,10 +135,10 @@ def packing(
         }
 
 
-def _play(run: PolicyRun, traces: Mapping[str, Snapshot], conditions: Conditions) -> Replay:
+def _play(run: PolicyRun, traces: Mapping[str, Snapshot]) -> Replay:
     """One replay, also of a rival, which is known wherever this module is."""
     assert packing_rivals.RIVALS.keys() <= POLICIES.keys()  # noqa: S101  # imported for that
-    return play(run, traces, conditions)
+    return play(run, traces)
 
 
 def _points(played: Replay, values: "np.typing.NDArray[np.float64]") -> dict[str, float]:
@@ -214,7 +210,14 @@ def packing_churn(
     check_contest(traces, tuple(policies))
     runs = [ChurnRun(*parts) for parts in product(traces, loads, seeds, policies)]
     for run, figures in spread(runs, partial(play_churn, traces=traces, stays=stays), jobs):
-        yield {"pods": run.trace, "load": run.load, "stays": stays, "policy": run.policy, "seed": run.seed, **figures}
+        yield {
+            "pods": run.trace,
+            "load": run.load,
+            "stays": stays,
+            "policy": run.policy,
+            "seed": run.seed,
+            **figures,
+        }
 
 
 def play_churn(run: ChurnRun, traces: Mapping[str, Snapshot], stays: str = "exponential") -> Row:
@@ -225,7 +228,7 @@ def play_churn(run: ChurnRun, traces: Mapping[str, Snapshot], stays: str = "expo
     policy = policy_named(run.policy, Knowledge(trace, expected, run.seed))
     stream = churning_stream(trace, run.seed, Churn(run.load, stays, 3.0, 2.0))
     packer = Packer(trace, policy, content_rank(trace, run.seed))
-    played = replay(trace, stream.pods, packer, time.process_time, run.seed, Conditions(stay=stream.stay))
+    played = replay(trace, stream.pods, packer, time.process_time, run.seed, stream.stay)
     return {
         "allocation_pct": round(mean_allocation_pct(played, stream), 4),
         "arrivals": len(stream.pods),
@@ -264,8 +267,14 @@ def sweeps(*, runs: int = 200, nodes: int = 100, jobs: int = 2, seeds: Sequence[
         placed = [(each.curve.allocation_pct.tolist(), each.shortages) for _, each in swept.done]
         first = first or [placed, took_s]
         same = placed == first[0]
-        row = {"executor": name, "runs": len(swept.done), "seconds": round(took_s, 2), "speed_up": first[1] / took_s}
-        yield row | {"same": same, "wrong": "" if same else f"{name} placed other pods"}
+        yield {
+            "executor": name,
+            "runs": len(swept.done),
+            "seconds": round(took_s, 2),
+            "speed_up": first[1] / took_s,
+            "same": same,
+            "wrong": "" if same else f"{name} placed other pods",
+        }
 
 
 @case(
@@ -324,3 +333,53 @@ def decision_s(used: Snapshot, policy_name: str, size: int, count: int, seed: in
         spent_s[number] = time.perf_counter() - began
         packer.policy.upkeep(packer.ledger)
     return spent_s
+
+
+def _ablation_summary(rows: Sequence[Row]) -> Rows:
+    """Allocation of the whole policy, and below it the difference without each mechanism, paired over seeds."""
+    whole = {(row["pods"], row["load"], row["seed"]): row["allocation_pct"] for row in rows if row["without"] == WHOLE}
+    for (without,), own in grouped(rows, "without").items():
+        line: Row = {"without": without}
+        pairs = []
+        for (pods, load), mine in grouped(own, "pods", "load").items():
+            found = np.array([row["allocation_pct"] for row in mine])
+            less = np.array([whole[pods, load, row["seed"]] for row in mine])
+            pairs.append(found if without == WHOLE else found - less)
+            line[f"{pods}, {f'load {load:g}' if load else 'fill'}"] = with_error(pairs[-1], signed=without != WHOLE)
+        yield line | {"mean": with_error(np.mean(pairs, axis=0), signed=without != WHOLE)}
+
+
+@case(
+    "packing-ablation",
+    "GPUs allocated without each mechanism of packing, on a quarter of openb (simulated).",
+    quick={**SMALL, "without": ("hostable",), "every": 2},
+    summary=_ablation_summary,
+)
+def packing_ablation(
+    *,
+    nodes: Path | None = NODES,
+    pods: Sequence[Path] = PODS,
+    without: Sequence[str] = tuple(SETTINGS),
+    loads: Sequence[float] = (FILL, 1.0),
+    every: int = 4,
+    seeds: Sequence[int] = numbers("42-45"),
+    jobs: int = 1,
+) -> Iterator[Row]:
+    """A row for each list, load, seed and variant. The policy learns the mix from arrivals.
+
+    loads: offered loads; 0: pods arrive and stay until they request the whole fleet. every: keep every so many nodes.
+    """
+    if unknown := [name for name in without if name not in SETTINGS]:
+        raise errors.ConfigError(tuple(errors.Mistake(f"mechanism {name}", "is unknown") for name in unknown))
+    traces = {name: thinned(trace, every) for name, trace in traces_of(nodes, pods).items()}
+    variants = tuple(dict.fromkeys((WHOLE, *without)))
+    runs = [AblationRun(*parts) for parts in product(traces, loads, seeds, variants)]
+    for run, allocation in spread(runs, partial(allocation_without, traces=traces), jobs):
+        yield {
+            "pods": run.trace,
+            "load": run.load,
+            "seed": run.seed,
+            "without": run.without,
+            "nodes": len(traces[run.trace].nodes),
+            "allocation_pct": round(allocation, 4),
+        }

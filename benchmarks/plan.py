@@ -7,13 +7,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from benchmarks.cases import DATA, Row, case, numbers
 from cluster import errors, snapshot
-from cluster.clock import Clock
 from cluster.workloads import Gang
 from controller.brain.inline import InlineBrain, decisions_from
 from controller.kube.cache import Cache
@@ -22,45 +21,21 @@ from controller.kube_world.planning_view import PlanningView
 from controller.placers import NodePool
 from controller.settings import OperatorSettings
 from placement.batch.columns import Memory
-from placement.batch.ladder import BatchPlan, BatchSettings, Rung, plan_batch
+from placement.batch.ladder import BatchSettings, plan_batch
 from placement.batch.problem import batch_of
-from placement.batch.proposal import proposed, reason_of
 from placement.engine.packer import Packer, content_rank
 from placement.packing.planner import pack
 from placement.policies.published import BestFit
-from tests.builders import fleet, manifests, plan_fleets
+from tests.builders import fleet, plan_fleets
 from tests.builders.live_cluster import LiveCluster
-from tests.builders.plan_check import Seat, usd_per_hour, wrongs
 from tests.rigs.plan_rivals import Outcome, best_fit_decreasing, direct_model
+from tests.rigs.planned_batches import binds_of, pct_above, planned_by, running_groups, timed, verified, warm_plans
 
-CHURN_SHARE = 0.02
-"""Fraction of the pods that are others before each warm plan."""
 RIVALS: Mapping[str, Callable[[snapshot.Snapshot, float], Outcome]] = {
     "bfd": lambda seen, _: best_fit_decreasing(batch_of(seen)),
     "cbc": lambda seen, limit_s: direct_model(batch_of(seen), "CBC", limit_s),
     "highs": lambda seen, limit_s: direct_model(batch_of(seen), "HiGHS", limit_s),
 }
-T = TypeVar("T")
-
-
-def timed(work: Callable[[], T], clock: Clock = time.process_time) -> tuple[float, T]:
-    """(seconds, result): CPU seconds of this process, which other work on the machine changes little."""
-    began = clock()
-    done = work()
-    return clock() - began, done
-
-
-def verified(seen: snapshot.Snapshot, plan: BatchPlan) -> BatchPlan:
-    """The plan. Raises AssertionError for one that is not feasible, which would be a bug of the planner."""
-    columns = (plan.seats.row.tolist(), plan.seats.node.tolist(), plan.seats.devices.tolist())
-    seats: list[Seat] = list(zip(*columns, strict=True))
-    if wrong := wrongs(seen, seats):
-        raise AssertionError("; ".join(wrong[:5]))
-    if not len(plan.waiting) and not seen.pods.node.max(initial=-1) >= 0:
-        cost = usd_per_hour(seen, seats)
-        if abs(cost - plan.usd_per_hour) > 0.01:
-            raise AssertionError(f"it costs {cost:.2f} $ per hour and reports {plan.usd_per_hour:.2f}")
-    return plan
 
 
 @case(
@@ -104,9 +79,9 @@ def plan(
                 first = plan_fleets.with_batch(
                     plan_fleets.fleet(count // plan_fleets.PODS_PER_NODE, asks), count, seed, asks
                 )
-                haste = [timed(lambda seen=first: _planned(seen, Memory(), "best-fit")) for _ in range(7)]  # type: ignore[misc]
-                cold_s, cold = timed(lambda seen=first: _planned(seen, Memory(), "columns"))  # type: ignore[misc]
-                as_plan_s, _ = timed(lambda seen=first, by=cold: proposed(seen, by.seats, reason_of(by)))  # type: ignore[misc]
+                haste = [timed(partial(planned_by, first, Memory(), "best-fit")) for _ in range(7)]
+                cold_s, cold = timed(partial(planned_by, first, Memory(), "columns"))
+                as_plan_s, _ = timed(partial(binds_of, first, cold))
                 verified(first, haste[0][1])
                 verified(first, cold)
                 row: Row = {
@@ -117,7 +92,7 @@ def plan(
                     "seed": seed,
                     "best_fit": {
                         "ms": round(float(np.median([seconds for seconds, _ in haste])) * 1e3, 1),
-                        "gap_pct": _pct(haste[0][1].usd_per_hour, cold.bound_usd),
+                        "gap_pct": pct_above(haste[0][1].usd_per_hour, cold.bound_usd),
                     },
                     "cold": {
                         "s": round(cold_s, 3),
@@ -130,38 +105,13 @@ def plan(
                     },
                 }
                 if churns:
-                    row["warm"] = _warm(first, cold.memory, [1000 * seed + turn for turn in range(churns)], asks)
+                    row["warm"] = warm_plans(first, cold.memory, [1000 * seed + turn for turn in range(churns)], asks)
                 for rival in rivals:
-                    took_s, found = timed(lambda by=rival, seen=first: RIVALS[by](seen, limit_s), time.perf_counter)  # type: ignore[misc]
+                    took_s, found = timed(partial(RIVALS[rival], first, limit_s), time.perf_counter)
                     usd = found.usd_per_hour
                     row[rival] = {"seconds": round(took_s, 2), "status": found.status, "usd_per_hour": usd}
-                    row[rival] |= {} if usd is None else {"gap_pct": _pct(usd, cold.bound_usd)}
+                    row[rival] |= {} if usd is None else {"gap_pct": pct_above(usd, cold.bound_usd)}
                 yield row
-
-
-def _planned(seen: snapshot.Snapshot, memory: Memory, rung: Rung) -> BatchPlan:
-    return plan_batch(seen, memory, BatchSettings(), rung=rung)
-
-
-def _warm(seen: snapshot.Snapshot, memory: Memory, seeds: Sequence[int], asks: Sequence[Any]) -> Row:
-    """Times and gaps of warm plans, one after another."""
-    warm_s, gaps = [], []
-    for seed in seeds:
-        seen = plan_fleets.churned(seen, CHURN_SHARE, seed, asks)
-        took_s, found = timed(lambda now=seen, known=memory: _planned(now, known, "columns"))  # type: ignore[misc]
-        warm_s.append(took_s)
-        gaps.append(verified(seen, found).gap)
-        memory = found.memory
-    return {
-        "p50_ms": round(float(np.quantile(warm_s, 0.5)) * 1e3, 1),
-        "p95_ms": round(float(np.quantile(warm_s, 0.95)) * 1e3, 1),
-        "mean_gap_pct": round(float(np.mean(gaps)) * 100, 3),
-        "worst_gap_pct": round(float(np.max(gaps)) * 100, 3),
-    }
-
-
-def _pct(usd: float, bound_usd: float) -> float:
-    return round((usd - bound_usd) / usd * 100, 2) if usd else 0.0
 
 
 RACK = "topology.tonnage.dev/rack"
@@ -193,7 +143,7 @@ def plan_gangs(*, gangs: int = 1000, nodes: int = 2000, at_rest: int = 5000, tri
             "binds": binds,
             "cpu_s": round(min(took_s for took_s, _ in found), 3),
         }
-    live = LiveCluster(_running_groups(at_rest))
+    live = LiveCluster(running_groups(at_rest))
     planning = PlanningView(CachedView(live.observer, Cache(DEPLOYMENTS)), [NodePool("bind", {})], clock=live.clock)
     brain = InlineBrain(decisions_from(OperatorSettings()))
     brain.plan(planning.snapshot(), 2.0)
@@ -201,20 +151,6 @@ def plan_gangs(*, gangs: int = 1000, nodes: int = 2000, at_rest: int = 5000, tri
     if any(plan.actions for _, plan in cycles):
         raise AssertionError("groups at rest are changed")
     yield {"case": "at rest", "gangs": at_rest, "cpu_s": round(min(took_s for took_s, _ in cycles), 4)}
-
-
-def _running_groups(count: int) -> Iterator[manifests.Object]:
-    """Gangs of two members with a GPU each, all running, on nodes of eight."""
-    for number in range(count):
-        if number % 4 == 0:
-            yield manifests.node(f"n{number // 4}", 8)
-        yield manifests.gang(f"g{number}", 2)
-        for member in range(2):
-            device = {"tonnage.dev/devices": str(2 * (number % 4) + member)}
-            labels, on = {"tonnage.dev/gang": f"g{number}"}, f"n{number // 4}"
-            yield manifests.pod(
-                f"g{number}-{member}", 1, on=on, labels=labels, annotations=device, schedulerName="tonnage"
-            )
 
 
 HEAVY: Mapping[str, plan_fleets.HeavyCase] = {
@@ -257,8 +193,8 @@ def plan_unseen(
                 raise errors.ConfigError(errors.Mistake(f"batch {name}", "is unknown or has no data"))
             for limit_s in within_s:
                 settings = BatchSettings(within_s=limit_s)
-                cold_s, cold = timed(lambda by=settings, now=seen: plan_batch(now, Memory(), by))  # type: ignore[misc]
-                warm_s, warm = timed(lambda by=settings, now=seen, at=cold: plan_batch(now, at.memory, by))  # type: ignore[misc]
+                cold_s, cold = timed(partial(plan_batch, seen, Memory(), settings))
+                warm_s, warm = timed(partial(plan_batch, seen, cold.memory, settings))
                 verified(seen, cold)
                 verified(seen, warm)
                 hasty = plan_batch(seen, Memory(), settings, rung="best-fit")

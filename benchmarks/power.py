@@ -1,11 +1,12 @@
-"""Servers of a row under its breaker: policies, and the allocator's mechanisms. Simulated."""
+"""Power: servers of a row under its breaker, simulated, and the reaction of the power loop, over loopback."""
 
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from benchmarks.cases import DATA, Row, Rows, case, numbers, spread
+from benchmarks.cases import DATA, MINUTES, Row, Rows, case, numbers, spread
 from benchmarks.tables import grouped
 from cli.printing.power_study_output import record_of
 from cluster.errors import ConfigError, Mistake
@@ -14,6 +15,8 @@ from simulator.power.agents import faults_from
 from simulator.power.requests import CLASSES
 from simulator.power.study import Study, check_study, label_of, play
 from simulator.sweep.runner import PolicyRun, runs_of
+from tests.agents import power_speakers
+from tests.rigs.power_reaction import measured
 
 LARGE = DATA / "power" / "servegen_rate_language_m-large.csv.gz"
 SMALL_LOAD = DATA / "power" / "servegen_rate_language_m-small.csv.gz"
@@ -183,3 +186,30 @@ def power_ablation(
         changed = replace(study, rules=tuple(MECHANISMS[name].items()))
         for run, compared in spread(runs, partial(play, study=changed), jobs):
             yield {"without": name, **record_of(run, compared)}
+
+
+@case(
+    "power-reaction",
+    "Time from a breach to lower leases and limits; 200 nodes of 8 fake devices.",
+    quick={"nodes": 16, "gpus": 2, "agents": 1, "rounds": 1},
+    needs=(MINUTES,),
+)
+def power_reaction(
+    *, nodes: int = 200, gpus: int = 8, agents: int = 20, rounds: int = 4, seeds: Sequence[int] = (1,)
+) -> Iterator[Row]:
+    """A row a seed: a controller, agents with simulated devices, and simulated nodes for the rest.
+
+    Every device needs more than its lease. In one rack after the other, all devices of one node exceed their limits:
+    their next report shows the rack over its budget. Measured by one clock, from sending that report: to the first
+    lower lease that another node of the rack receives; to the lease with which the rack fits its budget again, with the
+    breaching node at its highest limits; to the first lower limit that an agent sets. Then the agents' devices become
+    unreadable, and at last the controller is killed: time until their limits are at the floor. agents: at most one of
+    each rack of eight nodes.
+    """
+    racks = nodes // power_speakers.NODES_PER_RACK
+    if agents > racks or nodes % power_speakers.NODES_PER_RACK:
+        problem = f"{agents} agents, {nodes} nodes"
+        raise ConfigError(Mistake("agents, nodes", problem, "at most one agent a rack, whole racks of eight"))
+    for seed in seeds:
+        with tempfile.TemporaryDirectory() as folder:
+            yield measured(Path(folder), racks, gpus, agents, rounds, seed)

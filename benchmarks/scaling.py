@@ -9,20 +9,17 @@ from typing import Any
 import numpy as np
 
 from autoscaler.concurrency.safe_bandit import Rules, SafeBandit
-from autoscaler.decision.decide import WEIGHING, decide
+from autoscaler.decision.decide import WEIGHING
 from autoscaler.decision.expected_cost import Weighing
-from autoscaler.forecast.fits import fit
-from autoscaler.forecast.online import OnlineForecaster
-from autoscaler.series import regular
 from benchmarks.cases import DATA, Row, Rows, case, numbers
-from benchmarks.forecast_scores import taken_out
 from benchmarks.tables import grouped
-from cluster.autoscaling import UNLIMITED, Behavior, LeadTime, Replicas, Scaler, ScaleTarget, ScalingObjective
+from cluster.autoscaling import UNLIMITED
 from simulator.scaling import replay as scaling_replay, study
 from simulator.scaling.rival_rules import oracle_replicas
 from simulator.scaling.traces import generated_trace, read_trace
 from tests.rigs.scaling.concurrency import FAMILIES, best_static, course, score as score_course, workload
 from tests.rigs.scaling.concurrency_baselines import Aimd, HillClimb, QLearning, Static, Tuner
+from tests.rigs.scaling.forecast_scores import taken_out
 from tests.rigs.scaling.hindsight import lognormal, record_of, tuned_in_hindsight
 from tests.rigs.scaling.idle import NIGHTS, IdleTimer, idle_trace
 
@@ -245,57 +242,6 @@ def scaling_idle(
 
 
 @case(
-    "scaling-speed",
-    "CPU time for sampling 500 services, forecasting and deciding.",
-    quick={"services": 20, "histories": 1},
-)
-def scaling_speed(*, services: int = 500, histories: int = 10, seeds: Sequence[int] = (1,)) -> Iterator[Row]:
-    """A row a seed. The services share so many histories, each at a scale of its own."""
-    step_s = 60.0
-    for seed in seeds:
-        chance = np.random.default_rng(seed)
-        forecasters = []
-        for number in range(histories):
-            trace = generated_trace(seed + number, days=2)
-            series = regular(trace.start_s, trace.step_s, np.asarray(trace.values))
-            forecasters.append((OnlineForecaster.of(series, fit(series)), float(trace.at_s[-1])))
-        sizes = chance.integers(1, 60, services).tolist()
-        leads = tuple(np.sort(chance.lognormal(np.log(300.0), 0.5, 20)).tolist())
-        forecast_s = decide_s = 0.0
-        replicas = 0
-        for number, size in enumerate(sizes):
-            forecaster, last_s = forecasters[number % histories]
-            began_s = time.process_time()
-            at_s = last_s + (1 + number // histories) * step_s
-            forecaster.observe(at_s, 20.0 * step_s)
-            forecast = forecaster.forecast(at_s)
-            forecast_s += time.process_time() - began_s
-            began_s = time.process_time()
-            name = f"bench/{number}"
-            scaler = Scaler(
-                name=name,
-                target=ScaleTarget("apps/v1", "Deployment", name),
-                mode="Auto",
-                replicas=Replicas(size, size),
-                min_replicas=0,
-                max_replicas=1000,
-                replica_load=20.0 * step_s / size,
-                objective=ScalingObjective(),
-                behavior=Behavior(),
-                load=20.0 * step_s,
-                observed_at_s=at_s,
-                max_age_s=180.0,
-                forecast=forecast,
-                lead_time=LeadTime(leads, 50),
-            )
-            decision = decide(scaler, at_s)
-            decide_s += time.process_time() - began_s
-            replicas += 0 if decision is None else decision.replicas
-        row = {"services": services, "cpu_s": round(forecast_s + decide_s, 3), "forecast_cpu_s": round(forecast_s, 3)}
-        yield row | {"decide_cpu_s": round(decide_s, 3), "replicas": replicas}
-
-
-@case(
     "concurrency",
     "Goodput of tuners of a replica's concurrency over the best static limit (simulated).",
     quick={"seeds": (201,), "workloads": ("peaked",), "decisions": 120},
@@ -331,5 +277,11 @@ def concurrency(
                 tuner = TUNERS[policy](Rules(drawn.guard_s, start=start))
                 begin = tuner.limit if isinstance(tuner, Static) else start
                 run = course(tuner, drawn, begin)
-                row: Row = {"workload": family, "seed": seed, "best_limit": int(best.limit[0]), "policy": policy}
-                yield row | {"start": begin, **asdict(score_course(run, best, FIRST))}
+                yield {
+                    "workload": family,
+                    "seed": seed,
+                    "best_limit": int(best.limit[0]),
+                    "policy": policy,
+                    "start": begin,
+                    **asdict(score_course(run, best, FIRST)),
+                }

@@ -30,6 +30,8 @@ class Scenario:
     """(GPU type, nodes more or fewer). New nodes are copies of the type's most frequent node. Nodes with the least
     load are removed first, and their pods wait for a place."""
     seed: int = 0
+    lost: tuple[str, str] | None = None
+    """Label and value of nodes that are lost, and with them what runs there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,24 @@ def changed(snapshot: Snapshot, scenario: Scenario) -> Snapshot:
     for name, count in scenario.nodes:
         number = made.gpu_type_names.index(name)
         made = _with_nodes(made, number, count) if count > 0 else _without_nodes(made, number, -count)
+    if scenario.lost:
+        label, value = scenario.lost
+        made = without_nodes(made, [row for row, labels in enumerate(made.nodes.labels) if labels.get(label) == value])
     return made
+
+
+def losses(snapshot: Snapshot, label: str) -> tuple[tuple[str, str], ...]:
+    """The label with each value that nodes have of it, in order. Raises ConfigError where none has it."""
+    values = sorted({labels[label] for labels in snapshot.nodes.labels if label in labels})
+    if not values:
+        known = ", ".join(sorted(set().union(*snapshot.nodes.labels))) or "none"
+        raise ConfigError(Mistake(f"--lose {label}", "no node has this label", f"choose from {known}"))
+    return tuple((label, value) for value in values)
+
+
+def survives(answer: ScenarioAnswer, before: ScenarioAnswer) -> bool:
+    """Whether a loss leaves no pod without a place, and no service without a plan, that has one without the loss."""
+    return answer.unplaced <= before.unplaced and set(answer.refused) <= set(before.refused)
 
 
 def answered(scenario: Scenario, snapshot: Snapshot, within_s: float) -> ScenarioAnswer:

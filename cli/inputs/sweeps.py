@@ -203,6 +203,7 @@ class WhatIfOptions:
     policies: str
     seeds: str
     deadline_s: float
+    lose: tuple[str, ...] = ()
     report: Path | None = None
     results: Path | None = None
 
@@ -252,6 +253,7 @@ def scenario_label(scenario: Scenario) -> str:
         *([f"time per token × {scenario.slo:g}"] if scenario.slo != 1 else []),
         *(f"{name} at ${price:g}" for name, price in scenario.prices),
         *(f"{count:+d} nodes of {name}" for name, count in scenario.nodes),
+        *([f"without {scenario.lost[0]}={scenario.lost[1]}"] if scenario.lost else []),
     ]
     return ", ".join(parts) or "as it is"
 

@@ -6,8 +6,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from shutil import get_terminal_size
 
-import numpy as np
-
 from cli.inputs.runs import report_facts
 from cli.inputs.sweeps import ContestResult
 from cli.printing.tables import GAP, PIPE_WIDTH, fitted, table
@@ -104,7 +102,6 @@ def _policy_record(summary: PolicySummary) -> Mapping[str, object]:
         },
         "unplaced": {reason: _spread_record(counts) for reason, counts in summary.unplaced.items()},
         "upkeep_s": _spread_record(summary.upkeep_s),
-        "moved": _spread_record(summary.moved.astype(np.float64)),
     }
 
 

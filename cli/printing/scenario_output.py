@@ -13,7 +13,7 @@ from cli.printing.plan_figures import figure, money
 from cli.printing.tables import table
 from simulator.reports.charts import Chart, colour, dash, drawn
 from simulator.reports.sweep_report import PageSection, PageTable, ReportPage, legend_of, render
-from simulator.scenarios import Scenario, ScenarioAnswer, change_per_hour
+from simulator.scenarios import Scenario, ScenarioAnswer, change_per_hour, survives
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,7 +46,7 @@ def as_table(result: WhatIfResult) -> str:
     today = result.swept.done[0][1]
     is_comparable = all(set(answer.refused) == set(today.refused) for _, answer in result.swept.done)
     note = "" if is_comparable else f"$ CHANGE: {CHANGE[0].lower()}{CHANGE[1:]}\n"
-    return table(COLUMNS, _rows(result)) + note
+    return table(COLUMNS, _rows(result)) + note + "".join(f"{line}\n" for line in lost_lines(result))
 
 
 def _rows(result: WhatIfResult) -> list[tuple[str, ...]]:
@@ -66,6 +66,21 @@ def _rows(result: WhatIfResult) -> list[tuple[str, ...]]:
         )
         for scenario, answer in result.swept.done
     ]
+
+
+def lost_lines(result: WhatIfResult) -> list[str]:
+    """What the fleet does not survive, and how many losses it does; no line where nothing was to be lost."""
+    answers = dict(result.swept.done)
+    found: list[str] = []
+    losses = [scenario for scenario in answers if scenario.lost]
+    for scenario in losses:
+        before, after = answers.get(replace(scenario, lost=None)), answers[scenario]
+        if before and not survives(after, before):
+            more = sorted(set(after.refused) - set(before.refused))
+            words = [f"{after.unplaced - before.unplaced:+d} pods unplaced", *(f"{name} refused" for name in more)]
+            found.append(f"  {scenario_label(scenario)}: {', '.join(words)}")
+    said = f"Every pod and service keeps a place in {len(losses) - len(found)} of {len(losses)} losses."
+    return [f"{said} Not in:" if found else said, *found] if losses else []
 
 
 def _several(result: WhatIfResult) -> tuple[bool, bool]:
@@ -108,6 +123,7 @@ def headline(result: WhatIfResult) -> str:
         f"The unchanged fleet: services cost ${money(today.services_per_hour)} per hour; "
         f"{today.running} pods run, {today.unplaced} unplaced{refused}."
     )
+    said = " ".join((said, *lost_lines(result)))
     changes = sorted(
         (change_per_hour(answer, today), _name(scenario, several)) for scenario, answer in result.swept.done[1:]
     )

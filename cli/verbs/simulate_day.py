@@ -20,9 +20,8 @@ from controller.brain.inline import InlineBrain, decisions_from
 from controller.deciders.decisions import Decisions
 from controller.settings import settings_from, with_changes
 from placement.policies import POLICIES
-from simulator.day.baseline import baseline_day
 from simulator.day.report import BaselineDay, as_html, as_picture, planning_words, summary_of
-from simulator.day.simulation import HOUR_S, DayMoment, DaySettings, check_day, live
+from simulator.day.simulation import HOUR_S, DayMoment, DaySettings, baseline_day, check_day, live
 
 
 def simulate_day(

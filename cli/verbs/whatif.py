@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,6 +28,9 @@ if TYPE_CHECKING:  # numpy and its users are imported only after the options wer
               help="Dollars per GPU and hour, both spot and on demand; may be repeated.")  # fmt: skip
 @click.option("--nodes", multiple=True, metavar="TYPE=+N,-N,...",
               help="Nodes to add or remove, by GPU type; may be repeated.")  # fmt: skip
+@click.option("--lose", multiple=True, metavar="LABEL",
+              help="Node label, such as topology.kubernetes.io/rack: one scenario without the nodes of each of its "
+              "values; may be repeated.")  # fmt: skip
 @click.option("--policies", default="tonnage", show_default=True, shell_complete=complete_policies,
               help="Placement policies.")  # fmt: skip
 @setting("--seeds", "0", "Seeds of the planner, such as 0-4.")
@@ -58,12 +62,15 @@ def whatif(
     """
     from cli.inputs.sweeps import WhatIfOptions, scenarios_from
     from cli.printing.scenario_output import as_html, as_json, as_table
+    from simulator.scenarios import losses
 
     options = WhatIfOptions(**given)
     scenarios = scenarios_from(options)
     one_origin(files, access)
     observed = read(files, sys.stdin) if files else read(("-",), dump_of(access))
     print_notes(observed.notes)
+    lost = [each for label in options.lose for each in losses(observed.snapshot, label)]
+    scenarios += tuple(replace(each, lost=one) for one in lost for each in scenarios)
     result = run_scenarios(scenarios, options, observed.snapshot, executor_of(ray, jobs))
     if result.swept.done:
         click.echo(as_json(result) if output == "json" else as_table(result), nl=False)

@@ -1,6 +1,6 @@
 """Frames: a snapshot or a plan as one run of bytes (cluster/frame.py), as the recorder and support bundles keep them.
 
-Size: 60,000 pods on 6,000 nodes, 4 MB, 30 ms to make and read (benchmarks/operator_size.py).
+Size: 60,000 pods on 6,000 nodes, 4 MB, 30 ms to make and read (benchmarks/operator.py).
 """
 
 from collections.abc import Mapping, Sequence

@@ -143,7 +143,7 @@ def _session(tls: SSLContext) -> aiohttp.ClientSession:
     """HTTP session without the per-request work of the library's own session.
 
     That one reads the environment, looks for a .netrc on disk in a thread, and stores cookies, which no API server
-    sends. CPU time of a bind and its Event: 2.6 ms with it, 1.3 ms with this one (benchmarks/binding.py).
+    sends. CPU time of a bind and its Event: 2.6 ms with it, 1.3 ms with this one (benchmarks/operator.py).
     """
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=CONNECTIONS, ssl=tls),

@@ -4,7 +4,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any
+
+import msgspec
 
 from cluster.errors import UNREADABLE, ConfigError, Mistake, meant
 from cluster.plans import Reason
@@ -16,7 +19,6 @@ from controller.api.kinds import KINDS, kind_of, own_kinds
 from controller.objects import pod_templates
 from controller.objects.accelerators import accelerators_in
 from controller.objects.documents import Document, Readable, at, read_documents
-from controller.objects.priorities import with_priorities
 from controller.objects.read import Findings, GroupOwner, Note, PlainObject, Read, checked
 
 BESIDE_PODS: Mapping[tuple[str, str], bool] = {
@@ -358,3 +360,40 @@ def _name_in(content: Mapping[str, Any], kind: Kind) -> str:
     """Name for messages of an object that may be invalid anywhere."""
     name = str(at(content, "metadata", "name") or "(no name)")
     return f"{at(content, 'metadata', 'namespace') or 'default'}/{name}" if kind.is_namespaced else name
+
+
+def with_priorities(
+    read: Iterable[Read[Any]], written: Iterable[PlainObject], mistakes: list[Mistake]
+) -> list[Read[Any]]:
+    """The objects, where pods without a priority have that of their class, or of the class that is the default.
+
+    written: PriorityClasses. A class that cannot be read is a mistake. Of several defaults the lowest counts.
+    Source: Kubernetes documentation, "Pod Priority and Preemption"; its admission plugin Priority.
+    """
+    classes: dict[str, tuple[int, str]] = {}
+    """(value, preemption policy) by name."""
+    defaults: list[tuple[int, str]] = []
+    for each in written:
+        value = each.content.get("value", 0)
+        if isinstance(value, bool) or not isinstance(value, int):
+            place = each.document.place(f"PriorityClass/{each.name}", ("value",))
+            mistakes.append(Mistake(place, f"is {value!r}", "write a whole number"))
+            continue
+        made = classes[each.name] = value, str(each.content.get("preemptionPolicy") or "PreemptLowerPriority")
+        defaults += [made] if each.content.get("globalDefault") is True else []
+    if not classes:
+        return list(read)
+    default = min(defaults, key=itemgetter(0), default=None)
+
+    def resolved(one: Read[Any]) -> Read[Any]:
+        if not isinstance(one.object, structs.Pod) or one.object.spec.priority is not None:
+            return one
+        spec = one.object.spec
+        found = classes.get(spec.priority_class_name) if spec.priority_class_name else default
+        if found is None:
+            return one
+        value, policy = found
+        spec = msgspec.structs.replace(spec, priority=value, preemption_policy=spec.preemption_policy or policy)
+        return replace(one, object=msgspec.structs.replace(one.object, spec=spec))
+
+    return [resolved(each) for each in read]

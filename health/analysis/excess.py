@@ -21,7 +21,7 @@ class Tier:
 
 TIERS = (Tier(5, 0.15), Tier(12, 0.07), Tier(28, 0.06))
 """Chosen on seeds 1-60 of benchmarks/health.py; the last one's share so that ranks whose speed drifts by 1.5 % either
-way are not blamed: at 0.045, 9 were in 312,330 clean GPU-days (benchmarks/health_clean.py, seeds 3001-3030)."""
+way are not blamed: at 0.045, 9 were in 312,330 clean GPU-days (benchmarks/health.py, seeds 3001-3030)."""
 PERSISTENT = 0.8
 """Share of a window's steps that must show at least half of the excess: a stall shows in one step only."""
 _Z = 7.0

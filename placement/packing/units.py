@@ -80,7 +80,7 @@ def pending_units(draft: PackingDraft) -> list[Unit]:
 
     Large before small packs a batch well (first-fit decreasing); the order of equals is not guaranteed. Pods that
     request the same number of GPUs are not ordered by their CPU. Where not all fit, the pods that need most CPU would
-    use it up, and GPUs would stay idle for lack of it (benchmarks/binding.py, overload: 97.4 % of the GPUs allocated,
+    use it up, and GPUs would stay idle for lack of it (benchmarks/operator.py, overload: 97.4 % of the GPUs allocated,
     against 99.8 %).
     """
     waiting = (draft.node == PENDING) & (draft.resistance != ENDING)

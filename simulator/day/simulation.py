@@ -1,4 +1,4 @@
-"""Simulated day: the controller's own loop with job arrivals, daily demand waves, and a lost node."""
+"""Simulated day: the controller's own loop with job arrivals, daily demand waves, and a lost node; and its baseline."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -11,6 +11,11 @@ import numpy as np
 from cluster import actions, arrays, errors, plans, snapshot, workloads
 from cluster.nodes import eligible_nodes
 from controller import cycle, guard, ports
+from controller.brain.inline import InlineBrain
+from controller.deciders.decisions import Decisions
+from placement.budget import Budget
+from placement.mix.optimizer import work_of
+from placement.mix.planner import MixSettings, plan_mix
 from simulator.world import SimulatedWorld
 
 HOUR_S = 3600.0
@@ -349,3 +354,53 @@ def _news(done: cycle.Cycle, after: snapshot.Snapshot) -> Iterator[str]:
                 yield f"{change.pod} preempted on {change.node_before}"
     for undone in done.outcome.undone:
         yield f"not done: {undone.reason.words}"
+
+
+BASELINE_POLICY = "bestfit"
+TYPE_WITHIN_S = 2.0
+"""Size of each search for a type, as the deadline of a plan. One type leaves little to search for."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OneTypeFleet:
+    """Fleet whose services use one GPU type each."""
+
+    fleet: snapshot.Snapshot
+    types: Mapping[str, str]
+    """GPU type of each service that a single type can serve."""
+
+
+def one_type_each(fleet: snapshot.Snapshot) -> OneTypeFleet:
+    """Each service on the one GPU type that serves its peak at the least cost on this fleet, by descending priority.
+
+    A service that no single type can serve keeps the types that it may use.
+    """
+    chosen: dict[str, workloads.ModelService] = {}
+    types: dict[str, str] = {}
+    for service in sorted(fleet.services, key=lambda each: -each.priority):
+        profiled = {each.gpu_type for each in fleet.profiles if each.model == service.model}
+        costs = []
+        for gpu_type in sorted(profiled & set(service.gpu_types or fleet.gpu_type_names) & set(fleet.gpu_type_names)):
+            services = (*chosen.values(), replace(service, gpu_types=(gpu_type,)))
+            settings = MixSettings(explain=False)
+            plan = plan_mix(replace(fleet, services=services), Budget(work_of(TYPE_WITHIN_S)), settings).services[-1]
+            if plan.refusal is None:
+                costs.append((plan.cost_per_hour, gpu_type))
+        if costs:
+            types[service.name] = min(costs)[1]
+        only = (types[service.name],) if costs else service.gpu_types
+        chosen[service.name] = replace(service, gpu_types=only)
+    return OneTypeFleet(replace(fleet, services=tuple(chosen[each.name] for each in fleet.services)), types)
+
+
+def baseline_day(
+    fleet: snapshot.Snapshot, settings: DaySettings, decisions: Decisions, clock: Callable[[], float], lost: str
+) -> tuple[OneTypeFleet, Iterator[DayMoment]]:
+    """The same day on one type for each service, and pods by best fit.
+
+    decisions: those of the day itself, of which only the policy of placement is another. lost: node that failed in it.
+    """
+    one_type = one_type_each(fleet)
+    brain = InlineBrain(replace(decisions, policy=BASELINE_POLICY), clock)
+    same = replace(settings, lose=lost, lose_hour=settings.lose_hour if lost else None)
+    return one_type, live(one_type.fleet, brain, same, clock)

@@ -1,17 +1,18 @@
-"""Generated fleets of any size with the statistics of the openb cluster, for use without the trace.
+"""Generated fleets of any size with the statistics of the openb cluster (statistics.yaml), for use without the trace.
 
 Source: the published production trace of a heterogeneous GPU cluster (alibaba/clusterdata, cluster-trace-gpu-v2023;
-USENIX ATC'23 "Beware of Fragmentation"). The composition of the fleet is exact. The fractions of pods were counted in
-the four published pod lists and rounded to thousandths; rare sizes (together 2-4 % of a kind) are left out. CPU is
-rounded to tenths of a core, memory to GiB. tests/unit/simulator/openb/test_generator.py compares the generator with
-these tables and, where the public data is available, the tables with the trace.
+USENIX ATC'23 "Beware of Fragmentation"). The composition of the fleet is exact, that of the pods to thousandths.
+tests/unit/simulator/openb/test_generator.py compares the generator with the tables and, where the public data is
+available, the tables with the trace.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
+import yaml
 
 from cluster import arrays, errors, snapshot, workloads
 from simulator.openb.trace_reader import snapshot_of
@@ -30,26 +31,6 @@ class NodeKind:
     gpus: int
 
 
-NODE_KINDS = (
-    NodeKind("G2", 549, 96, 384, 8),
-    NodeKind("T4", 387, 104, 512, 2),
-    NodeKind("P100", 107, 16, 120, 2),
-    NodeKind("G3", 39, 128, 768, 8),
-    NodeKind("V100M16", 28, 32, 128, 4),
-    NodeKind("P100", 22, 64, 256, 2),
-    NodeKind("V100M32", 21, 96, 768, 8),
-    NodeKind("V100M16", 19, 8, 32, 1),
-    NodeKind("T4", 17, 96, 384, 4),
-    NodeKind("V100M32", 9, 48, 368, 4),
-    NodeKind("V100M16", 7, 64, 256, 8),
-    NodeKind("P100", 3, 8, 60, 1),
-    NodeKind("P100", 2, 8, 60, 2),
-    NodeKind("A10", 2, 128, 1024, 1),
-    NodeKind("V100M16", 1, 82, 336, 8),
-)
-"""1,213 nodes, 6,212 GPUs, 107,018 cores. G2 and G3 are the publisher's substitutes for product names."""
-
-
 @dataclass(frozen=True, slots=True)
 class PodSize:
     """One size of the pods of one kind."""
@@ -62,122 +43,6 @@ class PodSize:
     """Thousandths of each GPU that it requests; without meaning for a pod that requests none."""
 
 
-POD_SIZES: Mapping[PodKind, tuple[PodSize, ...]] = {
-    "cpu": (
-        PodSize(335, 12.5, 56),
-        PodSize(261, 32, 48),
-        PodSize(150, 8, 30),
-        PodSize(110, 15.4, 50),
-        PodSize(87, 16.5, 50),
-        PodSize(20, 16, 31),
-        PodSize(20, 8, 15),
-        PodSize(17, 11.4, 56),
-    ),
-    "fraction": (
-        PodSize(340, 3.2, 5, 810),
-        PodSize(126, 11.9, 46, 470),
-        PodSize(117, 8, 30, 470),
-        PodSize(77, 11.9, 46, 650),
-        PodSize(36, 4, 22, 320),
-        PodSize(27, 4, 30, 230),
-        PodSize(25, 4, 15, 320),
-        PodSize(24, 3.2, 5, 590),
-        PodSize(23, 8, 30, 320),
-        PodSize(23, 4.2, 10, 550),
-        PodSize(21, 6, 12, 460),
-        PodSize(20, 4, 15, 160),
-        PodSize(18, 6, 6, 460),
-        PodSize(16, 4, 22, 220),
-        PodSize(15, 4.2, 10, 370),
-        PodSize(14, 4, 30, 320),
-        PodSize(12, 8, 30, 230),
-        PodSize(10, 4.2, 10, 810),
-        PodSize(9, 4, 15, 220),
-        PodSize(9, 4, 18, 110),
-        PodSize(8, 1, 2, 320),
-        PodSize(7, 4, 22, 480),
-        PodSize(6, 6, 22, 160),
-        PodSize(5, 8, 30, 650),
-    ),
-    "whole-1": (
-        PodSize(219, 11.3, 48),
-        PodSize(137, 11.4, 47),
-        PodSize(120, 3.2, 5),
-        PodSize(65, 18.7, 63),
-        PodSize(50, 9.8, 41),
-        PodSize(40, 12, 24),
-        PodSize(40, 15.7, 57),
-        PodSize(39, 11.9, 46),
-        PodSize(38, 4, 26),
-        PodSize(37, 12, 16),
-        PodSize(30, 11.5, 76),
-        PodSize(28, 16, 32),
-        PodSize(27, 8, 16),
-        PodSize(24, 14.2, 57),
-        PodSize(24, 8, 32),
-        PodSize(21, 24.2, 91),
-        PodSize(15, 15.4, 72),
-        PodSize(12, 16, 64),
-        PodSize(10, 1, 6),
-        PodSize(8, 16.4, 123),
-        PodSize(6, 6, 30),
-    ),
-    "whole-2": (
-        PodSize(500, 16.2, 65),
-        PodSize(200, 6, 64),
-        PodSize(200, 30.2, 157),
-        PodSize(100, 17.4, 42),
-    ),
-    "whole-4": (
-        PodSize(600, 32.2, 129),
-        PodSize(200, 32, 128),
-        PodSize(200, 60.2, 313),
-    ),
-    "whole-8": (
-        PodSize(410, 88, 320),
-        PodSize(410, 64.2, 257),
-        PodSize(70, 120, 720),
-        PodSize(65, 64, 256),
-        PodSize(45, 120.2, 625),
-    ),
-}
-
-GPU_MODELS_ASKED: Mapping[PodKind, tuple[tuple[int, tuple[str, ...]], ...]] = {
-    "cpu": (),
-    "fraction": (
-        (193, ("T4",)),
-        (90, ("P100",)),
-        (4, ("G2", "P100", "T4", "V100M16", "V100M32")),
-    ),
-    "whole-1": (
-        (178, ("T4",)),
-        (82, ("G2",)),
-        (41, ("V100M16", "V100M32")),
-        (26, ("P100", "V100M16", "V100M32")),
-        (20, ("G3",)),
-        (9, ("P100", "T4", "V100M16", "V100M32")),
-        (8, ("G2", "P100", "T4", "V100M16", "V100M32")),
-        (6, ("A10", "G2", "T4", "V100M16", "V100M32")),
-        (5, ("V100M32",)),
-        (2, ("A10", "T4")),
-    ),
-    "whole-2": (
-        (187, ("V100M16", "V100M32")),
-        (125, ("V100M32",)),
-        (125, ("T4", "V100M16", "V100M32")),
-    ),
-    "whole-4": (
-        (333, ("V100M16", "V100M32")),
-        (267, ("G2",)),
-    ),
-    "whole-8": (
-        (136, ("G2",)),
-        (136, ("G3",)),
-    ),
-}
-"""Thousandths of a kind's pods that accept only these models (pod list gpuspec33); the others accept any model."""
-
-
 @dataclass(frozen=True, slots=True)
 class PodMix:
     """Mix of arriving pods: fractions of the kinds, and whether part of the pods requires GPU models."""
@@ -187,23 +52,18 @@ class PodMix:
     asks_models: bool = False
 
 
-MIXES: Mapping[str, PodMix] = {
-    "default": PodMix(
-        {"cpu": 133.5, "fraction": 377.6, "whole-1": 479.8, "whole-2": 2, "whole-4": 1.8, "whole-8": 5.4}
-    ),
-    "gpuspec33": PodMix(
-        {"cpu": 133.5, "fraction": 377.6, "whole-1": 479.8, "whole-2": 2, "whole-4": 1.8, "whole-8": 5.4},
-        asks_models=True,
-    ),
-    "multigpu20": PodMix(
-        {"cpu": 130.7, "fraction": 369.8, "whole-1": 469.8, "whole-2": 6.5, "whole-4": 6.2, "whole-8": 16.9}
-    ),
-    "gpushare100": PodMix({"cpu": 133.5, "fraction": 866.5}),
+_COUNTED: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_name("statistics.yaml").read_text(encoding="utf-8"))
+"""What the fields mean stands in the file."""
+NODE_KINDS = tuple(NodeKind(*row) for row in _COUNTED["nodes"])
+POD_SIZES: Mapping[PodKind, tuple[PodSize, ...]] = {
+    kind: tuple(PodSize(*row) for row in rows) for kind, rows in _COUNTED["sizes"].items()
 }
-"""The four published pod lists. A third of the GPU pods of gpuspec33 requires certain models. In multigpu20, 20 % of
-the GPUs are requested in twos, fours and eights. In gpushare100 every GPU pod requests a fraction of one GPU."""
-
-
+GPU_MODELS_ASKED: Mapping[PodKind, tuple[tuple[int, tuple[str, ...]], ...]] = {
+    kind: tuple((weight, tuple(models)) for weight, models in rows) for kind, rows in _COUNTED["models"].items()
+}
+"""Thousandths of a kind's pods that accept only these models; the others accept any model."""
+MIXES: Mapping[str, PodMix] = {name: PodMix(**mix) for name, mix in _COUNTED["mixes"].items()}
+"""The four published pod lists."""
 GIB = 2**30
 
 GPUS_OF: dict[PodKind, int] = {"cpu": 0, "fraction": 1, "whole-1": 1, "whole-2": 2, "whole-4": 4, "whole-8": 8}

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from cluster import errors, snapshot
-from cluster.arrays import FloatArray, IntArray
+from cluster.arrays import FloatArray
 from placement.engine.packer import Packer, content_rank
 from placement.engine.policy import Knowledge
 from placement.policies import POLICIES, policy_named
@@ -64,8 +64,6 @@ class PolicySummary:
     """Shape (seeds,): total work between decisions (new prices), which a cluster leaves to another process."""
     unplaced: Mapping[str, FloatArray]
     """Why pods found no place → their number, shape (seeds,)."""
-    moved: IntArray
-    """Shape (seeds,): pods that were moved for others."""
 
     def at(self, rows: FloatArray, arrived_pct: float) -> FloatArray:
         """Values at the last point with at most that percentage arrived; NaN before the first point. Shape (seeds,)."""
@@ -122,7 +120,6 @@ def _summary(
         decision_mean_ms=np.array([1000 * replay.decision_s.mean() for replay in replays]),
         upkeep_s=np.array([replay.upkeep_s for replay in replays]),
         unplaced={reason: np.array([float(r.shortages.get(reason, 0)) for r in replays]) for reason in reasons},
-        moved=np.array([replay.moved for replay in replays], dtype=np.int64),
     )
 
 
@@ -148,11 +145,7 @@ def bound_pct(trace: snapshot.Snapshot, seed: int) -> float:
     return 100.0 * bound.gpus / kinds.capacity_gpus
 
 
-def play(
-    run: PolicyRun,
-    traces: Mapping[str, snapshot.Snapshot],
-    conditions: one.Conditions | None = None,
-) -> one.Replay:
+def play(run: PolicyRun, traces: Mapping[str, snapshot.Snapshot]) -> one.Replay:
     """One replay. It depends on its arguments alone, except for the measured times."""
     trace = traces[run.trace]
     # As in the published runs, a policy may know the pods of the trace; one that learns will not look.
@@ -161,7 +154,7 @@ def play(
     stream = published_stream(trace, run.seed)
     # Equal nodes are taken in an order dealt by the seed, as in the published runs: names decide nothing.
     packer = Packer(trace, policy, content_rank(trace, run.seed))
-    return one.replay(trace, stream, packer, time.perf_counter, run.seed, conditions)
+    return one.replay(trace, stream, packer, time.perf_counter, run.seed)
 
 
 def bounds_of(runs: Sequence[PolicyRun], traces: Mapping[str, snapshot.Snapshot]) -> Mapping[str, float]:

@@ -1,7 +1,7 @@
 """Replay: a stream of pods placed one after another under one policy, with the allocation over time."""
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -120,80 +120,11 @@ class Replay:
     seed: int
     curve: Curve
     decision_s: FloatArray
-    """Shape (pods,), in order of arrival: time to learn, choose, relocate and charge."""
+    """Shape (pods,), in order of arrival: time to learn, choose and charge."""
     shortages: Mapping[str, int] = field(default_factory=dict)
     """Number of pods that fitted nowhere when they arrived, by what was short (`scarcest`); none is tried again."""
-    moved: int = 0
-    """Number of moves of running pods for others."""
     upkeep_s: float = 0.0
     """Total time of the policy between decisions (new prices): a cluster does that in another process."""
-
-
-@dataclass(frozen=True, slots=True)
-class Relocation:
-    """Move that lets another pod fit."""
-
-    pod: int
-    to: Choice
-    choice: Choice
-    """Choice for the other pod after the move."""
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """Pod that holds resources."""
-
-    shape: PodShape
-    node: int
-    devices: int
-    """Bit mask of the node's devices."""
-
-
-class RunningPods(Mapping[int, Placed]):
-    """Pods by number and by node. The number is any stable one: a row of the pod table, a position in a stream."""
-
-    def __init__(self) -> None:
-        self._pods: dict[int, Placed] = {}
-        self._on: dict[int, dict[int, None]] = {}
-
-    def start(self, pod: int, shape: PodShape, choice: Choice) -> None:
-        """Records that a pod was placed, or placed elsewhere after `stop`."""
-        self._pods[pod] = Placed(shape, choice.node, choice.devices)
-        self._on.setdefault(choice.node, {})[pod] = None
-
-    def stop(self, pod: int) -> Placed:
-        """Records that a pod left and returns what it held. Raises KeyError for a pod that does not run."""
-        placed = self._pods.pop(pod)
-        del self._on[placed.node][pod]
-        return placed
-
-    def on(self, node: int) -> tuple[int, ...]:
-        """Pods on a node, in order of their start."""
-        return tuple(self._on.get(node, ()))
-
-    def __getitem__(self, pod: int) -> Placed:
-        return self._pods[pod]
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._pods)
-
-    def __len__(self) -> int:
-        return len(self._pods)
-
-
-MakeRoom = Callable[[Packer, RunningPods, PodShape], Relocation | None]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Conditions:
-    """Events that may happen in a replay besides arrivals."""
-
-    move_share: float = 0.0
-    """Maximum fraction of the pods placed until then that may be moved, one for a pod that fits nowhere."""
-    make_room: MakeRoom | None = None
-    """The move for such a pod, with the packer left unchanged; None: pods never move."""
-    stay: IntArray | None = None
-    """Shape (pods,): number of further arrivals after which each pod leaves; None: all stay, as published."""
 
 
 def replay(
@@ -202,31 +133,38 @@ def replay(
     packer: Packer,
     clock: Clock,
     seed: int,
-    conditions: Conditions | None = None,
+    stay: IntArray | None = None,
 ) -> Replay:
     """Offers the stream's pods to the packer one by one; a pod that does not fit is dropped, as published.
 
-    stream: indices into `trace.pods.shapes`. seed: copied into the result.
+    stream: indices into `trace.pods.shapes`. seed: copied into the result. stay: shape (pods,), number of further
+    arrivals after which each pod leaves; None: all stay, as published.
     """
-    under = conditions or Conditions()
     gauge = _Gauge(trace, packer)
-    floor = _Floor(packer, under)
+    leaving: defaultdict[int, list[tuple[PodShape, Choice]]] = defaultdict(list)
     _, gpu_milli = gpu_milli_of(trace.pods)
     arrived_milli, upkeep_s = 0, 0.0
     decision_s = np.zeros(len(stream))
     shortages: Counter[str] = Counter()
     for position, index in enumerate(stream):
         shape = trace.pods.shapes[index]
-        floor.let_leave(position)
+        over = leaving.pop(position, [])
+        for gone, was in over:
+            packer.remove(gone, was.node, was.devices)
+        packer.policy.departed(*(gone for gone, _ in over))
         began = clock()
         packer.policy.arrived(shape)
-        placed = floor.place(position, shape)
+        choice = packer.choose(shape)
+        if choice is not None:
+            packer.place(shape, choice)
         ended = clock()
         packer.policy.upkeep(packer.ledger)
         upkeep_s += clock() - ended
         decision_s[position] = ended - began
-        if not placed:
+        if choice is None:
             shortages[scarcest(packer, shape)] += 1
+        elif stay is not None:
+            leaving[position + int(stay[position])].append((shape, choice))
         arrived_milli += int(gpu_milli[index])
         if gauge.is_due(arrived_milli, last=position + 1 == len(stream)):
             gauge.read(arrived_milli)
@@ -236,53 +174,8 @@ def replay(
         curve=gauge.curve(),
         decision_s=decision_s,
         shortages=dict(shortages),
-        moved=floor.moved,
         upkeep_s=upkeep_s,
     )
-
-
-class _Floor:
-    """Running pods of a replay: they arrive, move and leave."""
-
-    def __init__(self, packer: Packer, under: Conditions) -> None:
-        self.packer = packer
-        self.under = under
-        self.running = RunningPods()
-        self.leaving: dict[int, list[int]] = {}
-        self.placed = 0
-        self.moved = 0
-
-    def place(self, pod: int, shape: PodShape) -> bool:
-        choice = self.packer.choose(shape) or self._make_room(shape)
-        if choice is None:
-            return False
-        self._start(pod, shape, choice)
-        self.placed += 1
-        if self.under.stay is not None:
-            self.leaving.setdefault(pod + int(self.under.stay[pod]), []).append(pod)
-        return True
-
-    def let_leave(self, position: int) -> None:
-        self.packer.policy.departed(*(self._stop(pod) for pod in self.leaving.pop(position, ())))
-
-    def _make_room(self, shape: PodShape) -> Choice | None:
-        if self.under.make_room is None or int(self.under.move_share * self.placed) <= self.moved:
-            return None
-        room = self.under.make_room(self.packer, self.running, shape)
-        if room is None:
-            return None
-        self._start(room.pod, self._stop(room.pod), room.to)
-        self.moved += 1
-        return room.choice
-
-    def _start(self, pod: int, shape: PodShape, choice: Choice) -> None:
-        self.packer.place(shape, choice)
-        self.running.start(pod, shape, choice)
-
-    def _stop(self, pod: int) -> PodShape:
-        was = self.running.stop(pod)
-        self.packer.remove(was.shape, was.node, was.devices)
-        return was.shape
 
 
 class _Gauge:

@@ -53,7 +53,6 @@ COLUMNS = (
     FigureColumn("Decision, 99th percentile", "p99 ms", "ms", lambda s: s.quantile_ms(0.99), 3, min, main=True),
     FigureColumn("Upkeep", "upkeep s", "s", lambda s: s.upkeep_s, 1, min, silent_at_zero=True),
     FigureColumn("Pods not placed", "not placed", "", lambda s: s.unplaced_pods, 0, min, main=True),
-    FigureColumn("Pods moved", "moved", "", lambda s: s.moved.astype(np.float64), 0, None, silent_at_zero=True),
 )
 
 
@@ -63,7 +62,7 @@ def number_in_words(value: float, digits: int) -> str:
 
 
 def columns_for(summaries: Sequence[PolicySummary]) -> tuple[FigureColumn, ...]:
-    """Columns with content: no dollars without prices, no moves or upkeep where there were none."""
+    """Columns with content: no dollars without prices, no upkeep where there was none."""
 
     def has_content(column: FigureColumn) -> bool:
         silent = {NO_FIGURE, number_in_words(0, column.digits)} if column.silent_at_zero else {NO_FIGURE}
@@ -101,7 +100,6 @@ TERMS: Mapping[str, str] = {
     "upkeep": "Work that no decision waits for, such as new prices, over a whole replay. A cluster leaves it to "
     "another process; here it is done between decisions.",
     "not placed": "Pods that fitted nowhere when they arrived. They are dropped and not tried again.",
-    "moved": "Pods that were stopped and started elsewhere so that another pod fits.",
     "seed": "A number that decides the order of arrivals. The same seed gives every policy the same arrivals, "
     "and gives the same placements again.",
     "sd": "Standard deviation over the seeds; charts show the mean as a line and the range from least to greatest "

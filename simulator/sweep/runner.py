@@ -77,12 +77,13 @@ def digest_of(*parts: str | bytes) -> str:
 
 
 def code_digest() -> str:
-    """Short name for the running code: a changed line makes new results."""
+    """Short name for the running code and its tables: a changed line makes new results."""
     files = [
         path
         for package in DECIDES_RESULTS
         for folder in import_module(package).__path__
-        for path in sorted(Path(folder).rglob("*.py"))
+        for path in sorted(Path(folder).rglob("*"))
+        if path.suffix in (".py", ".yaml")
     ]
     return digest_of(*(part for path in files for part in (path.name, path.read_bytes())))
 

@@ -19,13 +19,14 @@ from cluster.errors import ControlPlaneError
 from controller.api.kinds import OWN_KINDS
 from controller.kube.connection import Connection, connect
 from controller.kube.credentials import ApiAccess
-from deploy import release_files
+from deploy.release_files import NoHelmError
 from simulator.controlplane import processes
 from simulator.controlplane.binaries import Programs, control_plane_programs, progress_on
 from simulator.controlplane.commands import HOST, ControlPlaneSettings, Folder
 from simulator.controlplane.server import SOURCES, ControlPlane, down, up
 from tests.controlplane.schedulers import Running, free_ports, fresh_log, says_ok, wait_until
 from tests.controlplane.testbed import ANSWER_WITHIN_S, LEASE_S
+from tests.rigs import chart
 
 Object = Mapping[str, Any]
 ACCOUNT = "tonnage"
@@ -58,10 +59,10 @@ class Site:
 def installed_on(server: ControlPlane, programs: Programs, values: Mapping[str, Any] | None = None) -> Site:
     """The chart on a server for all namespaces, with its default values besides these. Raises ControlPlaneError."""
     site = Site(server, programs)
-    site.kubectl("create", "namespace", release_files.NAMESPACE)
+    site.kubectl("create", "namespace", chart.NAMESPACE)
     try:
-        release_files.install(server.kubeconfig, {**EVERYWHERE, **(values or {})})
-    except (release_files.NoHelmError, release_files.HelmRefusedError) as error:
+        chart.install(server.kubeconfig, {**EVERYWHERE, **(values or {})})
+    except (NoHelmError, chart.HelmRefusedError) as error:
         raise ControlPlaneError(f"installing the chart: {error}") from error
     for kind in OWN_KINDS:
         site.kubectl("wait", "--for=condition=Established", f"crd/{kind.definition}", "--timeout=60s")
@@ -93,7 +94,7 @@ def operator_of(site: Site, overrides: Mapping[str, object] | None = None) -> It
 
 def chart_settings() -> dict[str, Any]:
     """Settings of the operator that the chart writes for all namespaces, at its default values otherwise."""
-    objects = release_files.rendered(EVERYWHERE)
+    objects = chart.rendered(EVERYWHERE)
     found: dict[str, Any] = yaml.safe_load(objects["ConfigMap", "tonnage-settings"]["data"]["settings.yaml"]) or {}
     return found
 
@@ -101,7 +102,7 @@ def chart_settings() -> dict[str, Any]:
 def _account(site: Site) -> Path:
     """Kubeconfig of the operator's service account."""
     config = yaml.safe_load(site.server.kubeconfig.read_text(encoding="utf-8"))
-    token = site.kubectl("create", "token", ACCOUNT, "--namespace", release_files.NAMESPACE, "--duration=8h").strip()
+    token = site.kubectl("create", "token", ACCOUNT, "--namespace", chart.NAMESPACE, "--duration=8h").strip()
     config["users"][0]["user"] = {"token": token}
     path = site.server.folder.path / "account.kubeconfig"
     path.touch(mode=0o600)

@@ -7,8 +7,9 @@ from typing import ParamSpec, TypeVar
 
 import pytest
 
-from deploy import release_files
-from deploy.release_files import CHART, NAMESPACE, RELEASE, HelmRefusedError, Values
+from deploy.release_files import CHART, NoHelmError
+from tests.rigs import chart
+from tests.rigs.chart import NAMESPACE, RELEASE, HelmRefusedError, Values
 
 __all__ = [
     "CHART",
@@ -32,7 +33,7 @@ def _or_skip(work: Callable[P, R]) -> Callable[P, R]:
     def tried(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return work(*args, **kwargs)
-        except release_files.NoHelmError as missing:
+        except NoHelmError as missing:
             if "chart" in os.environ.get("TONNAGE_REQUIRE", "").split(","):
                 pytest.fail(str(missing), pytrace=False)
             pytest.skip(str(missing))
@@ -41,8 +42,8 @@ def _or_skip(work: Callable[P, R]) -> Callable[P, R]:
 
 
 install, lint_findings, rendered = (
-    _or_skip(release_files.install),
-    _or_skip(release_files.lint_findings),
-    _or_skip(release_files.rendered),
+    _or_skip(chart.install),
+    _or_skip(chart.lint_findings),
+    _or_skip(chart.rendered),
 )
-uninstall, upgrade = _or_skip(release_files.uninstall), _or_skip(release_files.upgrade)
+uninstall, upgrade = _or_skip(chart.uninstall), _or_skip(chart.upgrade)

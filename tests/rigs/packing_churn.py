@@ -128,7 +128,7 @@ def operated(
     """Runs cycles of the loop, each after some more arrivals. A pod without a place after its cycle is dropped.
 
     stream: indices into `trace.pods.shapes`. per_cycle: arrivals between two cycles. stay: shape (pods,), as in
-    `Conditions`.
+    `replay`.
     """
     world = SimulatedWorld(replace(trace, pods=_pods(trace.pods, stream[:0], 0)))
     _, gpu_milli = gpu_milli_of(trace.pods)

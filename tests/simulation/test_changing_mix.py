@@ -12,7 +12,7 @@ from placement.engine.packer import Packer, content_rank
 from placement.engine.policy import Knowledge
 from placement.policies import policy_named
 from simulator.openb.generator import generate, trace_of
-from simulator.packing.replay import Conditions, Curve, replay
+from simulator.packing.replay import Curve, replay
 
 NODES = 120
 LOAD = 1.05
@@ -52,7 +52,7 @@ def mean_allocation(policy: str, first: str, second: str, seed: int) -> tuple[fl
     told = tuple(seen.pods.shapes[n] for n in stream)
     chosen = policy_named(policy, Knowledge(seen, told if policy == "fgd" else (), seed))
     engine = Packer(replace(seen, pods=seen.pods), chosen, content_rank(seen, seed))
-    curve: Curve = replay(seen, stream, engine, still, seed, Conditions(stay=stays)).curve
+    curve: Curve = replay(seen, stream, engine, still, seed, stays).curve
     turn = curve.arrived_pct[-1] / 2
     phases = (curve.arrived_pct > 150) & (curve.arrived_pct < turn), curve.arrived_pct >= turn
     return tuple(float(curve.allocation_pct[phase].mean()) for phase in phases)  # type: ignore[return-value]

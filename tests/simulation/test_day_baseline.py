@@ -7,8 +7,7 @@ import pytest
 from cluster.snapshot import Snapshot
 from controller.brain.inline import InlineBrain
 from controller.deciders.decisions import Decisions
-from simulator.day.baseline import baseline_day, one_type_each
-from simulator.day.simulation import DayMoment, DaySettings, live
+from simulator.day.simulation import DayMoment, DaySettings, baseline_day, live, one_type_each
 from simulator.world import SimulatedWorld
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service

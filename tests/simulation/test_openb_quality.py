@@ -12,8 +12,7 @@ from placement.policies import policy_named
 from placement.prices.allocation_bound import allocation_bound
 from placement.prices.classes import class_of, kinds_of
 from simulator.openb.trace_reader import read_trace
-from simulator.packing.replay import Conditions, Replay, published_stream, replay
-from tests.rigs.packing_moves import cheapest_relocation
+from simulator.packing.replay import Replay, published_stream, replay
 
 SEED = 42
 
@@ -24,10 +23,10 @@ def trace_from(folder: Path, name: str) -> Snapshot:
     )
 
 
-def replayed(trace: Snapshot, policy: str, conditions: Conditions | None = None) -> Replay:
+def replayed(trace: Snapshot, policy: str) -> Replay:
     expected = tuple(trace.pods.shapes[row] for row in trace.pods.shape)
     engine = Packer(trace, policy_named(policy, Knowledge(trace, expected, SEED)), content_rank(trace, SEED))
-    return replay(trace, published_stream(trace, SEED, until_share=1.0), engine, lambda: 0.0, SEED, conditions)
+    return replay(trace, published_stream(trace, SEED, until_share=1.0), engine, lambda: 0.0, SEED)
 
 
 def allocated_pct(run: Replay) -> float:
@@ -57,12 +56,3 @@ def test_told_the_trace_it_allocates_nearly_what_is_possible(public_data: Path, 
 def test_the_learning_policy_keeps_scarce_types_for_pods_that_need_them(public_data: Path) -> None:
     # FGD, told the trace, reaches 87.8 here.
     assert allocated_pct(replayed(trace_from(public_data, "gpuspec33"), "tonnage-learning")) >= 94.0
-
-
-@pytest.mark.data
-@pytest.mark.slow
-def test_room_is_made_with_few_moves(public_data: Path) -> None:
-    run = replayed(trace_from(public_data, "gpuspec33"), "tonnage", Conditions(0.02, cheapest_relocation))
-
-    assert allocated_pct(run) >= 94.9
-    assert run.moved <= 0.02 * len(run.decision_s)

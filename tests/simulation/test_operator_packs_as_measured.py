@@ -12,7 +12,7 @@ from placement.engine.packer import Packer, content_rank
 from placement.engine.policy import Knowledge
 from placement.policies import policy_named
 from simulator.openb.generator import generate, trace_of
-from simulator.packing.replay import Conditions, replay
+from simulator.packing.replay import replay
 from tests.rigs.packing_churn import operated
 
 NODES, PODS, PER_CYCLE = 60, 2000, 5
@@ -44,7 +44,7 @@ def by_the_loop(trace: Snapshot, stream: IntArray, stay: IntArray) -> float:
 def by_the_policy(trace: Snapshot, stream: IntArray, stay: IntArray, order: int) -> float:
     policy = policy_named("tonnage-learning", Knowledge(trace))
     packer = Packer(trace, policy, content_rank(trace, order))
-    curve = replay(trace, stream, packer, stopped, order, Conditions(stay=stay)).curve
+    curve = replay(trace, stream, packer, stopped, order, stay).curve
     return float(curve.allocation_pct[curve.arrived_pct >= FROM_PCT].mean())
 
 

@@ -71,3 +71,18 @@ def test_invalid_options_are_reported_and_nothing_is_planned(words: tuple[str, .
     assert result.exit_code == 2
     assert place in result.stderr
     assert not result.stdout
+
+
+def test_each_loss_is_a_line_and_those_that_leave_something_out_are_named() -> None:
+    result = asked("--lose", "topology.kubernetes.io/zone")
+
+    assert result.exit_code == 0
+    assert "without topology.kubernetes.io/zone=" in result.stdout
+    assert "Every pod and service keeps a place in " in result.stdout
+
+
+def test_a_label_that_no_node_has_is_an_error() -> None:
+    result = asked("--lose", "rack")
+
+    assert result.exit_code == 2
+    assert "choose from example.com/rack" in result.stderr

@@ -13,12 +13,13 @@ import click
 from rich.console import Console
 
 from cluster.errors import BuildError
-from deploy import release_files
+from deploy.release_files import NoHelmError
 from simulator.controlplane import processes
 from simulator.controlplane.binaries import control_plane_programs, progress_on
 from tests.controlplane.faults.report import SCENARIOS, Result, played, table_of, why
 from tests.controlplane.faults.stage import Stage, stage
 from tests.controlplane.keeper import keep
+from tests.rigs import chart
 
 
 @click.command(context_settings={"show_default": True})
@@ -54,8 +55,8 @@ def main(only: str, nodes: int, pods: int, rounds: int, seed: int, json_to: Path
 
 def _helm_missing() -> str:
     try:
-        release_files.rendered()
-    except release_files.NoHelmError as error:
+        chart.rendered()
+    except NoHelmError as error:
         return str(error)
     return ""
 

@@ -16,7 +16,6 @@ from typing import Any
 import yaml
 
 from controller.api.kinds import OWN_KINDS
-from deploy import release_files
 from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import ControlPlaneSettings, Folder
 from simulator.controlplane.server import ControlPlane, down, up
@@ -27,9 +26,10 @@ from tests.controlplane.faults.workload import POOLS, STRANGERS, Object, Wave, f
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.operators import ROOT, OperatorProcess, create_all, operator
 from tests.controlplane.plain_api import MERGE_PATCH, Answer, PlainApi
+from tests.rigs import chart
 from tests.until import comes_true
 
-SYSTEM = release_files.NAMESPACE
+SYSTEM = chart.NAMESPACE
 CONVERGES_WITHIN_S = 150.0
 """A bind that was answered 500 may have happened, so it counts as done for 30 s; one that meets three such answers in a
 row takes that three times."""
@@ -110,7 +110,7 @@ def stage(programs: Programs, folder: Path, nodes: int, seed: int) -> Iterator[S
         admin = Kubectl(programs["kubectl"], plane.kubeconfig)
         admin("create", "namespace", SYSTEM)
         # Its operators run as processes beside, with the account, the rights and the policies of the chart.
-        release_files.install(plane.kubeconfig, {"managedNamespaces": "all", "settings": {"pools": POOLS}})
+        chart.install(plane.kubeconfig, {"managedNamespaces": "all", "settings": {"pools": POOLS}})
         admin.within(SYSTEM)("delete", "deployment", "tonnage")
         for kind in OWN_KINDS:
             admin.wait("condition=Established", f"crd/{kind.definition}")

@@ -6,8 +6,8 @@ import pytest
 from autoscaler.forecast import linear
 from autoscaler.forecast.grid import LEVELS
 from benchmarks.forecast import forecast, forecast_rows
-from benchmarks.forecast_scores import PEERS, peer_quantiles, scores, taken_out
 from simulator.scaling.traces import generated_trace
+from tests.rigs.scaling.forecast_scores import PEERS, peer_quantiles, scores, taken_out
 
 
 def test_the_crps_of_a_certain_forecast_is_its_absolute_error() -> None:

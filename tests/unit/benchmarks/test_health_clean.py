@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from benchmarks import health_clean
-from benchmarks.health_clean import LONGEST
 from health.analysis.excess import Tier
 from health.verdicts.verdict import Part
+from tests.rigs.health import clean_job, clean_verdicts
 from tests.rigs.health.clean_job import BASELINE, STEP_S, Block, InUse, job_looked_at
+from tests.rigs.health.clean_verdicts import LONGEST
 
 
 def block_of(seed: int) -> tuple[Block, InUse]:
     job, _, slim, _ = job_looked_at()
-    return health_clean.block_of(job, slim, np.random.default_rng(seed)), slim
+    return clean_job.block_of(job, slim, np.random.default_rng(seed)), slim
 
 
 def test_a_slow_rank_among_clean_ones_is_blamed() -> None:
@@ -22,7 +22,7 @@ def test_a_slow_rank_among_clean_ones_is_blamed() -> None:
     compute_s = block.compute_s.copy()
     compute_s[BASELINE + LONGEST : BASELINE + LONGEST + 6, 77] += 0.3 * STEP_S
 
-    found = list(health_clean.found_in(replace(block, compute_s=compute_s), layout, slim, used))
+    found = list(clean_verdicts.found_in(replace(block, compute_s=compute_s), layout, slim, used))
 
     assert {(verdict.part, verdict.ranks) for verdict in found if verdict.blames} == {(Part.RANK, (77,))}
 
@@ -32,7 +32,7 @@ def test_steps_that_no_window_could_stand_out_in_are_all_that_is_skipped() -> No
     excess = random.random((60, 40)) < 0.4
     tier = Tier(5, 0.1)
 
-    crowded = set(health_clean.crowded(excess, tier.steps, 3).tolist())
+    crowded = set(clean_verdicts.crowded(excess, tier.steps, 3).tolist())
 
     needed = {column for column in range(40) for end in range(5, 61) if excess[end - 5 : end, column].sum() >= 3}
     assert needed <= crowded
@@ -46,7 +46,7 @@ def test_a_node_is_quarantined_for_what_lasts_and_not_for_what_passes() -> None:
         compute_s = block.compute_s.copy()
         compute_s[BASELINE + LONGEST : BASELINE + LONGEST + steps, 77] += 0.5 * STEP_S
         slower = replace(block, compute_s=compute_s)
-        seen = [each for each in health_clean.found_in(slower, layout, slim, used) if not each.cause]
-        taken[steps] = health_clean.is_quarantined(slower, seen, layout)
+        seen = [each for each in clean_verdicts.found_in(slower, layout, slim, used) if not each.cause]
+        taken[steps] = clean_verdicts.is_quarantined(slower, seen, layout)
 
     assert taken == {6: False, 80: True}

@@ -2,8 +2,8 @@
 
 from prometheus_client import generate_latest
 
-from benchmarks.operator_size import told_apart, written_in
 from controller.metrics.registry import Meter, count_request
+from tests.rigs.controlplane.large_cluster import told_apart, written_in
 
 
 def test_writes_are_told_apart_as_the_operator_counts_them() -> None:

@@ -3,10 +3,10 @@
 from dataclasses import fields
 
 from benchmarks.cases import case_named
-from benchmarks.packing import ChurnRun, play_churn, traces_of
-from benchmarks.packing_ablation import SETTINGS, SHIPPED, WHOLE, AblationRun, packing_ablation, play
+from benchmarks.packing import ChurnRun, packing_ablation, play_churn, traces_of
 from benchmarks.tables import text_of
 from placement.prices.price_book import BidSettings
+from tests.rigs.packing_ablation import SETTINGS, SHIPPED, WHOLE, AblationRun, allocation_without
 
 OTHER_POLICY = "value by prices"
 """The variant that is no setting."""
@@ -15,7 +15,7 @@ OTHER_POLICY = "value by prices"
 def test_with_nothing_taken_out_the_policy_is_that_of_the_churn_benchmark() -> None:
     traces = traces_of(None, ())
 
-    whole = play(AblationRun("generated", 0.5, 1, WHOLE), traces)
+    whole = allocation_without(AblationRun("generated", 0.5, 1, WHOLE), traces)
 
     shipped = play_churn(ChurnRun("generated", 0.5, 1, "tonnage-learning"), traces)
     assert round(whole, 4) == shipped["allocation_pct"]

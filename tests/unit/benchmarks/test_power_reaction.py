@@ -2,8 +2,8 @@
 
 import pytest
 
-from benchmarks.power_reaction import spread
 from tests.agents.power_rack import NEVER, allowed_by, answered, at_floor_after, lowered_after
+from tests.rigs.power_reaction import spread
 
 BREACH_S = 10.0
 TWO = {"a": [(1.0, 400.0), (10.2, 300.0)], "b": [(2.0, 500.0), (10.5, 350.0), (10.9, 300.0)]}

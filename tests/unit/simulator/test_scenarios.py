@@ -1,10 +1,12 @@
 """Scenarios: their effects, in figures that can be computed by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from cluster.errors import ConfigError
 from cluster.snapshot import PENDING, Snapshot
-from simulator.scenarios import Scenario, ScenarioAnswer, answered, changed, without_nodes
+from simulator.scenarios import Scenario, ScenarioAnswer, answered, changed, losses, survives, without_nodes
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service
 
@@ -73,6 +75,38 @@ def test_pods_elsewhere_keep_their_node_and_devices() -> None:
 
     assert made.nodes.names[int(made.pods.node[0])] == "a"
     assert made.pods.devices.tolist() == [1]
+
+
+def test_each_value_of_a_label_can_be_lost() -> None:
+    rooms = [node(name, gpus=1, labels={"room": room}) for name, room in (("a", "x"), ("b", "y"), ("c", "y"))]
+    whole = world([*rooms, node("d")], [pod("one", gpus=1, on="c", devices=(0,))])
+
+    left = [changed(whole, Scenario(lost=each)) for each in losses(whole, "room")]
+
+    assert [tuple(each.nodes.names) for each in left] == [("b", "c", "d"), ("a", "d")]
+    assert [each.pods.node.tolist() for each in left] == [[1], [PENDING]]
+
+
+def test_a_label_that_no_node_has_cannot_be_lost() -> None:
+    with pytest.raises(ConfigError) as wrong:
+        losses(fleet(), "room")
+
+    assert wrong.value.mistakes[0].place == "--lose room"
+
+
+def test_a_loss_is_survived_where_all_keep_a_place() -> None:
+    rooms = [node(name, gpus=2, labels={"room": name}) for name in ("x", "y", "z")]
+    whole = world(rooms, [pod("one", gpus=2, on="x", devices=(0, 1)), pod("two", gpus=2, on="y", devices=(0, 1))])
+
+    def lost(*rooms: str) -> list[ScenarioAnswer]:
+        return [answered(Scenario(lost=("room", room) if room else None), whole, 10.0) for room in rooms]
+
+    before, without_x, without_z = lost("", "x", "z")
+
+    assert (without_x.unplaced, survives(without_x, before)) == (0, True)
+    assert survives(without_z, before)
+    assert not survives(replace(without_x, unplaced=1), before)
+    assert not survives(replace(without_x, refused=("ns/chat",)), before)
 
 
 @pytest.mark.parametrize(

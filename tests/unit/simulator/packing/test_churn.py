@@ -7,7 +7,7 @@ from cluster.snapshot import Snapshot
 from placement.engine.packer import Packer
 from placement.policies.published import BestFit
 from simulator.openb.generator import generate, trace_of
-from simulator.packing.replay import Conditions, gpu_milli_of, replay
+from simulator.packing.replay import gpu_milli_of, replay
 from tests.rigs.packing_churn import STAYS, Churn, churning_stream, mean_allocation_pct
 
 
@@ -53,7 +53,7 @@ def test_the_pods_that_run_at_a_time_would_hold_the_offered_load(stays: str) -> 
 def test_a_fleet_with_room_allocates_the_offered_load() -> None:
     seen = fleet()
     stream = churning_stream(seen, 7, churn(0.3))
-    played = replay(seen, stream.pods, Packer(seen, BestFit()), lambda: 0.0, 7, Conditions(stay=stream.stay))
+    played = replay(seen, stream.pods, Packer(seen, BestFit()), lambda: 0.0, 7, stream.stay)
 
     assert not played.shortages
     assert mean_allocation_pct(played, stream) == pytest.approx(30.0, rel=0.1)

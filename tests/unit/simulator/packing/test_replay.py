@@ -1,22 +1,21 @@
-"""Replays: order of arrivals, times of the measurements, and pods that leave or move."""
+"""Replays: order of arrivals, times of the measurements, and pods that leave."""
 
 import numpy as np
-import pytest
 
+from cluster.arrays import IntArray
 from cluster.snapshot import Snapshot
 from placement.engine.packer import Packer, content_rank
 from placement.engine.policy import Knowledge
 from placement.policies import policy_named
-from simulator.packing.replay import GPUS_TOGETHER, WHOLE_GPU, Conditions, Replay, published_stream, replay
+from simulator.packing.replay import GPUS_TOGETHER, WHOLE_GPU, Replay, published_stream, replay
 from tests.builders.fleet import Pod, node, pod, world
 from tests.builders.renamed import with_renamed_nodes
 from tests.clock import ticking
-from tests.rigs.packing_moves import cheapest_relocation
 
 
-def played(trace: Snapshot, stream: list[int], conditions: Conditions | None = None, policy: str = "bestfit") -> Replay:
+def played(trace: Snapshot, stream: list[int], stay: IntArray | None = None, policy: str = "bestfit") -> Replay:
     packer = Packer(trace, policy_named(policy, Knowledge(trace)))
-    return replay(trace, np.array(stream), packer, ticking(1.0), 7, conditions)
+    return replay(trace, np.array(stream), packer, ticking(1.0), 7, stay)
 
 
 def some_pods() -> list[Pod]:
@@ -79,26 +78,11 @@ def test_fragments_are_of_what_is_idle() -> None:
 def test_pods_leave_after_their_stay_and_free_their_resources() -> None:
     trace = world([node("a", gpus=1)], [pod("p", gpus=1)])
 
-    result = played(trace, [0, 0, 0], Conditions(stay=np.array([2, 1, 1])))
+    result = played(trace, [0, 0, 0], np.array([2, 1, 1]))
 
     # The first stays for two further arrivals: the second finds no room, the third does.
     assert sum(result.shortages.values()) == 1
     assert result.curve.allocation_pct.tolist() == [100.0] * 3
-
-
-@pytest.mark.parametrize(("move_share", "moved", "allocated_milli"), [(1.0, 1, 2500), (0.99, 0, 500)])
-def test_moves_stay_within_the_allowed_share(move_share: float, moved: int, allocated_milli: int) -> None:
-    # The half goes to a, which it leaves fuller than it would b. The pair would need both devices of a, the only node
-    # with two. One move for the one pod that was placed is a share of 1; all of 3 GPUs but a half is then in use.
-    half, pair = pod("h", gpus=1, gpu_milli=500, cpu_milli=1000), pod("p", gpus=2, cpu_milli=4000)
-    trace = world([node("a", gpus=2, cpu_milli=9000), node("b", gpus=1, cpu_milli=64_000)], [half, pair])
-    packer = Packer(trace, policy_named("bestfit", Knowledge(trace)))
-
-    result = replay(trace, np.array([0, 1]), packer, ticking(1.0), 7, Conditions(move_share, cheapest_relocation))
-
-    assert result.moved == moved
-    assert result.curve.allocation_pct[-1] == pytest.approx(allocated_milli / 30)
-    assert packer.ledger.gpu_milli.min() >= 0
 
 
 def test_names_do_not_change_what_a_replay_finds() -> None:

@@ -1,23 +1,21 @@
-"""A large cluster under the installed operator: cycles, memory and writes in five phases, and time to a taint."""
+"""A large cluster under an operator in phases: its cycles, writes, processor time and memory in each."""
 
 import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.request import urlopen
 
+import click
 import numpy as np
 
-from benchmarks.cases import CONTROL_PLANE, Row, case, say
-from cluster.errors import ControlPlaneError
 from controller.kube.connection import Connection
 from simulator.controlplane.commands import HOST
-from tests.builders.many_services import GPUS_PER_NODE, definitions, fleet, services
-from tests.controlplane.health_taints import taints_s
-from tests.controlplane.installation import Site, api_of, operator_of, site_with
+from tests.builders.many_services import GPUS_PER_NODE
+from tests.controlplane.installation import Site, api_of
 from tests.controlplane.processes import cpu_s, resident_mb
 from tests.controlplane.schedulers import Running, cycles
 from tests.controlplane.testbed import pods_path, several_at_once, until_still
@@ -29,64 +27,12 @@ SETTLING_MIN = 8
 """Most minutes at rest: services keep a mix for five minutes after a change, and may take a cheaper one then."""
 SAYS_EVERY_S = 10.0
 """Time between two lines of progress, seconds."""
-SERVED_SHARE = 0.1
-"""Of the fleet's dollars for the services, roughly."""
-SETTINGS: Mapping[str, Any] = {"pools": [{"placer": "bind"}]}
-"""Settings of the chart that are not its defaults: a mode in which pods may share devices."""
 WRITTEN = re.compile(r'^tonnage_api_writes_total\{resource="([^"]+)",verb="(\w+)"\} (\S+)$', re.M)
 DONE = re.compile(r'^tonnage_actions_total\{action="(\w+)",result="done"\} (\S+)$', re.M)
 UNPLACED = re.compile(r"^tonnage_unplaced\{[^}]*\} (\S+)$", re.M)
 EVENTS, LEASES = "events", "leases"
 """Resources that are counted by themselves: Events, and the renewals of the Lease."""
 Object = dict[str, Any]
-
-
-@case(
-    "operator-size",
-    "Cycles, memory and writes of the installed operator with 20,000 pods on 2,000 nodes.",
-    quick={"nodes": 10, "pods": 50, "services_count": 2, "stuck": 5, "churn": 2, "phase_s": 3, "quiet_s": 5.0},
-    needs=(CONTROL_PLANE,),
-)
-def operator_size(
-    *,
-    nodes: int = 2000,
-    pods: int = 20_000,
-    services_count: int = 100,
-    stuck: int = 1000,
-    churn: int = 10,
-    phase_s: int = 60,
-    quiet_s: float = 60.0,
-    within_min: int = 30,
-    seeds: Sequence[int] = (42,),
-) -> Iterator[Row]:
-    """A row for each phase: it fills, rests, pods come and go, and pods come that fit nowhere.
-
-    stuck: pods that fit nowhere, in the last phase. churn: pods that go and come per second. phase_s: length of each
-    phase after the fill, which is over after `quiet_s` without one more bound pod. within_min: longest time after the
-    start of the fill.
-    """
-    for seed in seeds:
-        with site_with(fleet(nodes), {"settings": SETTINGS}) as site:
-            made = [*definitions(), *services(services_count, nodes * GPUS_PER_NODE, seed, SERVED_SHARE)]
-            site.kubectl("create", "-f", "-", stdin={"apiVersion": "v1", "kind": "List", "items": made})
-            # Quiet cycles are debug lines.
-            overrides = {**SETTINGS, "log_level": "debug"}
-            with operator_of(site, overrides) as (running, _), asyncio.Runner() as runner:
-                over_at_s = time.monotonic() + 60.0 * within_min
-                phases = _phases(site, running, nodes, pods, stuck, churn, phase_s, quiet_s)
-                while (row := runner.run(_next(phases, over_at_s))) is not None:
-                    yield row
-
-
-async def _next(phases: AsyncIterator[Row], over_at_s: float) -> Row | None:
-    """The next record; None when there is none. over_at_s: monotonic. Raises ControlPlaneError at that instant."""
-    try:
-        async with asyncio.timeout(over_at_s - time.monotonic()) as limit:
-            return await anext(phases, None)
-    except TimeoutError as error:
-        if not limit.expired():
-            raise
-        raise ControlPlaneError("the time for all phases has passed; within_min allows more") from error
 
 
 @dataclass
@@ -104,7 +50,7 @@ class _Meter:
             time.time(),
         )
 
-    def record(self, **more: object) -> Row:
+    def record(self, **more: object) -> Object:
         took_s = cycles(self.running)[self._cycles :]
         for_s, now = time.time() - self._began_s, written(self.running)
         more_written = {what: count - self._written.get(what, 0) for what, count in now.items()}
@@ -128,7 +74,7 @@ Written = Mapping[tuple[str, str], int]
 """Writes that the operator has sent, by resource (`pods/binding`) and verb."""
 
 
-def told_apart(writes: Written, for_s: float) -> Row:
+def told_apart(writes: Written, for_s: float) -> Object:
     """Writes a minute: Events, renewals of the Lease, and all others with what was written. `writes` counts all but the
     renewals."""
     by_resource: dict[str, int] = {}
@@ -174,9 +120,9 @@ def _metrics(running: Running) -> str:
     return text
 
 
-async def _phases(
+async def phases(
     site: Site, running: Running, nodes: int, pods: int, stuck: int, churn: int, phase_s: int, quiet_s: float
-) -> AsyncIterator[Row]:
+) -> AsyncIterator[Object]:
     async with api_of(site) as api:
         for name in (NAMESPACE, STUCK):
             await api.write("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
@@ -247,7 +193,7 @@ async def _filled(running: Running, quiet_s: float) -> int:
             bound, last_at_s = now, time.monotonic()
         if time.monotonic() >= says_at_s:
             says_at_s = time.monotonic() + SAYS_EVERY_S
-            say(f"{bound} pods are bound")
+            click.echo(f"{bound} pods are bound", err=True)
         await asyncio.sleep(2.0)
     return bound
 
@@ -271,16 +217,3 @@ async def _come_and_go(api: Connection, pods: int, churn: int, for_s: int) -> No
         # Numbers that differ by a multiple of ten mean the same size.
         await _create(api, [pod(number + (pods + 9) // 10 * 10, NAMESPACE) for number in turn])
         await asyncio.sleep(max(0.0, began_s + second + 1 - time.monotonic()))
-
-
-@case(
-    "health-taints",
-    "Time from evidence of a broken node to its taint; thirty nodes.",
-    quick={"verdicts": 3},
-    needs=(CONTROL_PLANE,),
-)
-def health_taints(*, verdicts: int = 30) -> Iterator[Row]:
-    """One row. verdicts: a multiple of 3."""
-    took_s = taints_s(verdicts)
-    row: Row = {"verdicts": len(took_s), "p50_s": round(float(np.quantile(took_s, 0.5)), 2)}
-    yield row | {"p95_s": round(float(np.quantile(took_s, 0.95)), 2), "max_s": round(max(took_s), 2)}

@@ -1,30 +1,26 @@
-"""Binding compared: Tonnage and kube-scheduler on one API server."""
+"""A backlog of pending pods that one scheduler binds: what it did, and what it took."""
 
 import asyncio
-import sys
-import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from benchmarks.cases import CONTROL_PLANE, Row, case
 from cluster.errors import ControlPlaneError
 from controller.kube.connection import Connection
 from controller.kube.request import MERGE_PATCH, KubeReadError, KubeWriteError
 from simulator.controlplane import processes
-from simulator.controlplane.binaries import Programs, control_plane_programs, progress_on
-from simulator.controlplane.commands import API_SERVER, ETCD, Folder
-from simulator.controlplane.server import ControlPlane, down
-from simulator.openb.generator import generate
-from tests.builders.whole_gpu_pods import Workload, fitting, overload
+from simulator.controlplane.binaries import Programs
+from simulator.controlplane.commands import API_SERVER, ETCD
+from simulator.controlplane.server import ControlPlane
+from tests.builders.whole_gpu_pods import Workload
 from tests.controlplane import testbed
 from tests.controlplane.packed import packed
 from tests.controlplane.processes import cpu_s, process_of
-from tests.controlplane.schedulers import CONTENDERS, Contender, Running
+from tests.controlplane.schedulers import Contender, Running
 
 QUIET_S = 8.0
 """Time without a bind after which a scheduler is done, seconds: the remaining pods fit nowhere."""
@@ -37,60 +33,9 @@ US = "benchmark"
 """Holder of the Lease until the scheduler may begin."""
 
 
-@case(
-    "binding",
-    "Binds a second, CPU time and packing beside kube-scheduler; 4,000 waiting pods on 1,000 nodes.",
-    quick={"nodes": 20, "pods": 40, "rounds": 1},
-    needs=(CONTROL_PLANE,),
-    by=("contender",),
-    middle="median",
-)
-@case(
-    "binding-overload",
-    "The same for 110 % of the GPUs, also with kube-scheduler's bin packing.",
-    given={"rounds": 1, "overload_share": 1.1, "contenders": tuple(CONTENDERS)},
-    quick={"nodes": 20, "contenders": ("tonnage",)},
-    needs=(CONTROL_PLANE,),
-    by=("contender",),
-    middle="median",
-)
-def binding(
-    *,
-    nodes: int = 1000,
-    pods: int = 4000,
-    rounds: int = 5,
-    overload_share: float = 0.0,
-    contenders: Sequence[str] = ("tonnage", "kube-scheduler"),
-    seeds: Sequence[int] = (42,),
-) -> Iterator[Row]:
-    """A row for each round and scheduler, which alternate, so that drift affects both; on a control plane of its own.
-
-    All pods are pending and observed before the scheduler leads; time runs from its Lease. Pods ask for one or two
-    GPUs, or for so much of all GPUs that not all can run, where overload_share is given.
-    """
-    for seed in seeds:
-        work = fitting(pods, seed)
-        if overload_share:
-            work = overload(generate(nodes, seed=seed).gpus, overload_share, seed)
-        with control_plane(nodes, seed) as (server, programs):
-            bare = testbed.without_kubelets(server, programs)
-            for _ in range(rounds):
-                for name in contenders:
-                    yield asyncio.run(backlog_round(bare, programs, CONTENDERS[name], work))
-
-
-@contextmanager
-def control_plane(nodes: int, seed: int) -> Iterator[tuple[ControlPlane, Programs]]:
-    """etcd and an API server with so many nodes and their kubelets. Raises ControlPlaneError."""
-    programs = control_plane_programs(progress_on(sys.stderr))
-    with tempfile.TemporaryDirectory(prefix="tonnage-binding-", ignore_cleanup_errors=True) as path:
-        try:
-            yield testbed.server_with(Folder(Path(path)), programs, nodes, seed), programs
-        finally:
-            down(Folder(Path(path)))
-
-
-async def backlog_round(server: ControlPlane, programs: Programs, contender: Contender, workload: Workload) -> Row:
+async def backlog_round(
+    server: ControlPlane, programs: Programs, contender: Contender, workload: Workload
+) -> dict[str, Any]:
     """Round in which all pods are pending and observed before the scheduler leads, as after a change of leader."""
     async with testbed.rig_on(server, programs) as rig:
         await hold(rig.api, contender.lease)
@@ -144,7 +89,7 @@ async def record_of(
     bound: testbed.Tally,
     events: testbed.Tally,
     used: testbed.Cpu,
-) -> Row:
+) -> dict[str, Any]:
     """Record of the counts, and of the packing according to the API server's objects."""
     nodes, pods = (
         await testbed.items(rig.api, "/api/v1/nodes"),

@@ -1,20 +1,19 @@
-"""Reaction time of the power loop: from a budget breach in the telemetry to leases and limits, over loopback."""
+"""Reaction of the power loop on loopback: a controller, agents as processes, simulated nodes, breaches of budgets."""
 
 import asyncio
 import json
 import signal
 import subprocess
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from time import monotonic
+from typing import Any
 
 import numpy as np
 
-from benchmarks.cases import MINUTES, Row, case
-from cluster.errors import ConfigError, ControlPlaneError, Mistake
+from cluster.errors import ControlPlaneError
 from tests.agents import power_rack, power_speakers
 from tests.agents.credentials import Credentials
 
@@ -33,34 +32,7 @@ class Breach:
     at_s: float
 
 
-@case(
-    "power-reaction",
-    "Time from a breach to lower leases and limits; 200 nodes of 8 fake devices.",
-    quick={"nodes": 16, "gpus": 2, "agents": 1, "rounds": 1},
-    needs=(MINUTES,),
-)
-def power_reaction(
-    *, nodes: int = 200, gpus: int = 8, agents: int = 20, rounds: int = 4, seeds: Sequence[int] = (1,)
-) -> Iterator[Row]:
-    """A row a seed: a controller, agents with simulated devices, and simulated nodes for the rest.
-
-    Every device needs more than its lease. In one rack after the other, all devices of one node exceed their limits:
-    their next report shows the rack over its budget. Measured by one clock, from sending that report: to the first
-    lower lease that another node of the rack receives; to the lease with which the rack fits its budget again, with the
-    breaching node at its highest limits; to the first lower limit that an agent sets. Then the agents' devices become
-    unreadable, and at last the controller is killed: time until their limits are at the floor. agents: at most one of
-    each rack of eight nodes.
-    """
-    racks = nodes // power_speakers.NODES_PER_RACK
-    if agents > racks or nodes % power_speakers.NODES_PER_RACK:
-        problem = f"{agents} agents, {nodes} nodes"
-        raise ConfigError(Mistake("agents, nodes", problem, "at most one agent a rack, whole racks of eight"))
-    for seed in seeds:
-        with tempfile.TemporaryDirectory() as folder:
-            yield measured(Path(folder), racks, gpus, agents, rounds, seed)
-
-
-def measured(folder: Path, racks: int, gpus: int, agents: int, rounds: int, seed: int) -> Row:
+def measured(folder: Path, racks: int, gpus: int, agents: int, rounds: int, seed: int) -> dict[str, Any]:
     shown = folder / "shown"
     Credentials(shown)
     # One per rack, its first node.
@@ -91,7 +63,7 @@ class Story:
 
     async def run(
         self, controlling: "subprocess.Popen[str]", running: Mapping[str, "subprocess.Popen[bytes]"], rounds: int
-    ) -> Row:
+    ) -> dict[str, Any]:
         living = [asyncio.create_task(speaker.live()) for speaker in self.speakers.values()]
         await self._settled()
         before, before_agents = power_rack.used([controlling]), power_rack.used(running.values())

@@ -1,0 +1,1 @@
+"""Rigs on a control plane of their own."""
