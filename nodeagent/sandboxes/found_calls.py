@@ -4,13 +4,16 @@ What is in the container when it is taken over is the agent. A process that one 
 outside as `kubectl exec` does, is a call with all that it starts, and ends with its last process. Where its class needs
 little, it shares the light leaf; otherwise it asks for a leaf of its own, as a client does, and is frozen while it
 waits. A call that is refused runs among the light ones. What only forked, or is a shell that waits for commands, is the
-agent's.
+agent's. Touches the kernel.
 
 The kernel tells when something starts; what it does not tell is found by looking. A look costs a reading of the
 agent's leaf, and of at most MOST_LOOKED processes that are new in it; beyond BURST_S all looks together take at most a
 SHARE of a core, whatever the pods do.
 """
 
+import ctypes
+import os
+import struct
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -22,13 +25,14 @@ from isolation.state import CallDemand
 from isolation.tree import CALL_PREFIX
 from nodeagent.process_files import visible_group_in
 from nodeagent.sandboxes.enforcer import Enforcer
-from nodeagent.sandboxes.exec_events import ExecEvents
 from nodeagent.sandboxes.sockets import proc_text
 
 FOUND = "found-"
 """Beginning of the names of calls that were found."""
+GATE = "tonnage/gate.py"
+"""Program of a client that is about to ask; one that is named like it stays with its agent, and its brake."""
 MOST_LOOKED = 64
-SHARE, BURST_S = 0.1, 0.5
+SHARE, BURST_S = 0.2, 1.0
 LOOK_EVERY_S = 1.0
 """Interval of looks where the kernel tells what starts."""
 LOOK_UNTOLD_S = 0.1
@@ -39,6 +43,46 @@ WORKER_S = 1.0
 """Time after which a process that only forked is the agent's."""
 FORKED_ONLY = 0x40
 """PF_FORKNOEXEC of linux/sched.h."""
+FAN_CLOEXEC, FAN_NONBLOCK = 0x1, 0x2
+FAN_MARK_ADD, FAN_MARK_FILESYSTEM = 0x1, 0x100
+FAN_OPEN_EXEC = 0x1000
+"""Linux 5.0. All of sys/fanotify.h."""
+_EVENT = struct.Struct("=IBBHQii")
+"""struct fanotify_event_metadata: length, version, a byte to spare, its own length, mask, descriptor, pid."""
+AT_ONCE = 64
+"""Events in one reading: each opens the program's file here."""
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class ExecEvents:
+    """Events of the file system that a process has as its root: all that its container starts from its own image.
+
+    What is missed, such as a program in a volume, is found by the next look at the container's processes.
+    """
+
+    def __init__(self, pid: int) -> None:
+        """Raises OSError where the process is gone, or this one may not: it takes SYS_ADMIN."""
+        root = os.open(f"/proc/{pid}/root", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self.descriptor: int = _libc.fanotify_init(FAN_CLOEXEC | FAN_NONBLOCK, os.O_RDONLY | os.O_CLOEXEC)
+            flags, mask = FAN_MARK_ADD | FAN_MARK_FILESYSTEM, ctypes.c_uint64(FAN_OPEN_EXEC)
+            if self.descriptor < 0 or _libc.fanotify_mark(self.descriptor, flags, mask, root, None):
+                error = ctypes.get_errno()
+                if self.descriptor >= 0:
+                    self.close()
+                raise OSError(error, f"watching what a container starts: {os.strerror(error)}")
+        finally:
+            os.close(root)
+
+    def drain(self) -> None:
+        """Takes the oldest events, each of which holds an open file here: that something starts is all that counts."""
+        with suppress(OSError):  # nothing there, or a file that cannot be opened any more
+            for *_, descriptor, _ in _EVENT.iter_unpack(os.read(self.descriptor, AT_ONCE * _EVENT.size)):
+                if descriptor >= 0:
+                    os.close(descriptor)
+
+    def close(self) -> None:
+        os.close(self.descriptor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +238,7 @@ class FoundCalls:
         """Leaf of a call that begins with this command; None where that is the agent's own."""
         enforcer, kind = self._enforcer, pod.kind_of(words)
         sandbox = enforcer.state.ledger.sandboxes.get(uid)
-        if kind.endswith("/other:") or sandbox is None:
+        if kind.endswith("/other:") or sandbox is None or any(word.endswith(GATE) for word in words[:8]):
             return None
         light = enforcer.tree.light_group(uid)
         if kind.endswith("/light"):
