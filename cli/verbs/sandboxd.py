@@ -30,21 +30,17 @@ def own_slice() -> str:
     show_default=True,
     help="Part of the host's memory that they may hold together.",
 )
-@click.option(
-    "--sockets",
-    type=click.Path(path_type=Path),
-    default=lambda: Path(os.environ.get("XDG_RUNTIME_DIR", "/run")) / "tonnage" / "sandboxes",
-    help="Folder of the sockets at which clients ask.  [default: tonnage/sandboxes in $XDG_RUNTIME_DIR]",
-)
 @click.option("--reports", is_flag=True, help="Print the state of all sandboxes each second, one JSON object a line.")
-def sandboxd(group: str, memory_share: float, sockets: Path, *, reports: bool) -> None:
+def sandboxd(group: str, memory_share: float, *, reports: bool) -> None:
     """Give every tool call of the agents in a slice memory of its own.
 
-    Start agents with `systemd-run --user --slice=agents.slice --scope -p Delegate=yes AGENT`. Ends in order on SIGTERM.
+    Start agents with `systemd-run --user --slice=agents.slice --scope -p Delegate=yes AGENT`. Those that ask find their
+    sockets in $XDG_RUNTIME_DIR/tonnage/sandboxes. Ends in order on SIGTERM.
     """
     can = capability_of(ROOT / group)
     if can.level != "full":
         raise click.ClickException(f"{ROOT / group}: {can.reason}")
+    sockets = Path(os.environ.get("XDG_RUNTIME_DIR", "/run"), "tonnage", "sandboxes")
     reader, writer = os.pipe()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: os.close(writer))

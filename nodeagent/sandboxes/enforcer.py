@@ -154,11 +154,6 @@ class Enforcer:
     def withdraw(self, call: str) -> None:
         self._step([act.Withdrawn(call)])
 
-    def abandon(self, call: str) -> None:
-        """Ends an admitted call that no process came to."""
-        if (running := self.state.calls.get(call)) is not None:
-            self._ending.add((running.request.sandbox, call))
-
     def held_leaf(self, sandbox: str, call: str) -> str | None:
         """Leaf of a call whose processes run already: admitted, or frozen until it is. None: it was refused."""
         if call not in self.state.calls:
@@ -174,10 +169,11 @@ class Enforcer:
         return None if call in self._leafless else self.tree.call_group(sandbox, call)
 
     def end_if_empty(self, sandbox: str, call: str) -> None:
-        """Ends a call whose process ended before it came to its leaf: the kernel tells nothing of such a leaf."""
-        is_there = call in self.state.calls or call in self._held
-        if is_there and not self.tree.is_populated(self.tree.call_group(sandbox, call)):
-            self._ending.add((sandbox, call))
+        """Ends a call to which no process came, or none that lives: the kernel tells nothing of such a leaf."""
+        with contextlib.suppress(OSError):
+            is_there = call in self.state.calls or call in self._held
+            if is_there and not self.tree.is_populated(self.tree.call_group(sandbox, call)):
+                self._ending.add((sandbox, call))
 
     def kill(self, call: str) -> None:
         """Kills a call at its client's own wish."""

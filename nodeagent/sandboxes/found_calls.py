@@ -85,23 +85,10 @@ class ExecEvents:
         os.close(self.descriptor)
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessStat:
-    """Line of /proc/<pid>/stat."""
-
-    parent: int
-    process_group: int
-    session: int
-    is_fork: bool
-    """Whether it runs its parent's program still."""
-
-
-def stat_of(pid: int) -> ProcessStat | None:
-    """None where it has ended."""
+def stat_of(pid: int) -> tuple[set[int], bool] | None:
+    """Parent, process group and session of a process, and whether it runs its parent's program; None: it has ended."""
     fields = proc_text(pid, "stat").rpartition(")")[2].split()
-    if len(fields) < 7:
-        return None
-    return ProcessStat(int(fields[1]), int(fields[2]), int(fields[3]), bool(int(fields[6]) & FORKED_ONLY))
+    return ({int(field) for field in fields[1:4]}, bool(int(fields[6]) & FORKED_ONLY)) if len(fields) > 6 else None
 
 
 @dataclass(slots=True)
@@ -209,9 +196,10 @@ class FoundCalls:
         for pid in sorted(there - pod.own)[:MOST_LOOKED]:
             if (stat := stat_of(pid)) is None:
                 continue
-            group = self._group_of_relative(uid, stat, there)
+            relatives, is_fork = stat
+            group = self._group_of_relative(uid, relatives - there)
             words = proc_text(pid, "cmdline").rstrip("\0").split("\0")
-            if group is None and (stat.is_fork or not words[0]):  # without words for as long as it begins
+            if group is None and (is_fork or not words[0]):  # without words for as long as it begins
                 if now_s - pod.young.setdefault(pid, now_s) > WORKER_S:
                     pod.own.add(pid)
                 continue
@@ -225,10 +213,10 @@ class FoundCalls:
                 pod.has_moved = True
                 self._enforcer.end_if_empty(uid, group.rpartition(CALL_PREFIX)[2])
 
-    def _group_of_relative(self, uid: str, stat: ProcessStat, there: set[int]) -> str | None:
+    def _group_of_relative(self, uid: str, relatives: set[int]) -> str | None:
         """Leaf of the call to which a process belongs by its parent, process group or session; None: to none."""
         tree = self._enforcer.tree
-        for relative in {stat.parent, stat.process_group, stat.session} - there:
+        for relative in relatives:
             group = visible_group_in(proc_text(relative, "cgroup")) or ""
             if group == tree.light_group(uid) or group.startswith(tree.call_group(uid, FOUND)):
                 return group

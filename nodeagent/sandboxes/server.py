@@ -315,10 +315,9 @@ class SandboxServer:
 
     def _pass_on(self, action: act.Action) -> None:
         match action:
-            case act.Admit(call, _, lease_bytes):
-                if (number := self._calls.get(call)) is None:  # its client hung up in this very turn
-                    if not call.startswith(FOUND):
-                        self._enforcer.abandon(call)
+            case act.Admit(call, sandbox, lease_bytes):
+                if (number := self._calls.get(call)) is None:  # it was found, or its client hung up in this very turn
+                    self._enforcer.end_if_empty(sandbox, call)
                     return
                 client = self._connections[number]
                 if self._moved(client, self._enforcer.tree.call_group(client.sandbox, call)):
@@ -401,8 +400,7 @@ class SandboxServer:
         if client.call is not None:
             self._calls.pop(client.call, None)
             self._enforcer.withdraw(client.call)
-            if not self._processes_of(client):
-                self._enforcer.abandon(client.call)
+            self._enforcer.end_if_empty(client.sandbox, client.call)
         client.peer.close()
 
     def _processes_of(self, client: ClientConnection) -> int:
