@@ -47,6 +47,7 @@ def scaling_fleet(
     lead_min: float = 5.0,
     days: float = 7.0,
     miss_cost: float | None = None,
+    missed: float | None = None,
     policies: Sequence[str] = NAMES,
 ) -> Iterator[Row]:
     """A row for each policy.
@@ -54,8 +55,8 @@ def scaling_fleet(
     The load's scale is 40 replicas at the 99.5th percentile of seven training days; a replica is an instance of the
     cheapest type for each request. Instances are billed from their order until they are stopped. A request counts if
     the ready instances serve its minute's rate within the SLO, with the headroom for bursts that the planner of mixes
-    keeps, which is the same for all policies. Only the one type and the fixed mix have unlimited stock. miss_cost: of
-    the operator's policy; null: its kind's.
+    keeps, which is the same for all policies. Only the one type and the fixed mix have unlimited stock. miss_cost,
+    missed: objective of the operator's policy; null: its kind's.
     """
     said = read_profiles(profiles) if profiles else roofline_profiles()
     fleet = _fleet(said, workload, slo, stock)
@@ -67,7 +68,8 @@ def scaling_fleet(
         unit.load * in_replicas.load[: round(days * load.points_per_day)],
         *(unit.load * in_replicas.trained, in_replicas.unit / unit.load),
     )
-    spec: dict[str, Any] = {} if miss_cost is None else {"objective": {"missCost": miss_cost}}
+    objective = {"missCost": miss_cost, "missed": missed}
+    spec: dict[str, Any] = {"objective": {name: value for name, value in objective.items() if value is not None}}
     lead_s, peak = 60.0 * lead_min, PEAK_REPLICAS * unit.load
     gpu_type, one = mixed_policies.single_type(fleet, peak)
     mix = ", ".join(f"{count} {name}" for name, count in zip(fleet.types, fleet.counts(peak), strict=True))

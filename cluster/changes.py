@@ -65,12 +65,11 @@ def without_pods(pods: PodTable, rows: Iterable[int]) -> PodTable:
 def with_expected(snapshot: Snapshot, expected: Iterable[demand.ExpectedDemand]) -> Snapshot:
     """The snapshot with these demands in place of those in the services' specs; unknown services are ignored."""
     known = {each.service: each for each in expected}
-    if not known:
-        return snapshot
     services = []
     for service in snapshot.services:
-        own = known.get(service.name)
-        services.append(replace(service, demand=own.demand, start_share=own.start_share) if own else service)
+        if own := known.get(service.name):
+            service = replace(service, demand=own.demand, start_share=own.start_share, is_loading=own.is_loading)
+        services.append(service)
     return replace(snapshot, services=tuple(services))
 
 

@@ -57,7 +57,8 @@ class ExpectedDemand:
     """`namespace/name`."""
     demand: Demand
     start_share: float
-    """As in `ModelService`."""
+    is_loading: bool | None = None
+    """Both as in `ModelService`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -419,11 +419,9 @@ _INSTANCE_NAME = re.compile(r"(.+?)(x([1-9][0-9]?))?(-spot)?")
 
 
 LOAD_S = 150.0
-"""Time from the order of an instance to its readiness, where none was observed: the mean that a ScalingPolicy assumes
-(`autoscaler.lead_time`)."""
+"""Time from an instance's order to its readiness, where none was observed: the mean that a ScalingPolicy assumes."""
 STAY_S = 3600.0
-"""Time for which a mix is expected to stay, where no ScalingPolicy changes the demand. Chosen: over the day, demand
-asks for another mix about as soon."""
+"""Time for which a mix is expected to stay, without a ScalingPolicy. Chosen: demand asks for another about as soon."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -462,6 +460,8 @@ class ModelService:
     start_share: float = LOAD_S / STAY_S
     """Cost of a start, as a fraction of the instance's price per hour: the time from its order to its readiness, in
     which it is paid for and serves nothing, over that for which its mix is expected to stay."""
+    is_loading: bool | None = None
+    """Whether instances that were started are not ready yet, and may still become so; None: not known."""
     quota_ask: QuotaAsk | None = None
     """What one instance counts in quotas, without its devices; None: its instances are run by other means."""
     quotas: tuple[QuotaShare, ...] = ()

@@ -450,7 +450,7 @@ class ConcurrencyStatus(fields.StatusPart):
     pool: ConcurrencyPool | None = Field(default=None, description="Intervals with too few requests.")
 
 
-class MissedStatus(fields.Strict):
+class MissedStatus(fields.StatusPart):
     """What was learned to keep the objective's missed share."""
 
     miss_cost: float = Field(ge=0, description="Miss cost with which the share is kept.")

@@ -62,7 +62,9 @@ def decide(snapshot: Snapshot, turn: Turn) -> Plan:
         if scaler.demand is not None:
             demand = replace(scaler.demand, rate_per_s=decision.load)
             start_share = fmean(scaler.lead_time.points_s) / WEIGHING.spread_s
-            expected.append(ExpectedDemand(scaler.target.name, demand, start_share))
+            awaited = scaler.replicas.ordered_at_s if scaler.replicas is not None else ()
+            is_loading = any(snapshot.at_s - each <= WEIGHING.spread_s for each in awaited)
+            expected.append(ExpectedDemand(scaler.target.name, demand, start_share, is_loading))
         elif decision.changes:
             action = SetReplicas(scaler.name, scaler.target, decision.replicas, decision.current)
             steps.append(Step(action, decision.reason))
@@ -144,7 +146,7 @@ def decide_mix(snapshot: Snapshot, turn: Turn) -> Plan:
     expected = {each.name for each in snapshot.services if each.demand is not observed.get(each.name)}
     mix = planner.plan_mix(snapshot, budget, decisions.mix, turn.memory.mix)
     mix = corrections.with_parts(snapshot, mix, expected, for_parts, decisions.mix)
-    plan = corrections.standing(snapshot, mix, for_standing, decisions.mix.gap)
+    plan = corrections.standing(snapshot, mix, for_standing, decisions.mix.gap, turn.memory.mix)
     return without_planned_only(snapshot, plan) if decisions.awaits_pods else plan
 
 

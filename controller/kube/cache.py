@@ -16,7 +16,7 @@ import structlog
 from cluster.clock import Clock
 from controller.api.structs import DEEPEST, Event, ListMeta, ListPage, Meta, Slim, shallow
 from controller.kube.api_server import ApiServer
-from controller.kube.request import ABSENT, KubeReadError, Refusal, Sleep, is_version_lost, refusal_in
+from controller.kube.request import ABSENT, KubeReadError, Refusal, Sleep, is_behind, is_version_lost, refusal_in
 
 Item = TypeVar("Item", bound=Slim)
 
@@ -218,8 +218,6 @@ class Cache(Generic[Item]):
         self.trouble = refusal.words
         self._pages = {}
         self._is_version_lost |= is_version_lost(refusal)
-        if is_version_lost(refusal) and refusal.status == HTTPStatus.GATEWAY_TIMEOUT:
-            self.synced.clear()  # the server is behind what is known here: nothing is planned on that
         self.wants_list |= is_version_lost(refusal) or refusal.reason in ("NoConnection", "ShortWatch")
 
     def name_of(self, item: Item) -> str:
@@ -330,6 +328,8 @@ class WatchSurroundings:
     """Monotonic: a cache is as old as before when somebody sets the clock of dates."""
     pause: Sleep
     chance: Random
+    went_back: Callable[[], None] = lambda: None
+    """Called where the server is behind what one cache knows: others may know what is no more, and would not see it."""
 
 
 async def reflect(cache: Cache[Item], transport: ApiServer, times: WatchTimes, around: WatchSurroundings) -> Never:
@@ -359,6 +359,8 @@ async def reflect(cache: Cache[Item], transport: ApiServer, times: WatchTimes, a
             failures = 1 if is_first else failures + 1
             failed_at_s = now_s
             cache.fail(error.refusal)
+            if is_behind(error.refusal):
+                around.went_back()
             wait_s = times.wait_s(failures, error.refusal, around.chance)
             log.warning(
                 "watch broken", part=cache.resource.part, error=str(error), failures=failures, wait_s=round(wait_s, 2)

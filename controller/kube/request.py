@@ -109,9 +109,13 @@ class KubeWriteError(ActionError):
 
 
 def is_version_lost(refusal: Refusal) -> bool:
-    """Whether the server no longer has that resourceVersion, or does not have it yet (restored from a backup)."""
-    is_ahead = refusal.status == GATEWAY_TIMEOUT and "resource version" in refusal.words.lower()
-    return refusal.status == GONE or refusal.reason in ("Expired", "Gone") or is_ahead
+    """Whether the server no longer has that resourceVersion, or does not have it yet."""
+    return refusal.status == GONE or refusal.reason in ("Expired", "Gone") or is_behind(refusal)
+
+
+def is_behind(refusal: Refusal) -> bool:
+    """Whether the server does not have that resourceVersion yet: it was restored from a backup."""
+    return refusal.status == GATEWAY_TIMEOUT and "resource version" in refusal.words.lower()
 
 
 def refusal_in(status: Mapping[str, Any], code: int) -> Refusal:

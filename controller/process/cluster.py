@@ -161,7 +161,8 @@ class WatchedCluster(api_server.RequestListener):
         return self.leadership.may_write()
 
     async def _watch(self) -> None:
-        around = Watching(boot_time_s, asyncio.sleep, Random())  # noqa: S311 - spreads reconnects, hides nothing
+        chance = Random()  # noqa: S311 - spreads reconnects, hides nothing
+        around = Watching(boot_time_s, asyncio.sleep, chance, self._watch_anew)
         await observer.follow(self._watched, self.connection, around)
 
     def _watch_anew(self) -> None:
@@ -170,9 +171,12 @@ class WatchedCluster(api_server.RequestListener):
             each.start_over()
         self._watching = self.thread.begin(self._watch())
 
-    async def listed_anew(self) -> None:
-        """Begins to list everything anew; until that is done, the watches do not count as synced."""
+    async def _listed_anew(self) -> None:
         self._watch_anew()
+
+    def list_anew(self) -> None:
+        """Begins to list everything anew; until that is done, the watches do not count as synced."""
+        self.thread.run(self._listed_anew())
 
     def fenced(self) -> None:
         """Counts a write that was refused because another process leads."""
@@ -247,7 +251,6 @@ class ClusterWriter:
         is_enforced = self._cluster.thread.run(self._fence.is_enforced(self.epoch()))
         if is_enforced:  # nothing that was sent before can still take effect, and new lists show what did
             self._planning.assumed.clear()
-            self._cluster.thread.run(self._cluster.listed_anew())
         return is_enforced
 
     def report(self, snapshot: Snapshot, plan: Plan, outcome: Outcome, generations: Mapping[str, int]) -> None:

@@ -294,6 +294,7 @@ def run_loop(operator: Operator, stop: Event) -> None:
             reporter.report_leadership(leads=leads, epoch=cluster.leadership.epoch)
             if leads:
                 is_fenced = settings.fenced and operator.writer.fence()
+                cluster.list_anew()
                 cluster.reservations.lead(is_guarded=is_fenced)
                 if settings.fenced and not is_fenced:
                     reporter.report_unfenced()

@@ -86,9 +86,9 @@ def gang_status_after(before: Status, name: str, facts: GangFacts, *, generation
     name: without its namespace. generation: of the observed gang. at_s: now, seconds since the epoch.
     """
     was = GangStatus.read(before)
-    # It runs from when all that it needs had a node until none has one.
+    # It runs from when all that it needs ran until none has a node. A bind that is on its way may still fail.
     whole_since = was.whole_since if facts.placed else None
-    if facts.placed >= facts.needed and not facts.roles[1] and whole_since is None:
+    if facts.running >= facts.needed and not facts.roles[2] and whole_since is None:
         whole_since = at_s
     return GangStatus(
         observed_generation=generation,

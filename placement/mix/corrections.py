@@ -1,7 +1,6 @@
 """Corrections of a plan of mixes: demand beyond the stock is served in part, and mixes stand until others pay."""
 
 import math
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
@@ -13,13 +12,13 @@ from cluster.plans import Plan, Reason, ServicePlan
 from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType, ModelService
 from placement.budget import Budget
-from placement.mix.feasibility import seating
+from placement.mix.feasibility import seats_of
 from placement.mix.heuristics import stocks_without_others
+from placement.mix.memory import SearchMemory, digest_of
 from placement.mix.optimizer import answer_mix, mixes_between
 from placement.mix.planner import MixSettings, plan_mix, plan_of, routing_of
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, mix_cost
 from placement.mix.problem_builder import need_of, stocked
-from placement.stock import InstanceGroup
 
 OUT_OF_TIME = Reason("StandingOutOfTime", "time ran out before it was known whether the running instances could stay")
 UNCERTAIN_SHARE = 0.05
@@ -29,14 +28,14 @@ NODES = 50
 """Nodes of the tree search for a standing mix. Chosen: with the running instances as a bound it mostly takes one."""
 
 
-def standing(snapshot: Snapshot, plan: Plan, budget: Budget, gap: float) -> Plan:
+def standing(snapshot: Snapshot, plan: Plan, budget: Budget, gap: float, memory: SearchMemory) -> Plan:
     """Plan in which services keep their mix, scaled to their demand, unless another one pays its starts.
 
     A start costs the price of the instance while it loads: it is billed and serves nothing. A mix that stops some
     instances and starts others must save what its starts cost more than those of the cheapest mix that only stops or
-    only starts some. Even a mix for a demand that is higher by `UNCERTAIN_SHARE` must do so: else demand that moves
+    only starts some. So must those for demands that are `UNCERTAIN_SHARE` higher and lower: else demand that moves
     around the edge between two mixes would exchange instances without end. A standing mix must have its seats beside
-    all others. gap: relative one that is good enough.
+    all others. gap: relative one that is good enough. memory: answers of the plan before to the same questions hold.
     """
     asked = {step.action.service for step in plan.steps() if isinstance(step.action, Scale)}
     plans = {each.service: each for each in plan.services}
@@ -48,20 +47,26 @@ def standing(snapshot: Snapshot, plan: Plan, budget: Budget, gap: float) -> Plan
     chosen = [Mix(_counts(need, plans[need.service].instances), np.zeros((0, 0))) for need in needs]
     remaining = stocks_without_others(stock, told, chosen)
     found: dict[str, ServicePlan] = {}
+    before, memory.stood = memory.stood, {}
     for number, need in enumerate(told):
         if need.service not in asked or not need.running:
             continue
-        alone, before = MixQuestion((need,), remaining[number]), plans[need.service]
-        part = budget.part(1 / (len(told) - number))
-        mix = _standing_mix(alone, chosen[number].instances, services[need.service], gap, part)
-        if mix is not None:
-            found[need.service] = _kept(need, mix, before)
+        alone, service = MixQuestion((need,), remaining[number]), services[need.service]
+        planned = chosen[number].instances
+        question = (digest_of(alone), need.running_counts.tolist(), planned.tolist(), service.start_share, gap)
+        answer = before.get(need.service)
+        if answer is None or answer[0] != question:
+            answer = question, _standing_mix(alone, planned, service, gap, budget.part(1 / (len(told) - number)))
+        if not budget.time_ran_out:
+            memory.stood[need.service] = answer
+        if answer[1] is not None:
+            found[need.service] = _kept(need, answer[1], plans[need.service])
     for name in _without_seats(snapshot, needs, plans, found):
         del found[name]
-    now = {each.service: found.get(each.service, each) for each in plan.services}
+    now = plans | found
     more = math.fsum(each.cost_per_hour - plans[name].cost_per_hour for name, each in found.items())
-    whole = plan.certificates.get("mix")
-    certificate = replace(whole, objective=whole.objective + more) if whole else None
+    certificate = plan.certificates.get("mix")
+    certificate = replace(certificate, objective=certificate.objective + more) if certificate else None
     cut_short = plan.cut_short + ((OUT_OF_TIME,) if budget.time_ran_out else ())
     return replace(plan_of(snapshot, now, certificate), cut_short=cut_short)
 
@@ -75,28 +80,34 @@ def _standing_mix(
     alone: MixQuestion, planned: IntArray, service: ModelService, gap: float, budget: Budget
 ) -> Mix | None:
     """The mix that is chosen instead of the planned instances; None: they exchange none, or nothing else is found."""
-    (need,) = alone.needs
-    have = need.running_counts
+    (need,), have = alone.needs, alone.needs[0].running_counts
     if not ((planned > have).any() and (planned < have).any()):
         return None
-    found = mixes_between(MixQuestion((need,)), (0 * have,), (have,), NODES, budget, gap)
-    found = found or mixes_between(alone, (have,), None, NODES, budget, gap)
-    if found is None:
-        return None
+
+    def kept_at(asked: Need) -> Mix | None:
+        found = mixes_between(MixQuestion((asked,)), (0 * have,), (have,), NODES, budget, gap)
+        found = found or mixes_between(replace(alone, needs=(asked,)), (have,), None, NODES, budget, gap)
+        return found[0] if found else None
+
     price = np.array([offer.price_per_hour for offer in need.offers])
 
-    def cost(instances: IntArray) -> float:
-        return float(instances @ price + np.maximum(instances - have, 0) @ price * service.start_share)
+    def pays(mix: IntArray, kept: Mix) -> bool:
+        starts = np.maximum(mix - have, 0) - np.maximum(kept.instances - have, 0)
+        return float((mix - kept.instances) @ price + starts @ price * service.start_share) < -1e-9
 
-    if cost(found[0].instances) <= cost(planned) + 1e-9:
-        return found[0]
-    other = answer_mix(replace(alone, needs=(_more(need, 1 + UNCERTAIN_SHARE),)), budget, gap=gap)
-    pays = isinstance(other, MixAnswer) and cost(other.mixes[0].instances) < cost(found[0].instances) - 1e-9
-    return None if pays else found[0]
+    found = kept_at(need)
+    if found is None or not pays(planned, found):
+        return found
+    for factor, kept in ((1 + UNCERTAIN_SHARE, found), (1 - UNCERTAIN_SHARE, None)):
+        asked = _scaled(need, factor)
+        kept, other = kept or kept_at(asked), answer_mix(replace(alone, needs=(asked,)), budget, gap=gap)
+        if not isinstance(other, MixAnswer) or (kept is not None and not pays(other.mixes[0].instances, kept)):
+            return found
+    return None
 
 
-def _more(need: Need, factor: float) -> Need:
-    """The need at a demand that is higher by this factor."""
+def _scaled(need: Need, factor: float) -> Need:
+    """The need at its demand times this factor."""
     offers = (replace(o, load=factor * o.load, variance=factor * o.variance) for o in need.offers)
     return replace(need, rate_per_s=factor * need.rate_per_s, offers=tuple(offers))
 
@@ -104,10 +115,7 @@ def _more(need: Need, factor: float) -> Need:
 def _without_seats(
     snapshot: Snapshot, needs: Sequence[Need], plans: Mapping[str, ServicePlan], found: Mapping[str, ServicePlan]
 ) -> list[str]:
-    """Those of the standing mixes that have no seats beside the others, the last ones first.
-
-    Instances that no mix stops stay where they are.
-    """
+    """Those of the standing mixes that have no seats beside the others and what no mix stops, the last ones first."""
     mixes = {need.service: _counts(need, found.get(need.service, plans[need.service]).instances) for need in needs}
     stay = {
         (need.service, offer.instance_type)
@@ -115,38 +123,25 @@ def _without_seats(
         for offer, count in zip(need.offers, mixes[need.service].tolist(), strict=True)
         if 0 < need.running_count(offer) <= count
     }
-    told, stock = stocked(snapshot, needs, stay)
-    wanted = Counter[InstanceGroup]()
-    for need in told:
-        wanted.update(_by_group(need, mixes[need.service]))
-    gone: list[str] = []
-    for need in (each for each in told[::-1] if each.service in found):
-        if seating(stock, +wanted) is not None:
+    question, gone = MixQuestion(*stocked(snapshot, needs, stay)), list[str]()
+    for name in [need.service for need in needs if need.service in found][::-1]:
+        if seats_of(question, tuple(Mix(mixes[need.service], np.zeros((0, 0))) for need in needs)) is not None:
             break
-        gone.append(need.service)
-        wanted.subtract(_by_group(need, mixes[need.service]))
-        wanted.update(_by_group(need, _counts(need, plans[need.service].instances)))
+        gone.append(name)
+        mixes |= {each.service: _counts(each, plans[name].instances) for each in needs if each.service == name}
     return gone
-
-
-def _by_group(need: Need, instances: IntArray) -> Counter[InstanceGroup]:
-    found = Counter[InstanceGroup]()
-    for offer, count in zip(need.offers, instances.tolist(), strict=True):
-        found[offer.group] += count
-    return found
 
 
 def _kept(need: Need, mix: Mix, before: ServicePlan) -> ServicePlan:
     """Plan of a service that keeps its mix."""
     cost, counts = mix_cost(need, mix), zip(need.offers, mix.instances.tolist(), strict=True)
     words = f"{before.cost_per_hour:.2f} $/h would suffice, but so many starts would not pay"
-    certificate = replace(before.certificate, objective=cost) if before.certificate else None
     return replace(
         before,
         instances={offer.instance_type: count for offer, count in counts if count},
         cost_per_hour=cost,
         routing=routing_of(need, mix),
-        certificate=certificate,
+        certificate=replace(before.certificate, objective=cost) if before.certificate else None,
         notes=(Reason("Standing", words, {"cheapest_per_hour": before.cost_per_hour}), *before.notes),
     )
 

@@ -251,6 +251,8 @@ class SearchMemory:
     """What explanations of the last plan solved."""
     standing: StandingMixes | None = None
     """Mixes that the next plans may keep without a search."""
+    stood: dict[str, tuple[tuple[object, ...], Mix | None]] = field(default_factory=dict)
+    """By service: what the last plan asked of a mix that may stand, and the answer."""
     found: dict[str, OwnAnswer] = field(default_factory=dict)
     """By service: the newest answer of a search beside the plans."""
     open: list[OwnQuestion] = field(default_factory=list)

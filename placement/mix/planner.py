@@ -226,6 +226,9 @@ def plan_of(snapshot: Snapshot, plans: Mapping[str, ServicePlan], certificate: C
         in_order = sorted(profiled, key=lambda each: (names.index(each.gpu_type), each))
         wanted = {each: plan.instances.get(each, 0) for each in in_order}
         changed = {name: count for name, count in wanted.items() if count != now.get(name, 0)}
+        starts = {name: count for name, count in changed.items() if count > now.get(name, 0)}
+        if service.is_loading or (starts and service.is_loading is not None):
+            changed = starts  # what is to stop serves until all are ready
         if changed:
             words = ", ".join(f"{name} {now.get(name, 0)} → {count}" for name, count in changed.items())
             words = f"{service.name}: {words}; the whole mix costs {plan.cost_per_hour:.2f} $/h"

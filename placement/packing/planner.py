@@ -317,6 +317,8 @@ def _is_taken(draft: PackingDraft, seat: HeldSeat) -> bool:
         return False
     if draft.node[row] != PENDING:
         return True  # it has a place
+    if (gang := draft.snapshot.pods.gang[row]) >= 0 and draft.snapshot.gangs[gang].must_restart:
+        return False  # it is stopped whole first, and a member that had a seat would keep it from that
     wanted = device_mask(seat.devices)
 
     def leave(rows: Iterable[int]) -> None:

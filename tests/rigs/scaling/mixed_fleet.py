@@ -211,8 +211,10 @@ def account_of(scenario: LoadScenario, run: MixRun, capacity: MixCapacity) -> Mi
 
     Requests that were not observed are neither served nor missed, and their steps are billed.
     """
-    rates = scenario.demand.tolist()
-    served = [capacity.served(tuple(row), rate) for row, rate in zip(run.ready.tolist(), rates, strict=True)]
+    rates, rows = scenario.demand.tolist(), run.ready.tolist()
+    served = [0.0] * len(rates)
+    for step in np.argsort(-scenario.demand).tolist():  # what serves the highest rate serves the others, too
+        served[step] = capacity.served(tuple(rows[step]), rates[step])
     days = len(run.wanted) * scenario.step_s / DAY_S
     change = np.diff(run.wanted, axis=0)
     return account(

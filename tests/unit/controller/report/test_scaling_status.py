@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from cluster.autoscaling import Behavior, ForecastSkill, LeadTime, Scaler, ScalingRules, ScalingStep
+from cluster.autoscaling import Behavior, ForecastSkill, LeadTime, MissedShare, Scaler, ScalingRules, ScalingStep
 from cluster.plans import Reason
+from controller.api import scaling_policy
 from controller.deciders import autoscaling
 from controller.report.fleet_metrics import samples_of_scaling
 from controller.report.scaling_status import FIGURES_EVERY_S, scaling_status_after
@@ -43,6 +44,13 @@ def test_a_status_shows_the_decision_with_its_counterfactual() -> None:
     assert written["forecast"]["p50"] == pytest.approx(3.0)
     assert written["leadTime"]["p50"] == 300.0
     assert 0 < written["chosenQuantile"] <= 1
+
+
+def test_what_was_learned_of_a_missed_share_is_kept_as_the_object_names_it() -> None:
+    written = status(replace(scaler(wanted=4), missed=MissedShare(0.005, 40.0)))
+
+    assert written["missed"]["missCost"] == pytest.approx(40.0, abs=2.0)
+    assert scaling_policy.ScalingPolicyStatus.model_validate(written).missed is not None
 
 
 def test_a_policy_in_order_is_ready() -> None:

@@ -10,6 +10,7 @@ from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType
 from placement.mix.corrections import standing
+from placement.mix.memory import SearchMemory
 from placement.mix.planner import MixSettings, plan_mix
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import ample, of_types, profile, service
@@ -24,7 +25,7 @@ def fleet(rate: float, replicas: Mapping[str, int], start_share: float = 0.0, l4
 
 
 def planned(snapshot: Snapshot) -> Plan:
-    return standing(snapshot, plan_mix(snapshot, ample(), MixSettings(explain=False)), ample(), 0.001)
+    return standing(snapshot, plan_mix(snapshot, ample(), MixSettings(explain=False)), ample(), 0.001, SearchMemory())
 
 
 def test_another_mix_is_taken_where_it_saves_more_than_its_starts_cost() -> None:
@@ -49,6 +50,34 @@ def test_a_mix_grows_by_the_cheapest_starts_and_shrinks_by_the_dearest_stops() -
     assert planned(fleet(9.0, {"A100": 2, "L4": 2}, start_share=1.0)).actions == (
         Scale("ns/chat", of_types({"A100": 1, "L4": 0})),
     )
+
+
+def test_what_stops_serves_until_what_was_started_is_ready() -> None:
+    # Two L4s (2 $/h) in place of an A100 (3 $/h).
+    before = fleet(3.0, {"A100": 1})
+
+    def loading(replicas: Mapping[str, int], *, is_loading: bool) -> Plan:
+        (chat,) = before.services
+        return planned(replace(before, services=(replace(chat, replicas=of_types(replicas), is_loading=is_loading),)))
+
+    first = loading({"A100": 1}, is_loading=False)
+    assert first.actions == (Scale("ns/chat", of_types({"L4": 2})),)
+    assert first.services[0].instances == of_types({"L4": 2})
+    assert loading({"A100": 1, "L4": 2}, is_loading=True).actions == ()
+    assert loading({"A100": 1, "L4": 2}, is_loading=False).actions == (Scale("ns/chat", of_types({"A100": 0})),)
+
+
+def test_what_was_answered_of_a_standing_mix_is_not_searched_again() -> None:
+    seen, memory, budget = fleet(3.9, {"A100": 1}), SearchMemory(), ample()
+    plan = plan_mix(seen, ample(), MixSettings(explain=False))
+    first = standing(seen, plan, budget, 0.001, memory)
+    left = budget.work
+
+    assert standing(seen, plan, budget, 0.001, memory).actions == first.actions == ()
+    assert budget.work == left
+    other = fleet(3.9, {"A100": 1}, start_share=0.5)
+    standing(other, plan_mix(other, ample(), MixSettings(explain=False)), budget, 0.001, memory)
+    assert budget.work < left
 
 
 def test_among_mixes_of_one_price_what_runs_stays() -> None:
