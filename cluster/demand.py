@@ -74,6 +74,8 @@ class ThroughputProfile:
     requests_per_s: FloatArray
     """Shape (inputs, outputs). Zero where the bucket cannot be served within the SLO."""
     gpus_per_instance: int = 1
+    error_share: float | None = None
+    """Median relative error of an estimate; None: it was measured."""
 
 
 TAIL_FACTOR = 3.0

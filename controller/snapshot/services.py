@@ -23,6 +23,9 @@ from controller.snapshot.nodes import TypeIndex, terms_of, tolerations_of
 from controller.snapshot.quotas import ask_of_instance
 from placement.mix.problem_builder import need_of, usable_profiles
 
+UNKNOWN_ERROR = 0.25
+"""Error of an estimate that names none. Chosen: that of a model of an unusual kind."""
+
 
 def profiles_from(
     read: Sequence[Read[ModelProfile]], types: TypeIndex, findings: Findings
@@ -75,6 +78,7 @@ def _profiles_of(
             grid=LengthGrid(spec.grid.input_tokens, spec.grid.output_tokens),
             requests_per_s=arrays.column(np.array(table.requests_per_second, dtype=np.float64), np.float64),
             gpus_per_instance=spec.gpus_per_instance,
+            error_share=None if spec.origin == "measured" else spec.error or UNKNOWN_ERROR,
         )
         made.append(profile)
     return made
@@ -142,6 +146,10 @@ def _service(
         findings.note(read.subject, "GpuTypeWithoutProfile", words)
     if usable:
         _check_lengths(read, usable, findings)
+    errors_of = [p.error_share for p in usable if p.error_share is not None]
+    if errors_of:
+        words = f"{len(errors_of)} of its {len(usable)} tables are estimated: {max(errors_of):.0%} median error"
+        findings.note(read.subject, "ProfileEstimated", f"{words}; measure or refine them (tonnage profile)")
     if findings.mistakes:
         return None
     demand: Demand | None = None

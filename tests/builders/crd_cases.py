@@ -181,7 +181,14 @@ FULL: Mapping[str, Object] = {
             "gpuType": "a100",
             "gpusPerInstance": 2,
             "grid": {"inputTokens": [100], "outputTokens": [10]},
-            "throughput": [{"slo": {"tpot": "40ms"}, "requestsPerSecond": [[8]]}],
+            "throughput": [
+                {"slo": {"tpot": "40ms"}, "requestsPerSecond": [[8]], "decodedPerSecond": [[9]], "watts": 300}
+            ],
+            "prefill": ["20ms"],
+            "cacheBytesPerToken": 131072,
+            "cacheTokens": 400000,
+            "origin": "estimated",
+            "error": 0.16,
         },
         {},
     ),
@@ -579,6 +586,7 @@ HUNDREDTHS = [[1 / 4096] * 64] * 64
 def _profile(**grid: object) -> Object:
     """Two edges each way, and a table that fits them."""
     full = having(FULL["ModelProfile"], "spec.grid", {"inputTokens": [10, 100], "outputTokens": [1, 5], **grid})
+    full = having(having(full, "spec.throughput[].decodedPerSecond", ...), "spec.prefill", ...)
     return having(full, "spec.throughput[].requestsPerSecond", [[8, 4], [2, 0]])
 
 
@@ -637,10 +645,15 @@ def _rule_cases() -> Iterator[Case]:
         for n, edges in enumerate(([100, 10], [100, 100])):
             about = f"{path} edges rise" + (", twice the same" if n else "")
             yield Case(kind, about, make(), make(**{side: edges}), "edges rise strictly")
-    yield Case(
-        "ModelProfile", "spec every throughput", _profile(), _profile(inputTokens=[10, 50, 100]), "one row per edge"
-    )
+    yield Case("ModelProfile", "spec every table", _profile(), _profile(inputTokens=[10, 50, 100]), "one row per edge")
     yield Case("ModelProfile", "spec every row", _profile(), _profile(outputTokens=[10]), "one number per edge")
+    path = "spec.throughput[].decodedPerSecond"
+    decoded, short = (having(_profile(), path, [[9, 9]] * n) for n in (2, 1))
+    yield Case("ModelProfile", "spec every table, decoded", decoded, short, "one row per edge")
+    yield Case(
+        "ModelProfile", "spec prefill has one",
+        _profile(), having(_profile(), "spec.prefill", ["5ms"]), "leave it out",
+    )  # fmt: skip
     tables = [_table("40ms"), _table("0.5s")]
     yield Case(
         "ModelProfile", "spec.throughput two tables",
@@ -665,7 +678,11 @@ def _rule_cases() -> Iterator[Case]:
     yield from _quantity_cases(gpu_type, "spec.memory", "0")
     yield from _quantity_cases(service, "spec.instance.cpu", "-1")
     yield from _quantity_cases(service, "spec.instance.memory", "-1")
-    for full, path in ((service, "spec.slo.tpot"), (profile, "spec.throughput[].slo.tpot")):
+    for full, path in (
+        (service, "spec.slo.tpot"),
+        (profile, "spec.throughput[].slo.tpot"),
+        (profile, "spec.prefill[]"),
+    ):
         for bad in ("0s", "40", "2562048h"):
             yield Case(
                 full["kind"], f"{path} should be a duration, {bad}",
@@ -783,7 +800,11 @@ RULE_CASES = tuple(_rule_cases())
 
 LARGEST: Mapping[str, Object] = {
     "ModelProfile": having(
-        having(FULL["ModelProfile"], "spec.grid", {"inputTokens": EDGES, "outputTokens": EDGES}),
+        having(
+            having(FULL["ModelProfile"], "spec.grid", {"inputTokens": EDGES, "outputTokens": EDGES}),
+            "spec.prefill",
+            ["1ms"] * 64,
+        ),
         "spec.throughput",
         # The last rate alone is above zero, so that the rules look at all of them.
         [{"slo": {"tpot": f"{n}ms"}, "requestsPerSecond": [[0] * 64] * 63 + [[0] * 63 + [1]]} for n in range(1, 33)],
