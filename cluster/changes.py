@@ -69,7 +69,7 @@ def with_expected(snapshot: Snapshot, expected: Iterable[demand.ExpectedDemand])
         return snapshot
     services = []
     for service in snapshot.services:
-        own = known.get(service.name)
+        own = known.get(service.part_of or service.name)
         services.append(replace(service, demand=own.demand, start_share=own.start_share) if own else service)
     return replace(snapshot, services=tuple(services))
 

@@ -169,6 +169,7 @@ FULL: Mapping[str, Object] = {
             "share": 0.25,
             "devicesPerPod": [1],
             "memory": "80Gi",
+            "network": "25G",
             "pricePerHour": {"onDemand": 4, "spot": 1.5, "committed": 2},
             "inventory": 8,
         },
@@ -196,7 +197,7 @@ FULL: Mapping[str, Object] = {
         "ModelService",
         {
             "model": "m",
-            "slo": {"tpot": "40ms"},
+            "slo": {"tpot": "40ms", "ttft": "1s", "share": 0.99},
             "demand": {
                 "requestsPerSecond": 6,
                 "inputTokens": [100],
@@ -396,6 +397,17 @@ OTHERS: Mapping[str, tuple[Object, ...]] = {
         ),
     ),
     "GPUType": (_object("GPUType", {"nodeLabel": {"values": ["A100"]}, "memory": "80Gi", "pricePerHour": OWNED}, {}),),
+    "ModelService": (
+        _object(
+            "ModelService",
+            {
+                "model": "m",
+                "slo": {"tpot": "40ms", "ttft": "1s"},
+                "phases": {"prefill": {"gpuTypes": ["h100"]}, "decode": {"gpuTypes": ["a100"]}},
+            },
+            {},
+        ),
+    ),
     "ScalingPolicy": (
         _policy(source={"role": "queue", "customMetric": {"name": "queue_length", "selector": {"model": "m"}}}),
         _policy(source={"role": "inputTokens", "push": {}, "maxAge": "30s"}),
@@ -676,10 +688,15 @@ def _rule_cases() -> Iterator[Case]:
         wrong_rows = [nearly[0], [0.125, wrong]]
         yield Case("ModelService", about, _demand(histogram=nearly), _demand(histogram=wrong_rows), "divide each by")
     yield from _quantity_cases(gpu_type, "spec.memory", "0")
+    yield from _quantity_cases(gpu_type, "spec.network", "0")
+    (phased,) = OTHERS["ModelService"]
+    template = having(phased, "spec.template", service["spec"]["template"])
+    yield Case("ModelService", "spec has phases and a template", phased, template, "leave the template out")
     yield from _quantity_cases(service, "spec.instance.cpu", "-1")
     yield from _quantity_cases(service, "spec.instance.memory", "-1")
     for full, path in (
         (service, "spec.slo.tpot"),
+        (service, "spec.slo.ttft"),
         (profile, "spec.throughput[].slo.tpot"),
         (profile, "spec.prefill[]"),
     ):

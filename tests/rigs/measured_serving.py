@@ -162,25 +162,26 @@ def fitted(start: Engine, names: Sequence[str], times: Callable[[Engine], FloatA
 
 
 class Measured:
-    """Times of Llama-2-70B or BLOOM by Splitwise's settings, between them linear in batch and prompt."""
+    """Times of a model by Splitwise's settings, between them linear in batch and prompt."""
 
     def __init__(self, phases: Sequence[Phases], model: str, gpu: str, gpus: int) -> None:
         own = [each for each in phases if (each.model, each.gpu, each.gpus) == (model, gpu, gpus)]
         self._batches = sorted((each.batch, each.step_s) for each in own if each.prompt == 512)
-        self._prompts = sorted((each.prompt, each.prefill_s, each.step_s) for each in own if each.batch == 1)
+        self._prompts = sorted((each.prompt, each.prefill_s) for each in own if each.batch == 1)
         self.card, self.gpus = CARDS[model], gpus
+        self._bandwidth = CHIPS[gpu].bandwidth_bytes_per_s * ENGINE.bandwidth_share
 
     def step_s(self, requests: FloatArray, context: FloatArray) -> FloatArray:
-        """Beyond the largest batch as between the last two. Longer contexts add what they add at a batch of one."""
+        """Beyond the largest batch as between the last two. Batches were measured with 512 tokens: the reading of more
+        is added as the data sheet has it."""
         batch, seconds = (np.array(each, dtype=np.float64) for each in zip(*self._batches, strict=True))
         slope = (seconds[-1] - seconds[-2]) / (batch[-1] - batch[-2])
         inside = np.interp(requests, batch, seconds) + np.maximum(requests - batch[-1], 0) * slope
-        prompt, _, lone = (np.array(each, dtype=np.float64) for each in zip(*self._prompts, strict=True))
-        each = np.maximum(np.interp(context, prompt, lone) - np.interp(512, prompt, lone), 0)
-        return np.asarray(inside + requests * each)
+        more = self.card.cache_bytes(np.maximum(context - 512, 0)) / (self.gpus * self._bandwidth)
+        return np.asarray(inside + requests * more)
 
     def prefill_s(self, tokens: FloatArray) -> FloatArray:
-        prompt, seconds, _ = (np.array(each, dtype=np.float64) for each in zip(*self._prompts, strict=True))
+        prompt, seconds = (np.array(each, dtype=np.float64) for each in zip(*self._prompts, strict=True))
         return np.asarray(np.interp(tokens, prompt, seconds))
 
     def table(self, grid: LengthGrid, tpot_s: float, chip: Chip, *, prefills: bool = True) -> FloatArray:

@@ -235,24 +235,30 @@ def engine() -> Iterator[str]:
     loop, bound = asyncio.new_event_loop(), threading.Event()
     port = 0
 
+    runners: list[web.AppRunner] = []
+
     async def serve() -> None:
         nonlocal port
         app = web.Application()
         app.router.add_post("/v1/completions", completions)
         runner = web.AppRunner(app)
         await runner.setup()
+        runners.append(runner)
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         port = runner.addresses[0][1]
         bound.set()
 
-    loop.create_task(serve())
+    tasks = [loop.create_task(serve())]
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     assert bound.wait(10)
     yield f"http://127.0.0.1:{port}/v1"
+    asyncio.run_coroutine_threadsafe(runners[0].cleanup(), loop).result(10)
     loop.call_soon_threadsafe(loop.stop)
     thread.join(10)
+    loop.close()
+    assert tasks[0].done()
 
 
 def test_an_endpoint_is_measured_until_it_is_slower_than_the_slo(engine: str) -> None:
