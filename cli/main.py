@@ -60,6 +60,7 @@ VERBS = {
     "operator": Verb("cli.verbs.operator", "Run Tonnage as an operator on a cluster."),
     "plan": Verb("cli.verbs.plan", "Plan a fleet from manifests or a cluster: instances, cost, placements."),
     "power": Verb("cli.verbs.power", "Show power budgets, devices held back and why, and how many servers fit."),
+    "profile": Verb("cli.verbs.profile", "Make a model's profiles: estimate, measure, import or refine them."),
     "replay": Verb("cli.verbs.bundle", "Replay a support bundle with this version, and compare the plans."),
     "routing": Verb("cli.verbs.routing", "Print a service's routing weights, also as an HTTPRoute."),
     "run": Verb("cli.verbs.run", "Run a command in a pod as a tool call with memory of its own."),

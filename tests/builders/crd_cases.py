@@ -169,6 +169,7 @@ FULL: Mapping[str, Object] = {
             "share": 0.25,
             "devicesPerPod": [1],
             "memory": "80Gi",
+            "network": "25G",
             "pricePerHour": {"onDemand": 4, "spot": 1.5, "committed": 2},
             "inventory": 8,
         },
@@ -181,7 +182,14 @@ FULL: Mapping[str, Object] = {
             "gpuType": "a100",
             "gpusPerInstance": 2,
             "grid": {"inputTokens": [100], "outputTokens": [10]},
-            "throughput": [{"slo": {"tpot": "40ms"}, "requestsPerSecond": [[8]]}],
+            "throughput": [
+                {"slo": {"tpot": "40ms"}, "requestsPerSecond": [[8]], "decodedPerSecond": [[9]], "watts": 300}
+            ],
+            "prefill": ["20ms"],
+            "cacheBytesPerToken": 131072,
+            "cacheTokens": 400000,
+            "origin": "estimated",
+            "error": 0.16,
         },
         {},
     ),
@@ -189,7 +197,7 @@ FULL: Mapping[str, Object] = {
         "ModelService",
         {
             "model": "m",
-            "slo": {"tpot": "40ms"},
+            "slo": {"tpot": "40ms", "ttft": "1s", "share": 0.99},
             "demand": {
                 "requestsPerSecond": 6,
                 "inputTokens": [100],
@@ -412,6 +420,17 @@ OTHERS: Mapping[str, tuple[Object, ...]] = {
     ),
     "GPUType": (_object("GPUType", {"nodeLabel": {"values": ["A100"]}, "memory": "80Gi", "pricePerHour": OWNED}, {}),),
     "Team": (_object("Team", {"namespaces": {"team": "a"}, **_IN_USD}, {}),),
+    "ModelService": (
+        _object(
+            "ModelService",
+            {
+                "model": "m",
+                "slo": {"tpot": "40ms", "ttft": "1s"},
+                "phases": {"prefill": {"gpuTypes": ["h100"]}, "decode": {"gpuTypes": ["a100"]}},
+            },
+            {},
+        ),
+    ),
     "ScalingPolicy": (
         _policy(source={"role": "queue", "customMetric": {"name": "queue_length", "selector": {"model": "m"}}}),
         _policy(source={"role": "inputTokens", "push": {}, "maxAge": "30s"}),
@@ -602,6 +621,7 @@ HUNDREDTHS = [[1 / 4096] * 64] * 64
 def _profile(**grid: object) -> Object:
     """Two edges each way, and a table that fits them."""
     full = having(FULL["ModelProfile"], "spec.grid", {"inputTokens": [10, 100], "outputTokens": [1, 5], **grid})
+    full = having(having(full, "spec.throughput[].decodedPerSecond", ...), "spec.prefill", ...)
     return having(full, "spec.throughput[].requestsPerSecond", [[8, 4], [2, 0]])
 
 
@@ -660,10 +680,15 @@ def _rule_cases() -> Iterator[Case]:
         for n, edges in enumerate(([100, 10], [100, 100])):
             about = f"{path} edges rise" + (", twice the same" if n else "")
             yield Case(kind, about, make(), make(**{side: edges}), "edges rise strictly")
-    yield Case(
-        "ModelProfile", "spec every throughput", _profile(), _profile(inputTokens=[10, 50, 100]), "one row per edge"
-    )
+    yield Case("ModelProfile", "spec every table", _profile(), _profile(inputTokens=[10, 50, 100]), "one row per edge")
     yield Case("ModelProfile", "spec every row", _profile(), _profile(outputTokens=[10]), "one number per edge")
+    path = "spec.throughput[].decodedPerSecond"
+    decoded, short = (having(_profile(), path, [[9, 9]] * n) for n in (2, 1))
+    yield Case("ModelProfile", "spec every table, decoded", decoded, short, "one row per edge")
+    yield Case(
+        "ModelProfile", "spec prefill has one",
+        _profile(), having(_profile(), "spec.prefill", ["5ms"]), "leave it out",
+    )  # fmt: skip
     tables = [_table("40ms"), _table("0.5s")]
     yield Case(
         "ModelProfile", "spec.throughput two tables",
@@ -686,9 +711,18 @@ def _rule_cases() -> Iterator[Case]:
         wrong_rows = [nearly[0], [0.125, wrong]]
         yield Case("ModelService", about, _demand(histogram=nearly), _demand(histogram=wrong_rows), "divide each by")
     yield from _quantity_cases(gpu_type, "spec.memory", "0")
+    yield from _quantity_cases(gpu_type, "spec.network", "0")
+    (phased,) = OTHERS["ModelService"]
+    template = having(phased, "spec.template", service["spec"]["template"])
+    yield Case("ModelService", "spec has phases and a template", phased, template, "leave the template out")
     yield from _quantity_cases(service, "spec.instance.cpu", "-1")
     yield from _quantity_cases(service, "spec.instance.memory", "-1")
-    for full, path in ((service, "spec.slo.tpot"), (profile, "spec.throughput[].slo.tpot")):
+    for full, path in (
+        (service, "spec.slo.tpot"),
+        (service, "spec.slo.ttft"),
+        (profile, "spec.throughput[].slo.tpot"),
+        (profile, "spec.prefill[]"),
+    ):
         for bad in ("0s", "40", "2562048h"):
             yield Case(
                 full["kind"], f"{path} should be a duration, {bad}",
@@ -819,7 +853,11 @@ RULE_CASES = tuple(_rule_cases())
 
 LARGEST: Mapping[str, Object] = {
     "ModelProfile": having(
-        having(FULL["ModelProfile"], "spec.grid", {"inputTokens": EDGES, "outputTokens": EDGES}),
+        having(
+            having(FULL["ModelProfile"], "spec.grid", {"inputTokens": EDGES, "outputTokens": EDGES}),
+            "spec.prefill",
+            ["1ms"] * 64,
+        ),
         "spec.throughput",
         # The last rate alone is above zero, so that the rules look at all of them.
         [{"slo": {"tpot": f"{n}ms"}, "requestsPerSecond": [[0] * 64] * 63 + [[0] * 63 + [1]]} for n in range(1, 33)],
