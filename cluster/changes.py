@@ -67,7 +67,7 @@ def with_expected(snapshot: Snapshot, expected: Iterable[demand.ExpectedDemand])
     known = {each.service: each for each in expected}
     services = []
     for service in snapshot.services:
-        if own := known.get(service.name):
+        if own := known.get(service.part_of or service.name):
             service = replace(service, demand=own.demand, start_share=own.start_share, is_loading=own.is_loading)
         services.append(service)
     return replace(snapshot, services=tuple(services))

@@ -33,6 +33,10 @@ class Slo:
 
     tpot_s: float
     """Mean time per output token of a request, seconds."""
+    ttft_s: float | None = None
+    """Time to the first token, seconds; None: any."""
+    share: float | None = None
+    """Fraction of the requests that are to meet it; None: the usual one of 99.5 %."""
 
     @property
     def label(self) -> str:
@@ -75,6 +79,13 @@ class ThroughputProfile:
     requests_per_s: FloatArray
     """Shape (inputs, outputs). Zero where the bucket cannot be served within the SLO."""
     gpus_per_instance: int = 1
+    error_share: float | None = None
+    """Median relative error of an estimate; None: it was measured."""
+    prefill_s: tuple[float, ...] = ()
+    """Of one prompt of each input edge; empty: not known."""
+    decoded_per_s: FloatArray | None = None
+    """As `requests_per_s` where prefill is done elsewhere; None: not known."""
+    cache_bytes_per_token: float | None = None
 
 
 TAIL_FACTOR = 3.0

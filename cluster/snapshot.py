@@ -14,6 +14,7 @@ from cluster.disruption import DisruptionBudget
 from cluster.errors import ActionError
 from cluster.nodes import HeldBack, NodeTable
 from cluster.power import PowerTable
+from cluster.teams import Team
 from cluster.workloads import (
     WHOLE_GPU_MILLI,
     Gang,
@@ -249,6 +250,8 @@ class Snapshot:
     """State of each ScalingPolicy."""
     budgets: tuple[DisruptionBudget, ...] = ()
     """PodDisruptionBudgets that cover running pods."""
+    teams: tuple[Team, ...] = ()
+    """Teams with shares, sorted by name; without any, priorities alone decide."""
     refused_stops: Mapping[str, str] = field(default_factory=dict)
     """Why the stop of a pod was refused lately, in the server's words, by pod; `settled` has them."""
     out_of_stops: tuple[str, ...] = ()

@@ -37,6 +37,8 @@ class GpuType:
     committed_price_per_hour: float | None = None
     share: float = 1.0
     """Fraction of a physical device that one is: below 1 for a slice or a shared replica."""
+    network_bytes_per_s: float | None = None
+    """Of its node's network, each way, what one device has of it; None: not known."""
     per_pod: tuple[int, ...] = ()
     """Numbers of devices that a pod may request; empty: any."""
 
@@ -466,6 +468,9 @@ class ModelService:
     """What one instance counts in quotas, without its devices; None: its instances are run by other means."""
     quotas: tuple[QuotaShare, ...] = ()
     """Quotas that bound it."""
+    phase: str = ""
+    """`prefill` or `decode`: one pool of the service `part_of`, if its phases are apart; empty: of whole requests."""
+    part_of: str = ""
 
     def instance_shape(self, instance_type: InstanceType) -> PodShape:
         """Request of one instance of this service to a node.

@@ -130,9 +130,9 @@ class Guarded:
         return self.seats.objection_to_move(move.pod, move.node, move.devices)
 
     def broken_gangs(self, kept: list[Step]) -> Iterator[Reason]:
-        """Gangs of which these steps would start only a part."""
-        pods = self.snapshot.pods
-        rows = [pods.names.row(change.pod) for step in kept for change in step.action.seat_changes]
+        """Gangs of which these steps would start only a part. A release that is taken back leaves what ran before."""
+        pods, released = self.snapshot.pods, self.snapshot.released_at_s
+        rows = [pods.names.row(c.pod) for step in kept for c in step.action.seat_changes if c.pod not in released]
         for gang in {int(pods.gang[row]) for row in rows if row is not None} - {-1}:
             wanted = self.snapshot.gangs[gang]
             runs = ((pods.gang == gang) & (self.seats.node != PENDING)).nonzero()[0].tolist()

@@ -10,7 +10,7 @@ The tool's name says little: shell calls differ 13.7-fold in peak memory (arXiv 
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from isolation.ledger import MIB, MemoryLedger, Reservation, Sandbox
@@ -68,15 +68,20 @@ _COMMANDS = {
     "install": ("pip", "pip3", "apt", "apt-get", "conda", "npm install", "npm ci", "yarn install"),
     "build": ("cc", "gcc", "g++", "clang", "make", "ninja", "cmake", "tsc", "rustc", "go build", "cargo build"),
 }
-_CLASS_OF = {command: name for name, commands in _COMMANDS.items() for command in commands}
+_CLASSES = {command: name for name, commands in _COMMANDS.items() for command in commands}
 _PYTHON_MODULES = {"pytest": "test", "unittest": "test", "pip": "install", "tox": "test", "build": "build"}
 
 
 def command_class(command: Sequence[str]) -> str:
-    """Class such as `test`, `install`, `build`, `python`, `light` or `other:<program>`; `other:` where it is empty."""
-    words = _without_wrappers([word for word in command if "=" not in word.partition("/")[0]])
-    if not words:
-        return "other:"
+    """Class such as `test`, `install`, `build`, `python`, `light` or `other:<program>`; `other:` where it is empty.
+
+    A shell's script has the class of its most demanding command, the last of equals.
+    """
+    classes = [_class_of(words) for words in _simple_commands(command)]
+    return max(reversed(classes), key=lambda kind: PRIOR_BYTES.get(kind, PRIOR_OTHER_BYTES), default="other:")
+
+
+def _class_of(words: Sequence[str]) -> str:
     head = program_of(words[0])
     second = next((word for word in words[1:] if not word.startswith("-")), "")
     if head.startswith("python"):
@@ -84,7 +89,7 @@ def command_class(command: Sequence[str]) -> str:
         return _PYTHON_MODULES.get(module.partition(".")[0], "python")
     if head in LIGHT_HEADS:
         return "light"
-    return _CLASS_OF.get(f"{head} {second}") or _CLASS_OF.get(head) or f"other:{head}"
+    return _CLASSES.get(f"{head} {second}") or _CLASSES.get(head) or f"other:{head}"
 
 
 def program_of(word: str) -> str:
@@ -92,17 +97,21 @@ def program_of(word: str) -> str:
     return word.rpartition("/")[2]
 
 
-def _without_wrappers(words: list[str]) -> list[str]:
-    """The command behind `timeout 60`, `env`, `bash -c` and the like."""
+def _simple_commands(command: Sequence[str]) -> Iterator[list[str]]:
+    """The command behind `timeout 60`, `env` and the like; each of a shell's script, up to its first here-document."""
+    words = [word for word in command if not re.fullmatch(r"\w+=\S*", word)]
     while words and program_of(words[0]) in WRAPPERS:
-        shell = program_of(words[0]) in ("bash", "sh")
+        options = [word for word in words[1:] if word.startswith("-")]
         rest = [word for word in words[1:] if not word.startswith("-")]
-        if shell and "-c" in words[1:] and rest:
-            rest = rest[0].replace("&&", ";").rpartition(";")[2].split()
+        if program_of(words[0]) in ("bash", "sh") and rest and any(word.endswith("c") for word in options):
+            for part in re.split(r"&&|\|\||[;|\n]", rest[0].partition("<<")[0]):
+                yield from _simple_commands(part.split())
+            return
         words = [word for position, word in enumerate(rest) if position or not word.rstrip("smh").isdigit()]
         if words and words[0] == "run":
             words = words[1:]
-    return words
+    if words:
+        yield words
 
 
 BUCKETS_PER_OCTAVE = 4

@@ -47,7 +47,6 @@ def _taken(event: act.Event, state: act.ArbiterState, now_s: float, settings: Se
                 queue=tuple(asked for asked in state.queue if asked.sandbox != name),
                 calls={key: call for key, call in state.calls.items() if call.request.sandbox != name},
                 agents_want={key: wanted for key, wanted in state.agents_want.items() if key != name},
-                asked={key: at_s for key, at_s in state.asked.items() if key != name},
                 dying_agents=state.dying_agents - {name},
             ), ()
         case act.Asked(request):
@@ -300,6 +299,5 @@ def next_timer_s(state: act.ArbiterState, settings: Settings, stepped_at_s: floa
     instants = [asked.asked_at_s + bound for asked in state.queue for bound in (settings.starvation_s, asked.wait_s)]
     frozen = (call for call in state.calls.values() if call.frozen is not None)
     instants += [call.frozen_since_s + settings.frozen_s for call in frozen]
-    instants += [asked_at_s + settings.ask_s for asked_at_s in state.asked.values()]
     instants.append(state.relieved_at_s + settings.settle_s)
     return min((at_s for at_s in instants if at_s > stepped_at_s), default=float("inf"))

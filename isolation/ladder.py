@@ -1,8 +1,8 @@
 """Wants, needs for memory that are not met yet, and the ladder: the next step that makes room for one, gentlest first.
 
-Queueing came before it: the want was not granted. Then leases shrink to what is used. Then the first victim is frozen,
-what it holds is reclaimed, its agent is asked to shrink, and the call is killed; then the next victim. Last of all, an
-agent of a lower priority. Each step has time to show its effect, in which other calls may end: the victim then goes on.
+Queueing came before it: the want was not granted. Then leases shrink to what is used. Then the first victim is
+frozen, what it holds is reclaimed, and the call is killed; then the next victim. Last of all, an agent of a lower
+priority. Each step has time to show its effect, in which other calls may end: the victim then goes on.
 """
 
 from collections.abc import Iterable, Iterator
@@ -217,12 +217,6 @@ def _rung(
             return state.with_call(frozen), (act.Freeze(first.name, reason),)
         case "reclaim" if settings.swap and not first.reclaimed:
             return state.with_call(replace(first, reclaimed=True)), (act.Reclaim(first.name, first.used_bytes, reason),)
-        case "ask":
-            sandbox = first.request.sandbox
-            asked_at_s = state.asked.get(sandbox)
-            if asked_at_s is None:
-                return replace(state, asked={**state.asked, sandbox: now_s}), (act.AskToShrink(sandbox, reason),)
-            return (state, ()) if now_s < asked_at_s + settings.ask_s else None
         case "kill":
             # The memory of an earlier victim may be still to come back.
             if any(call.ending is not None for call in state.calls.values()):
@@ -243,4 +237,4 @@ def restored(state: act.ArbiterState) -> Step:
         if call.ending is None and call.frozen is not None and not call.wants_more:
             state = state.with_call(replace(call, frozen=None, reclaimed=False))
             actions.append(act.Thaw(call.name, "FITS"))
-    return replace(state, asked={}) if state.asked else state, tuple(actions)
+    return state, tuple(actions)

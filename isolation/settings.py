@@ -6,7 +6,7 @@ from typing import Literal
 from isolation.ledger import MIB
 
 Leases = Literal["growing", "whole"]
-Rung = Literal["freeze", "reclaim", "ask", "kill"]
+Rung = Literal["freeze", "reclaim", "kill"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,7 @@ class Settings:
     """Bound of a call's time frozen: agents give a tool about 120 s by themselves, and leases of streams break."""
     settle_s: float = 0.05
     """Time between two rungs of the ladder, in which the last one shows its effect."""
-    rungs: tuple[Rung, ...] = ("freeze", "reclaim", "ask", "kill")
+    rungs: tuple[Rung, ...] = ("freeze", "reclaim", "kill")
     """Steps of the ladder, the gentlest first; an agent of a lower priority comes after all."""
-    ask_s: float = 1.0
-    """Time for an agent to shrink by itself after it was asked."""
     swap: bool = False
     """Whether the node has swap or zram, without which the kernel can reclaim no anonymous memory."""

@@ -87,8 +87,6 @@ class ArbiterState:
     calls: Mapping[str, RunningCall] = field(default_factory=dict)
     agents_want: Mapping[str, int] = field(default_factory=dict)
     """Sandbox → memory that its agent needs beyond its reservation."""
-    asked: Mapping[str, float] = field(default_factory=dict)
-    """Sandbox → when its agent was asked to shrink."""
     dying_agents: frozenset[str] = frozenset()
     read_at_s: float = float("-inf")
     """When the use of all calls was last read."""
@@ -229,12 +227,6 @@ class Reclaim:
 
 
 @dataclass(frozen=True, slots=True)
-class AskToShrink:
-    sandbox: str
-    reason: Reason
-
-
-@dataclass(frozen=True, slots=True)
 class Kill:
     call: str
     reason: Reason
@@ -246,4 +238,4 @@ class KillAgent:
     reason: Reason
 
 
-Action = Admit | Queue | Refuse | SetLease | SetAgentLease | Freeze | Thaw | Reclaim | AskToShrink | Kill | KillAgent
+Action = Admit | Queue | Refuse | SetLease | SetAgentLease | Freeze | Thaw | Reclaim | Kill | KillAgent

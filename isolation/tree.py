@@ -244,7 +244,8 @@ class SandboxTree:
                 raise
 
     def _delegate(self, group: str) -> None:
-        words = " ".join(f"+{controller}" for controller in CONTROLLERS)
+        there = self.files.read(group, "cgroup.controllers").split()  # a user's manager may have no io
+        words = " ".join(f"+{controller}" for controller in CONTROLLERS if controller in there)
         self.files.write(group, "cgroup.subtree_control", words)
 
     def _limit(self, group: str, file: str, value: int | None) -> None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cluster.demand import Slo
 from cluster.errors import ConfigError, Mistake
 from cluster.snapshot import PENDING, Snapshot
 from controller.brain.inline import InlineBrain, decisions_from, limits_from
@@ -80,7 +79,7 @@ def changed(snapshot: Snapshot, scenario: Scenario) -> Snapshot:
         replace(
             each,
             demand=each.demand and replace(each.demand, rate_per_s=each.demand.rate_per_s * scenario.demand),
-            slo=Slo(each.slo.tpot_s * scenario.slo),
+            slo=replace(each.slo, tpot_s=each.slo.tpot_s * scenario.slo),
         )
         for each in snapshot.services
     )

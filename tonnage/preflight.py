@@ -1,15 +1,17 @@
 """Preflight of a gang: before training begins, its pods multiply matrices and measure the network between them.
 
-    python -m tonnage.preflight --rank $(JOB_COMPLETION_INDEX) --ranks 16 --meet trainer-0.trainer:29477
+    python -m tonnage.preflight --ranks 16
 
-An init container of each pod runs it. All meet at rank 0, which gives the orders and judges what is measured. Where it
-accuses anybody all end with status 1, and the node's agent hears whom. Who does not come, or ends, is named and accused
-of nothing. Needs the standard library alone; torch, where it is installed, multiplies on each GPU.
+An init container of each pod runs it. Its rank and where all meet follow from what the pod is called, or are said with
+`--rank 3 --meet trainer-0.trainer:29477`. Rank 0 gives the orders and judges what is measured. Where it accuses anybody
+all end with status 1, and the node's agent hears whom. Who does not come, or ends, is named and accused of nothing.
+Needs the standard library alone; torch, where it is installed, multiplies on each GPU.
 """
 
 import argparse
 import json
 import os
+import re
 import secrets
 import socket
 import sys
@@ -27,6 +29,7 @@ from tonnage.pairs import SLOW_SHARE, Pair, PairSpeed, bad_pairs, rounds_of
 from tonnage.recorder import AgentSocket
 from tonnage.records import AccusedPart, Kind
 
+PORT = 29477
 PRODUCT_S = 1.0
 """Time in which a device multiplies."""
 FEWEST = 3
@@ -319,12 +322,26 @@ def report(send: Callable[[bytes], None], rank: int, ranks: int, found: Iterable
         send(records.frame(said, rank=rank, **before))
 
 
+def place_of(host: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """Rank, ranks and meeting place as far as a pod knows them from its kind.
+
+    host: with its domain. Pods of an indexed Job, a JobSet or a StatefulSet are numbered, and have a domain where their
+    spec has a subdomain; a LeaderWorkerSet says all in variables.
+    """
+    known = {"ranks": environment.get("LWS_GROUP_SIZE"), "rank": environment.get("LWS_WORKER_INDEX")}
+    leader = environment.get("LWS_LEADER_ADDRESS")
+    if not leader and (found := re.fullmatch(r"(.*-)([0-9]+)(\..+)", host)):
+        leader, known["rank"] = f"{found[1]}0{found[3]}", found[2]
+    return {name: each for name, each in {**known, "meet": leader and f"{leader}:{PORT}"}.items() if each}
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """Exit status: 0 where nobody is accused and all were there, 1 otherwise."""
-    options = argparse.ArgumentParser(prog="python -m tonnage.preflight")
-    options.add_argument("--rank", type=int, required=True, help="number of this pod, from 0")
-    options.add_argument("--ranks", type=int, required=True, help="pods of the gang")
-    options.add_argument("--meet", required=True, help="HOST:PORT of rank 0")
+    options, known = argparse.ArgumentParser(prog="python -m tonnage.preflight"), place_of(socket.getfqdn(), os.environ)
+    said = {"rank": "number of this pod, from 0", "ranks": "pods of the gang", "meet": "HOST:PORT of rank 0"}
+    for name, what in said.items():
+        kind = str if name == "meet" else int
+        options.add_argument(f"--{name}", type=kind, default=known.get(name), required=name not in known, help=what)
     options.add_argument("--wait", type=float, default=600.0, help="seconds until all have come (600)")
     options.add_argument("--within", type=float, default=60.0, help="seconds from then on (60)")
     options.add_argument("--warn", action="store_true", help="say what is found, and begin nevertheless")

@@ -41,7 +41,9 @@ STACK_EVERY_S = 10.0
 STACK_FRAMES = 24
 FAULT_NS = 86_400e9 / 4.2e-3
 """Time from one stop of a node to its next: `FAULTS_PER_NODE_S` of `health/remediation/advice.py`."""
-_OPERATION = int(Kind.OPERATION)
+_OPERATION, _ERROR = int(Kind.OPERATION), int(Kind.ERROR)
+_FROM_ENTER = (_OPERATION, int(Kind.IN_FLIGHT))
+"""Numbers, as a look at a member of an enumeration takes as long as half a record."""
 
 Send = Callable[[bytes], None]
 Token = tuple[int, int, int, int, int, int, int, int]
@@ -176,16 +178,17 @@ class Recorder:
         """
         if self._in_flight.pop(token[0], None) is None:
             return
-        now_ns = self._now()
-        enter_ns, exit_ns = on_device or (token[4], now_ns)
-        self._record((*token[:4], enter_ns, *token[5:], exit_ns, self._phase, _OPERATION, 0))
-        self._last_exit_ns = now_ns
+        self._last_exit_ns = exit_ns = self._now()
+        serial, op, group, seq, enter_ns, peer, size, step = token
+        if on_device is not None:
+            enter_ns, exit_ns = on_device
+        self._record((serial, op, group, seq, enter_ns, peer, size, step, exit_ns, self._phase, _OPERATION, 0))
 
     def failed(self, token: Token | None, failure: Failure = Failure.OTHER) -> None:
         """An operation ended by an error, or with None an exception of the job itself; sent at once."""
         known = token or (0, int(Op.OTHER), 0, 0, self._now(), NO_PEER, 0, self._step)
         self._in_flight.pop(known[0], None)
-        self._record((*known, self._now(), self._phase, int(Kind.ERROR), int(failure)))
+        self._record((*known, self._now(), self._phase, _ERROR, int(failure)))
         self.flush()
 
     def step(self, number: int) -> None:
@@ -328,16 +331,17 @@ def main_stack() -> str:
 
 
 def _packed(entry: Entry) -> bytes:
+    """As `records.packed`, four times as fast: there is one of each operation."""
     _, op, group, seq, enter_ns, peer, size, step, exit_ns, phase, kind, failure = entry
-    return records.packed(
+    return records.RECORD.pack(
         kind,
-        op=op,
-        group=group,
-        seq=seq,
-        at_ns=enter_ns if kind in (Kind.OPERATION, Kind.IN_FLIGHT) else exit_ns,
-        for_ns=exit_ns - enter_ns,
-        step=step,
-        peer=peer,
-        size=failure if kind == Kind.ERROR else size,
-        phase=phase,
+        op & 0xFF,
+        group & 0xFFFF,
+        seq & 0xFFFFFFFF,
+        enter_ns if kind in _FROM_ENTER else exit_ns,
+        exit_ns - enter_ns if exit_ns > enter_ns else 0,
+        step & 0xFFFFFFFF,
+        peer & 0xFFFF,
+        failure if kind == _ERROR else size,
+        phase,
     )

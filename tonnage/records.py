@@ -9,6 +9,8 @@ import re
 import struct
 from collections.abc import Sequence
 from enum import IntEnum
+from functools import lru_cache
+from math import log2
 
 VERSION = 1
 MAGIC = 0xF7
@@ -29,8 +31,8 @@ FIELDS = (
     ("phase", "<u1"),
 )
 """Names and numpy formats of a record's fields, in order; the table of `Kind` states their meaning."""
-_RECORD = struct.Struct("<BBHIqqIHBB")
-_HEADER = struct.Struct("<BBHIqqII")
+RECORD = struct.Struct("<BBHIqqIHBB")
+HEADER = struct.Struct("<BBHIqqII")
 _STACK = struct.Struct("<BBHI24s")
 STACK_BYTES = 24
 """Bytes of text in a STACK record."""
@@ -155,7 +157,7 @@ def packed(
     phase: int = 0,
 ) -> bytes:
     """One record; numbers too large for their field are cut to its width."""
-    return _RECORD.pack(
+    return RECORD.pack(
         kind & 0xFF,
         op & 0xFF,
         group & 0xFFFF,
@@ -169,30 +171,18 @@ def packed(
     )
 
 
-def unpacked(record: bytes) -> dict[str, int]:
-    """Fields of one record by name."""
-    return dict(zip((name for name, _ in FIELDS), _RECORD.unpack(record), strict=True))
-
-
 def text_pieces(text: bytes, seq: int) -> list[bytes]:
     """A text as STACK records; what is beyond STACK_PIECES of them is cut."""
     cut = [text[start : start + STACK_BYTES] for start in range(0, len(text), STACK_BYTES)][:STACK_PIECES]
     return [_STACK.pack(Kind.STACK, number, len(cut), seq & _U4, piece) for number, piece in enumerate(cut)]
 
 
-def header(count: int, *, rank: int, at_ns: int, wall_minus_ns: int, incarnation: int, dropped: int) -> bytes:
-    """Header of a frame of `count` records."""
-    return _HEADER.pack(MAGIC, VERSION, count, rank & _U4, at_ns, wall_minus_ns, incarnation & _U4, min(dropped, _U4))
-
-
 def frame(
     records: Sequence[bytes], *, rank: int, at_ns: int, wall_minus_ns: int, incarnation: int, dropped: int
 ) -> bytes:
     """Datagram of at most FRAME_RECORDS records with their header."""
-    head = header(
-        len(records), rank=rank, at_ns=at_ns, wall_minus_ns=wall_minus_ns, incarnation=incarnation, dropped=dropped
-    )
-    return head + b"".join(records)
+    numbers = len(records), rank & _U4, at_ns, wall_minus_ns, incarnation & _U4, min(dropped, _U4)
+    return HEADER.pack(MAGIC, VERSION, *numbers) + b"".join(records)
 
 
 def checked(datagram: bytes) -> str:
@@ -217,21 +207,10 @@ def is_preflight(datagram: bytes) -> bool:
     return datagram[RECORD_BYTES : RECORD_BYTES + 1] == bytes([Kind.PREFLIGHT])
 
 
+@lru_cache(4096)
 def size_class(size_bytes: int) -> int:
     """Size in eighths of a doubling: 0 for nothing, 1 for one byte, 161 for 1 MiB; 9 % apart."""
-    return min(255, 1 + round(8 * _log2(size_bytes))) if size_bytes > 0 else 0
-
-
-def _log2(number: int) -> float:
-    whole = number.bit_length() - 1
-    part = number / (1 << whole)
-    log = 0.0
-    for place in (0.5, 0.25, 0.125, 0.0625):  # four bits suffice for eighths and need no import of math
-        part *= part
-        if part >= 2:
-            part /= 2
-            log += place
-    return whole + log
+    return min(255, 1 + round(8 * log2(size_bytes))) if size_bytes > 0 else 0
 
 
 def group_key(name: str, ranks: Sequence[int]) -> int:

@@ -38,8 +38,8 @@ VERDICT_S = 2.0
 RECONNECT_S = 0.5
 """Pause between attempts to reach an agent that went away while a call runs."""
 State = Mapping[str, Any]
-"""What happens to a call: `state` (queued, frozen, thawed, shrink, killed; resumed: the node agent was
-started again and took it up), `reason`, and figures."""
+"""What happens to a call: `state` (queued, frozen, thawed, killed; resumed: the node agent was started
+again and took it up), `reason`, and figures."""
 _GATE = Path(__file__).with_name("gate.py")
 
 
@@ -89,7 +89,7 @@ class Completed:
     stderr: Any
     verdict: Verdict
     states: tuple[Mapping[str, Any], ...] = ()
-    """What happened to it meanwhile, in order: queued, frozen, thawed, shrink, resumed."""
+    """What happened to it meanwhile, in order: queued, frozen, thawed, resumed."""
 
 
 class ToolError(Exception):

@@ -81,18 +81,11 @@ def obstacle(report: Path) -> str:
 
 
 def save_report(path: Path, html: str) -> None:
-    """Write a report and name its file on standard error. Raises ConfigError when the file cannot be written."""
-    folder = path.parent
-    is_new = not folder.exists()
-    write_report(path, html)
-    click.echo(f"report: {path}{f' (made the folder {folder})' if is_new else ''}", err=True)
+    """Write a report and name its file on standard error. Raises ConfigError when the file cannot be written.
 
-
-def write_report(path: Path, html: str) -> None:
-    """Replace a regular file atomically; write into anything else (a device, a pipe), following symbolic links.
-
-    Raises ConfigError when the file cannot be written.
+    A regular file is replaced atomically; anything else (a device, a pipe) is written into, following symbolic links.
     """
+    is_new = not path.parent.exists()
     try:
         target = path.resolve()
         if target.exists() and not target.is_file():
@@ -110,6 +103,7 @@ def write_report(path: Path, html: str) -> None:
     except (OSError, RuntimeError) as error:  # RuntimeError: symbolic links in a circle
         words = getattr(error, "strerror", None) or str(error)
         raise ConfigError(Mistake(f"report {path}", words, "name a file in a folder you may write to")) from error
+    click.echo(f"report: {path}{f' (made the folder {path.parent})' if is_new else ''}", err=True)
 
 
 sweep_options = adding(

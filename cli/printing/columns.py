@@ -113,10 +113,7 @@ def sheet(*, headers: bool = True) -> Sheet:
 
 
 def as_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> dict[str, object]:
-    return {
-        "columnDefinitions": [{"name": name} for name in headers],
-        "rows": [{"cells": list(row)} for row in rows],
-    }
+    return {"columnDefinitions": [{"name": name} for name in headers], "rows": [{"cells": list(row)} for row in rows]}
 
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400

@@ -32,12 +32,24 @@ def save(
     if out.suffix.lower() not in (".html", ".htm"):
         figure.savefig(out, dpi=120)
         return
-    drawn = io.BytesIO()
-    figure.savefig(drawn, dpi=120, format="png")
-    picture = base64.b64encode(drawn.getvalue()).decode("ascii")
-    words = {"title": title, "headline": headline or title, "picture": picture}
+    light, dark = _drawn(figure), _drawn(figure, ink="white")
+    words = {"title": title, "headline": headline or title, "picture": light, "dark": dark}
     page = rendered("picture.html.j2", Path(__file__).parent, header=header, rows=rows, **words)
     out.write_text(page, encoding="utf-8")
+
+
+def _drawn(figure: Any, ink: str = "black") -> str:
+    """The figure as PNG in base64 on what is behind it, with this in place of black."""
+    from matplotlib.colors import same_color
+
+    for part in figure.findobj(lambda each: hasattr(each, "set_color")):
+        for which in ("color", "edgecolor", "markeredgecolor"):
+            colour = getattr(part, f"get_{which}", str)()
+            if isinstance(colour, str | tuple) and colour and same_color(colour, "black"):
+                getattr(part, f"set_{which}")(ink)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, dpi=120, format="png", transparent=True)
+    return base64.b64encode(drawn.getvalue()).decode("ascii")
 
 
 def relative(compute_s: FloatArray) -> FloatArray:

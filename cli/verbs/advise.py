@@ -17,6 +17,7 @@ from cli.inputs.runs import check_report, save_report
 from cluster.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
+    from controller.loops.autoscaler.prometheus import Series
     from controller.objects.catalogue import Catalogue, NeededTypes
     from controller.objects.manifests import Manifests
 
@@ -145,26 +146,32 @@ def dumped_at(manifests: "Manifests") -> datetime:
 
 def used_share_from(place: str) -> dict[str, float]:
     """Mean utilisation of pods' devices, from a server or its saved answer. Raises ConfigError."""
+    from controller.queries.holders import QUERY, used_share_by_pod
+
+    return used_share_by_pod((each.labels, each.points[-1][1]) for each in asked_of(place, QUERY, time.time()))
+
+
+def asked_of(place: str, query: str, at_s: float) -> "list[Series]":
+    """Answer to a query by a server, or as it was saved; series with values. Raises ConfigError."""
     import asyncio
 
-    from controller.loops.autoscaler.prometheus import PrometheusClient, Series, SourceError, series_in
-    from controller.queries.holders import QUERY, used_share_by_pod
+    from controller.loops.autoscaler.prometheus import PrometheusClient, SourceError, series_in
     from controller.settings import PrometheusSettings
 
-    async def asked() -> Iterable[Series]:
+    async def asked() -> "Iterable[Series]":
         access = PrometheusSettings(timeout_s=60.0, most_bytes=64 * 2**20).model_copy(update={"url": place})
         client = PrometheusClient(access, time.monotonic)
         try:
-            return await client.now(QUERY, "", time.time(), LOOKBACK_S)
+            return await client.now(query, "", at_s, LOOKBACK_S)
         finally:
             await client.close()
 
     try:
         is_server = place.startswith(("http://", "https://"))
         found = asyncio.run(asked()) if is_server else series_in(Path(place).read_bytes())
-        return used_share_by_pod((each.labels, each.points[-1][1]) for each in found if each.points)
+        return [each for each in found if each.points]
     except (SourceError, OSError) as error:
-        remedy = f"save the answer of /api/v1/query to this query: {QUERY}"
+        remedy = f"save the answer of /api/v1/query to this query: {query}"
         raise ConfigError(Mistake(f"--prometheus {place}", str(error), remedy)) from error
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.inputs import cluster as inputs_cluster
-from cli.inputs.options import files_option, setting
+from cli.inputs.options import GRACE_PERIOD, files_option, setting
 from cli.printing.terminal import FAILED, print_error
 from cluster.errors import ConfigError, Mistake, TonnageError
 
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from controller.kube.discovery import ApiResource
 
 CASCADES = ("background", "foreground", "orphan")
-GRACE_PERIOD = click.option("--grace-period", "grace_s", type=click.IntRange(min=0), metavar="SECONDS",
-                            help="Seconds that pods get to terminate.")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

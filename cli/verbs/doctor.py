@@ -2,7 +2,7 @@
 
 import time
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,7 +12,6 @@ from cli.printing.terminal import FAILED
 
 if TYPE_CHECKING:
     from controller.queries.doctor import InstallationFacts
-    from controller.queries.doctor_scaling import CheckResult
 
 MANY = {"warning": "warnings", "failure": "failures"}
 SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failure": ("✗", "red"), "unknown": ("?", "yellow")}
@@ -40,6 +39,7 @@ def doctor(ctx: click.Context, output: str, access: ClusterAccess) -> None:
             return await gather_facts(connection)
 
     findings = examine(run(facts()), time.time())
+    is_healthy = not any(finding.verdict == "failure" for finding in findings)
     if output == "table":
         from cli.printing.terminal import colors_are_wanted, styled
 
@@ -59,13 +59,7 @@ def doctor(ctx: click.Context, output: str, access: ClusterAccess) -> None:
     else:
         from cli.printing.plan_figures import written
 
-        click.echo(written(document(findings), output), nl=False)
-    if any(finding.verdict == "failure" for finding in findings):
+        data = {"is_healthy": is_healthy, "findings": list(map(asdict, findings))}
+        click.echo(written(data, output), nl=False)
+    if not is_healthy:
         ctx.exit(FAILED)
-
-
-def document(findings: "tuple[CheckResult, ...]") -> dict[str, Any]:
-    return {
-        "is_healthy": not any(finding.verdict == "failure" for finding in findings),
-        "findings": list(map(asdict, findings)),
-    }

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from cli.inputs import cluster as inputs_cluster
+from cli.inputs.options import GRACE_PERIOD
 from cli.inputs.planning import complete_policies
 from cli.printing.terminal import FAILED, print_error
-from cli.verbs.delete import GRACE_PERIOD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -101,12 +101,7 @@ def as_table(service: Object) -> str:
 def as_json(service: Object) -> str:
     """Fractions of all requests, and by length; the same input gives the same text."""
     name, namespace = service["metadata"]["name"], service["metadata"].get("namespace", "default")
-    record = {
-        "record": 1,
-        "service": f"{namespace}/{name}",
-        "shares": fractions(service),
-        "buckets": buckets(service),
-    }
+    record = {"record": 1, "service": f"{namespace}/{name}", "shares": fractions(service), "buckets": buckets(service)}
     return json.dumps(record, indent=2) + "\n"
 
 
@@ -116,11 +111,7 @@ def http_route(service: Object, backends: Backends, gateway: str, hosts: Sequenc
     parent = {"name": name} | ({"namespace": namespace} if namespace else {})
     own = service["metadata"]["name"]
     refs = [{**backends.of(own, each), "weight": weight} for each, weight in weights(fractions(service)).items()]
-    spec = {
-        "parentRefs": [parent],
-        **({"hostnames": list(hosts)} if hosts else {}),
-        "rules": [{"backendRefs": refs}],
-    }
+    spec = {"parentRefs": [parent], **({"hostnames": list(hosts)} if hosts else {}), "rules": [{"backendRefs": refs}]}
     about = service["metadata"]
     owner = {
         "apiVersion": service.get("apiVersion", "tonnage.dev/v1alpha1"),

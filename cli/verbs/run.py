@@ -95,5 +95,5 @@ def run(
 
 def _say(state: sandbox.State) -> None:
     """Tells people, on standard error, why the command does not go on."""
-    if state["state"] in ("queued", "frozen", "shrink"):
+    if state["state"] in ("queued", "frozen"):
         click.echo(f"tonnage: {state['state']} ({state['reason']})", err=True)

@@ -6,6 +6,7 @@ import math
 import time
 import urllib.parse
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
@@ -136,31 +137,26 @@ def show_replay(
     scenario = scenario_of(load, train_days, days, replica_load)
     result = compared(scenario, names, 60.0 * lead_min, ScalingObjective(price_per_hour, miss_cost))
     if output == "json":
-        from dataclasses import asdict
-
-        click.echo(
-            json.dumps(
-                {
-                    "record": 1,
-                    "simulated": True,
-                    "trace": result.scenario.trace,
-                    "lead_min": result.lead_s / 60.0,
-                    "replica_load": result.scenario.unit,
-                    "steps": len(result.scenario.load),
-                    "policies": [
-                        {
-                            "policy": each.policy,
-                            **asdict(each.score),
-                            "j": each.score.j,
-                            "replica_dollars": result.dollars(each).replicas,
-                            "missed_dollars": result.dollars(each).missed,
-                        }
-                        for each in result.results
-                    ],
-                },
-                indent=2,
-            )
-        )
+        played = [
+            {
+                "policy": each.policy,
+                **asdict(each.score),
+                "j": each.score.j,
+                "replica_dollars": result.dollars(each).replicas,
+                "missed_dollars": result.dollars(each).missed,
+            }
+            for each in result.results
+        ]
+        record = {
+            "record": 1,
+            "simulated": True,
+            "trace": result.scenario.trace,
+            "lead_min": result.lead_s / 60.0,
+            "replica_load": result.scenario.unit,
+            "steps": len(result.scenario.load),
+            "policies": played,
+        }
+        click.echo(json.dumps(record, indent=2))
     else:
         click.echo(table(tuple(name.upper() for name in COLUMNS), rows_of(result)), nl=False)
     if report is not None:

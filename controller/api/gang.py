@@ -81,7 +81,7 @@ class GangStatus(ObservedStatus):
     running: Members = Field(default=0, description="Running members.")
     whole_since: Instant | None = Field(
         default=None,
-        description="Since when the gang runs: all required members had a node then, and some have one still.",
+        description="Since when the gang runs: all required members ran then, and some have a node still.",
     )
     half_started_since: Instant | None = Field(
         default=None,

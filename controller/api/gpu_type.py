@@ -93,6 +93,11 @@ class GPUTypeSpec(fields.Strict):
     )
     memory: fields.PositiveQuantity = Field(description="Memory of one device, bytes (`80Gi`).")
     price_per_hour: PricePerHour = Field(description="Price of one device for one hour.")
+    network: fields.PositiveQuantity | None = Field(
+        default=None,
+        description="What one device has of its node's network, bytes per second each way (`25G` of 200 Gbit/s); "
+        "needed where a service's phases may be apart.",
+    )
     inventory: int | None = Field(
         default=None,
         ge=0,

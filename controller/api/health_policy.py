@@ -125,6 +125,11 @@ class HealthPolicySpec(fields.Strict):
     breakers: Breakers = Field(default=Breakers(), description="When nothing more is done, and a person is asked.")
     probation: Probation = Field(default=Probation(), description="The way back of a node.")
     jobs: JobCosts = Field(default=JobCosts(), description="Durations that alternatives are priced by.")
+    preflight: fields.Duration | None = Field(
+        default=None,
+        description="Time of the preflight that gangs with GPUs have before they begin on these nodes, in mode Act: "
+        "without an init container `preflight` (docs/health.md) they wait, reason PreflightMissing; default: none.",
+    )
     owners: Annotated[fields.ListOf[RemediationOwner], Field(max_length=16), fields.keyed_by("name")] = Field(
         default=(), description="Other remediations, besides NVSentinel, Karpenter and the cluster autoscaler."
     )

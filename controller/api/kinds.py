@@ -13,6 +13,7 @@ from controller.api import (
     power_domain,
     sandbox_policy,
     scaling_policy,
+    team,
 )
 from controller.api.kind import Kind
 
@@ -26,6 +27,7 @@ KINDS = (
     health_policy.KIND,
     fault_incident.KIND,
     sandbox_policy.KIND,
+    team.KIND,
     core_v1.NODE,
     core_v1.POD,
 )

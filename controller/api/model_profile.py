@@ -1,4 +1,4 @@
-"""ModelProfile: throughput of one instance of a model on one GPU type, per request length and SLO."""
+"""ModelProfile: what one instance of a model sustains on one GPU type per request length and SLO, measured or not."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated, Literal
@@ -7,7 +7,7 @@ from pydantic import Field
 
 from cluster.workloads import MAX_GPUS_PER_NODE
 from controller.api.conditions import ObservedStatus
-from controller.api.fields import Duration, ListOf, NumberFromZero, ObjectName, OwnKind, Strict
+from controller.api.fields import Duration, Fraction, ListOf, NumberFromZero, ObjectName, OwnKind, Strict
 from controller.api.kind import ACCEPTED, AGE, Kind, PrinterColumn
 from controller.api.rule import Flaw, Flaws, Path, Rule, column_flaws, rising, row_flaws, unchanging
 
@@ -40,6 +40,13 @@ class ThroughputTable(Strict):
             "grid.inputTokens, columns grid.outputTokens; 0: it cannot serve such requests within the SLO."
         )
     )
+    decoded_per_second: Matrix | None = Field(
+        default=None,
+        description="The same where prefill is done by other instances; without it, the model's phases stay together.",
+    )
+    watts: NumberFromZero | None = Field(
+        default=None, description="Power of all GPUs of the instance at that throughput, on average over the buckets."
+    )
 
 
 class ModelProfileSpec(Strict):
@@ -50,6 +57,25 @@ class ModelProfileSpec(Strict):
     )
     grid: Grid = Field(description="Buckets of request lengths for all tables below.")
     throughput: ListOf[ThroughputTable] = Field(min_length=1, max_length=32, description="One table per measured SLO.")
+    prefill: ListOf[Duration] = Field(
+        default=(),
+        max_length=64,
+        description="Time of the prefill of one prompt, for each edge of grid.inputTokens; needed where a service has "
+        "an SLO on the time to first token, and for phases apart.",
+    )
+    cache_bytes_per_token: NumberFromZero | None = Field(
+        default=None, description="Cache of one token, bytes: what moves from prefill to decode."
+    )
+    cache_tokens: NumberFromZero | None = Field(
+        default=None, description="Tokens whose cache fits into the instance's memory beside the weights."
+    )
+    origin: Literal["measured", "estimated", "refined"] = Field(
+        default="measured",
+        description="estimated: by a roofline (`tonnage profile estimate`); refined: that, with observed requests.",
+    )
+    error: Fraction | None = Field(
+        default=None, description="Median relative error that is to be expected of an estimate."
+    )
 
 
 class ModelProfile(OwnKind):
@@ -63,8 +89,10 @@ class ModelProfile(OwnKind):
 def _each_table(check: Callable[[Sequence[Sequence[float]], Grid, Path], Iterable[Flaw]]) -> Flaws:
     def flaws(profile: ModelProfile) -> Iterator[Flaw]:
         for n, table in enumerate(profile.spec.throughput):
-            path = ("spec", "throughput", n, "requestsPerSecond")
-            yield from check(table.requests_per_second, profile.spec.grid, path)
+            path = ("spec", "throughput", n)
+            yield from check(table.requests_per_second, profile.spec.grid, (*path, "requestsPerSecond"))
+            if table.decoded_per_second is not None:
+                yield from check(table.decoded_per_second, profile.spec.grid, (*path, "decodedPerSecond"))
 
     return flaws
 
@@ -85,15 +113,24 @@ RULES = (
     rising("spec", "grid", "outputTokens"),
     Rule(
         ("spec",),
-        "self.throughput.all(table, table.requestsPerSecond.size() == self.grid.inputTokens.size())",
-        "every throughput.requestsPerSecond has one row per edge of grid.inputTokens",
+        "self.throughput.all(table, table.requestsPerSecond.size() == self.grid.inputTokens.size() && "
+        "(!has(table.decodedPerSecond) || table.decodedPerSecond.size() == self.grid.inputTokens.size()))",
+        "every table of throughput has one row per edge of grid.inputTokens",
         flaws=_each_table(lambda rows, grid, path: row_flaws(rows, grid.input_tokens, path)),
     ),
     Rule(
         ("spec",),
-        "self.throughput.all(table, table.requestsPerSecond.all(row, row.size() == self.grid.outputTokens.size()))",
-        "every row of throughput.requestsPerSecond has one number per edge of grid.outputTokens",
+        "self.throughput.all(table, table.requestsPerSecond.all(row, row.size() == self.grid.outputTokens.size()) && "
+        "(!has(table.decodedPerSecond) || "
+        "table.decodedPerSecond.all(row, row.size() == self.grid.outputTokens.size())))",
+        "every row of throughput has one number per edge of grid.outputTokens",
         flaws=_each_table(lambda rows, grid, path: column_flaws(rows, grid.output_tokens, path)),
+    ),
+    Rule(
+        ("spec",),
+        "!has(self.prefill) || self.prefill.size() in [0, self.grid.inputTokens.size()]",
+        "prefill has one duration per edge of grid.inputTokens; leave it out where it was not measured",
+        lambda spec: len(spec.prefill) in (0, len(spec.grid.input_tokens)),
     ),
     Rule(
         ("spec", "throughput"),
@@ -118,6 +155,7 @@ KIND = Kind(
         PrinterColumn("Model", ".spec.model", "string", "Measured model."),
         PrinterColumn("GPU type", ".spec.gpuType", "string", "GPUType it was measured on."),
         PrinterColumn("GPUs", ".spec.gpusPerInstance", "integer", "GPUs of one instance."),
+        PrinterColumn("Origin", ".spec.origin", "string", "Measured, estimated or refined."),
         ACCEPTED,
         AGE,
     ),

@@ -77,11 +77,42 @@ class InstanceTemplate(fields.Strict):
     )
 
 
+class ServiceSlo(LatencySlo):
+    """Service level objective (SLO) of a service."""
+
+    ttft: fields.Duration | None = Field(
+        default=None, description="Upper bound of the time to the first token; profiles need `prefill` for it."
+    )
+    share: Annotated[float, Field(ge=0.5, le=0.9999)] | None = Field(
+        default=None, description="Fraction of the requests that are to meet it; default: 0.995."
+    )
+
+
+class PhasePool(fields.Strict):
+    """Instances for one phase of all requests."""
+
+    gpu_types: Annotated[fields.ListOf[fields.ObjectName], fields.as_set()] = Field(
+        default=(), max_length=64, description="GPUTypes that the pool may use; empty: those of the service."
+    )
+
+
+class Phases(fields.Strict):
+    """Pools for the phases of requests. The cache of each prompt moves from one to the other over the network."""
+
+    prefill: PhasePool = Field(default=PhasePool(), description="Instances that answer the first token.")
+    decode: PhasePool = Field(default=PhasePool(), description="Instances that answer all others.")
+
+
 class ModelServiceSpec(fields.Strict):
     model: str = Field(
         min_length=1, max_length=253, description="Name of the served model, by which its ModelProfiles are found."
     )
-    slo: LatencySlo = Field(description="SLO of the service.")
+    slo: ServiceSlo = Field(description="SLO of the service.")
+    phases: Phases | None = Field(
+        default=None,
+        description="Prefill and decode may be apart, on instances of their own, where that costs less than together "
+        "and their GPUTypes name a network. Planned only: such a service has no template.",
+    )
     demand: ServiceDemand | None = Field(
         default=None, description="Request load; leave it out while it is unmeasured. Unknown is never treated as zero."
     )
@@ -214,6 +245,12 @@ def _sum_flaws(demand: ServiceDemand, path: Path) -> Iterator[Flaw]:
 RULES = (
     fits_label(SERVICE_LABEL),
     unchanging("spec", "model", remedy="create another service and move its users there"),
+    Rule(
+        ("spec",),
+        "!has(self.phases) || !has(self.template)",
+        "has phases and a template; leave the template out, because pools by phase are planned only",
+        lambda spec: spec.phases is None or spec.template is None,
+    ),
     rising("spec", "demand", "inputTokens"),
     rising("spec", "demand", "outputTokens"),
     Rule(

@@ -38,6 +38,7 @@ class PodAnnotations(Slim, rename=None, frozen=True):
     devices: str | None = msgspec.field(default=None, name=api_labels.DEVICES_ANNOTATION)
     movable: str | None = msgspec.field(default=None, name=api_labels.MOVABLE_ANNOTATION)
     checkpoint_at: str | None = msgspec.field(default=None, name=api_labels.CHECKPOINT_ANNOTATION)
+    saves_when_stopped: str | None = msgspec.field(default=None, name=api_labels.SAVES_ANNOTATION)
     node: str | None = msgspec.field(default=None, name=api_labels.CHOSEN_NODE_ANNOTATION)
     placed_at: str | None = msgspec.field(default=None, name=api_labels.PLACED_AT_ANNOTATION)
     held_seats: str | None = msgspec.field(default=None, name=api_labels.HELD_SEATS_ANNOTATION)

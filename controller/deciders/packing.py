@@ -25,7 +25,7 @@ def decide(snapshot: Snapshot, turn: Turn) -> Plan:
     decisions, kept = turn.decisions, turn.memory.packing_under(turn.decisions)
     kept.packer.observe(turn.observed)
     kept.is_late = False
-    if decisions.planner == "columns":
+    if decisions.planner == "columns" and not snapshot.teams:  # it knows no shares
         plan = pack_batch(snapshot, turn)
     elif len(snapshot.pods.pending):
         packer = kept.packer_for(snapshot, turn.budget.left_s)

@@ -27,6 +27,9 @@ MARGIN = 20
 """Levels that are kept beyond those that are read, so that a reader sees that there were too many."""
 
 
+Told = Callable[[], None]
+
+
 @dataclass(frozen=True, slots=True)
 class Resource(Generic[Item]):
     """Resource that is listed and watched."""
@@ -54,7 +57,7 @@ class Cache(Generic[Item]):
     several may be coalesced. Source: Kubernetes documentation, "API concepts: efficient detection of changes".
     """
 
-    def __init__(self, resource: Resource[Item], changed: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, resource: Resource[Item], changed: Told = lambda: None) -> None:
         """changed: called in the event loop after an object was added, changed or deleted; it must return quickly."""
         self.resource = resource
         self.synced = asyncio.Event()
@@ -201,8 +204,7 @@ class Cache(Generic[Item]):
         return self.synced.is_set()
 
     def start_over(self) -> None:
-        """Lists anew from whatever version the server has: its store went back in time, and a watch from a version that
-        it does not have yet would be silent.
+        """Lists anew from whatever version the server has, whose store may have gone back in time.
 
         The objects stay until then, so that the list marks what differs; the cache counts as not synced.
         """
@@ -218,8 +220,6 @@ class Cache(Generic[Item]):
         self.trouble = refusal.words
         self._pages = {}
         self._is_version_lost |= is_version_lost(refusal)
-        if is_version_lost(refusal) and refusal.status == HTTPStatus.GATEWAY_TIMEOUT:
-            self.synced.clear()  # the server is behind what is known here: nothing is planned on that
         self.wants_list |= is_version_lost(refusal) or refusal.reason in ("NoConnection", "ShortWatch")
 
     def name_of(self, item: Item) -> str:
@@ -330,6 +330,8 @@ class WatchSurroundings:
     """Monotonic: a cache is as old as before when somebody sets the clock of dates."""
     pause: Sleep
     chance: Random
+    went_back: Told = lambda: None
+    """Called where the server is behind what one cache knows: others may know what is no more, and would not see it."""
 
 
 async def reflect(cache: Cache[Item], transport: ApiServer, times: WatchTimes, around: WatchSurroundings) -> Never:
@@ -359,6 +361,8 @@ async def reflect(cache: Cache[Item], transport: ApiServer, times: WatchTimes, a
             failures = 1 if is_first else failures + 1
             failed_at_s = now_s
             cache.fail(error.refusal)
+            if is_version_lost(error.refusal) and error.refusal.status == HTTPStatus.GATEWAY_TIMEOUT:
+                around.went_back()
             wait_s = times.wait_s(failures, error.refusal, around.chance)
             log.warning(
                 "watch broken", part=cache.resource.part, error=str(error), failures=failures, wait_s=round(wait_s, 2)

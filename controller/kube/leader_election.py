@@ -46,8 +46,8 @@ class LeaseRecord:
     acquired: str = ""
     """RFC 3339 instant for human readers, as `renewed`; here only a change of it matters."""
     renewed: str = ""
-    transitions: int = 0
-    """Number of changes of the holder: the epoch with which a leader stamps its writes."""
+    transitions: int = -1
+    """Number of changes of the holder: the epoch with which a leader stamps its writes. -1: there was no holder."""
     version: str = ""
     """resourceVersion, the precondition of replacing the Lease; empty when it does not exist yet."""
     address: str = ""
@@ -114,9 +114,8 @@ class LeaseCandidate:
         if seen.holder and now_s < self.seen_at_s + seen.duration_s and not is_orphaned:
             return None
         # The first holder of a new Lease makes no transition; every later holder begins a new epoch.
-        transitions = seen.transitions + 1 if seen.version else 0
         times = self.times.duration_s, instant, instant
-        return LeaseRecord(self.identity, *times, transitions, seen.version, self.address)
+        return LeaseRecord(self.identity, *times, seen.transitions + 1, seen.version, self.address)
 
     def sending(self, record: LeaseRecord) -> "LeaseCandidate":
         """State before a write, which may take effect without an answer."""
@@ -155,12 +154,11 @@ class Leadership:
         identity: str,
         clock: Clock,
         wall_clock: Clock,
-        rolled_back: Callable[[], None] = lambda: None,
+        rolled_back: Callable[[], None],
         identity_at: Callable[[str], Awaitable[str | None]] | None = None,
     ) -> None:
         """lease: its namespace and name. clock: monotonic, seconds. wall_clock: seconds since the epoch, only for human
-        readers of the Lease. rolled_back: called in the event loop when the API server's store went back in time, as by
-        a restored backup.
+        readers of the Lease. rolled_back: called in the event loop when the API server's store went back in time.
         identity_at: who answers at an address (see `identity_at`); None: a Lease is taken when it has expired only."""
         self._writer = writer
         self._namespace, self._name = lease
@@ -219,13 +217,13 @@ class Leadership:
         """Read the Lease and try once to hold it. Raises ObservationError, ActionError."""
         record = await self._read()
         version = _number(record.version)
-        if 0 < version < self._newest:
+        if version < self._newest:  # or it is gone, as from a backup of before it
             log.error("the API server's store went back in time: all is read anew", was=self._newest, now=version)
             self._candidate = self._candidate.after_rollback(record, self._clock())
             self._rolled_back()
         else:
             self._candidate = self._candidate.watched(record, self._clock())
-        self._newest = version or self._newest
+        self._newest = version
         is_orphaned = not self.may_write() and await self._is_orphaned(record)
         sent_at_s = self._clock()
         if is_orphaned:

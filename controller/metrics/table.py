@@ -65,6 +65,13 @@ gauge tonnage_gpus{gpu_type, state}
     idle on nodes where no pod may start (cordoned, not ready, tainted). The sum is all devices.
 gauge tonnage_fleet_cost_dollars_per_hour{gpu_type, state}
     Cost of the devices by state, US dollars per hour at the price of their GPUType.
+gauge tonnage_team_gpus{team, gpu_type, state}
+    Devices of a Team by state: used, borrowed (those beyond its share), lent (those of its share that others hold). An
+    empty team: pods of no team.
+gauge tonnage_team_waiting_gpus{team}
+    Devices that the pods of a Team wait for.
+gauge tonnage_team_cost_dollars_per_hour{team}
+    Cost of the devices that the pods of a Team hold.
 gauge tonnage_nodes{state}
     Nodes by state: open (schedulable), closed (cordoned, not ready).
 gauge tonnage_pods{state}
@@ -149,6 +156,11 @@ histogram tonnage_cycle_stage_seconds{stage}
     Duration of a stage of a cycle.
 gauge tonnage_last_cycle_timestamp_seconds
     End of the last cycle that observed the cluster, or time when this replica became leader; 0: never led.
+counter tonnage_device_seconds_total{team, namespace, gpu_type, state}
+    Seconds of devices by who held them, and whether they were used; idle ones are of no namespace. Past 4,096
+    series, namespaces count as (others).
+counter tonnage_device_dollars_total{team, namespace, gpu_type, state}
+    Cost of those seconds, US dollars at the price of their GPUType.
 counter tonnage_actions_total{action, result}
     Actions by result: done; failed; skipped after a failure; stuck (the rollback of a partly placed gang or of an
     unbound pod failed).

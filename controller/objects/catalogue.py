@@ -1,7 +1,7 @@
 """Catalogue of accelerators: the GPUTypes that the nodes of a cluster need, by their labels, with list prices. Pure."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import Decimal
@@ -16,9 +16,12 @@ from controller.api import notation
 from controller.api.labels import API_VERSION
 from controller.objects.accelerators import COUNT_LABELS, VIEWS, is_device
 from controller.objects.documents import at
+from placement.roofline import Chip
 
 BUILT_IN = Path(__file__).with_name("catalogue.yaml")
 FORM = "write date, source, and types with name, products, memory, pricePerHour, and watts where known"
+PCIE_GB_PER_S = 32.0
+"""Of 16 lanes of the fourth generation, each way: between devices that have no other link."""
 OLD_DAYS = 180
 """Age at which prices are said to be old. Chosen: AWS lowered some by 44 % within half a year."""
 ENDINGS = re.compile(r"-(?:MIG-(?P<slice>.+)|SHARED)$")
@@ -82,6 +85,23 @@ class Catalogue:
     """Keys of the labels that each of an entry's lists of values is of, those that say most first."""
     sources: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     providers: Mapping[str, str] = field(default_factory=dict)
+    sheets: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """Memory bandwidth in GB/s and dense TFLOPS at 16 and 8 bits of an entry's devices, by its name."""
+
+    def chip(self, name: str, labels: Mapping[str, str] | None = None) -> Chip | None:
+        """Data sheet of the devices of that name, or of the entry that these labels of a node mean; None: unknown."""
+        entry = next((each for each in self.types if each["name"] == name), None)
+        found = self._entry(labels, {}) if labels else None
+        entry = found[0] if found else entry
+        sheet = self.sheets.get(entry["name"]) if entry else None
+        if entry is None or sheet is None:
+            return None
+        bandwidth, flops, *more = (float(each) for each in sheet)
+        link = re.search(r"(\d+) GB/s", str(entry.get("links", "")))
+        each_way = float(link[1]) / 2 if link else PCIE_GB_PER_S
+        memory, limit = float(notation.quantity(entry["memory"])), entry.get("watts") or 0
+        flops_8bit = (more[0] if more else flops) * 1e12
+        return Chip(memory, bandwidth * 1e9, flops * 1e12, flops_8bit, float(limit), each_way * 1e9)
 
     @property
     def limit_w(self) -> dict[str, float]:
@@ -284,6 +304,7 @@ def read_catalogue(path: Path | None) -> Catalogue:
             {group: tuple(keys) for group, keys in labels.items()},
             content.get("sources") or {},
             content.get("providers") or {},
+            content.get("sheets") or (read_catalogue(None).sheets if path else {}),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(Mistake(f"--prices {file}", f"is no catalogue ({error})", FORM)) from error

@@ -161,7 +161,7 @@ class WatchedCluster(api_server.RequestListener):
         return self.leadership.may_write()
 
     async def _watch(self) -> None:
-        around = Watching(boot_time_s, asyncio.sleep, Random())  # noqa: S311 - spreads reconnects, hides nothing
+        around = Watching(boot_time_s, asyncio.sleep, Random(), self._watch_anew)  # noqa: S311 - spreads reconnects
         await observer.follow(self._watched, self.connection, around)
 
     def _watch_anew(self) -> None:
@@ -247,7 +247,6 @@ class ClusterWriter:
         is_enforced = self._cluster.thread.run(self._fence.is_enforced(self.epoch()))
         if is_enforced:  # nothing that was sent before can still take effect, and new lists show what did
             self._planning.assumed.clear()
-            self._cluster.thread.run(self._cluster.listed_anew())
         return is_enforced
 
     def report(self, snapshot: Snapshot, plan: Plan, outcome: Outcome, generations: Mapping[str, int]) -> None:

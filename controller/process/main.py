@@ -287,18 +287,17 @@ def run_loop(operator: Operator, stop: Event) -> None:
         trigger.wait(IDLE_POLL_S)
         heartbeat.beat()
         leads = cluster.leadership.may_write()
-        # The term, because another process may have led, and ended, while a cycle lasted.
-        present = cluster.leadership.epoch if leads else None
+        present = cluster.leadership.epoch if leads else None  # the term: others may have led while a cycle lasted
         if present != term:
             term, next_at_s = present, 0.0
             reporter.report_leadership(leads=leads, epoch=cluster.leadership.epoch)
             if leads:
                 is_fenced = settings.fenced and operator.writer.fence()
+                cluster.thread.run(cluster.listed_anew())
                 cluster.reservations.lead(is_guarded=is_fenced)
                 if settings.fenced and not is_fenced:
                     reporter.report_unfenced()
-                    # What a leader that ended sent before may still come.
-                    quiet_until_s = time.monotonic() + cluster.leadership.rest_s
+                    quiet_until_s = time.monotonic() + cluster.leadership.rest_s  # what was sent before may still come
             operator.background.want(wanted=leads)
         now_s = time.monotonic()
         # What is deleted or made together arrives together: a gang is not judged by a half of it.

@@ -11,10 +11,13 @@ from controller.deciders.pipeline import DECIDER_FAILED, ORDER
 from controller.guard import REASONS
 from controller.metrics.registry import Meter
 from controller.ports import Undone
+from controller.report.accounts import MOST_ACCOUNTS, OTHERS, Account, accounts_of
 from controller.report.fleet_metrics import left_behind, pending_since, samples_of
 from controller.report.logs import log_cycle, log_findings
 from placement.batch.proposal import CERTIFICATE
 
+LONGEST_S = 300.0
+"""Seconds between two cycles, at most, for which devices are counted: what was held in a longer gap nobody saw."""
 RESULT_OF = {
     "ActionFailed": "failed",
     "Skipped": "skipped",
@@ -43,6 +46,8 @@ class CycleReporter:
     def __init__(self, meter: Meter, log: FilteringBoundLogger, now_s: clock.Clock) -> None:
         self._meter, self._log, self._now_s = meter, log, now_s
         self._cycles = 0
+        self._counted_at_s: float | None = None
+        self._accounts = set[Account]()
         self._since_s: dict[str, float] = {}
         self._batch: plans.Certificate | None = None
         self._findings: tuple[plans.Finding, ...] = ()
@@ -95,6 +100,16 @@ class CycleReporter:
                 if pending_since_s is not None:
                     waited_s = cycle.snapshot.at_s - pending_since_s + sum(cycle.stage_s.values())
                     self._meter.observe("tonnage_pod_wait_seconds", waited_s)
+        at_s, before_s = cycle.snapshot.at_s, self._counted_at_s
+        self._counted_at_s = at_s
+        for_s = 0.0 if before_s is None or not 0 <= at_s - before_s <= LONGEST_S else at_s - before_s
+        for (team, space, *rest), (devices, usd_per_hour) in accounts_of(cycle.snapshot).items():
+            account: Account = (team, space, rest[0], rest[1])
+            if account not in self._accounts and len(self._accounts) >= MOST_ACCOUNTS:
+                account = (team, OTHERS, rest[0], rest[1])
+            self._accounts.add(account)
+            meter.count("tonnage_device_seconds_total", *account, by=devices * for_s)
+            meter.count("tonnage_device_dollars_total", *account, by=usd_per_hour * for_s / 3600)
         # Most cycles plan no batch, so the metrics show the last one.
         self._batch = cycle.plan.certificates.get(CERTIFICATE, self._batch)
         self._meter.publish("cycle", samples_of(cycle, self._since_s, self._batch))
@@ -128,7 +143,7 @@ class CycleReporter:
             # The first cycle of a new leader gets the same time as any other before the loop counts as stalled.
             self._meter.set("tonnage_last_cycle_timestamp_seconds", self._now_s())
         else:
-            self._since_s = {}
+            self._since_s, self._counted_at_s = {}, None
             self._batch = None
             self._findings, self._undone = (), ()
             self._meter.publish("cycle", ())

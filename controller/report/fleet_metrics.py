@@ -12,6 +12,7 @@ from controller.report.idle_devices import idle_devices
 from controller.report.scaling_status import NO_LIMITS, limit_of
 from controller.snapshot.namespace_bounds import first_by_name
 from controller.snapshot.scalers import is_past_bound
+from controller.snapshot.teams import facts_of_teams
 from placement.batch.proposal import IMPOSSIBLE, SHORT
 from placement.packing.spared import OUT_OF_STOPS
 
@@ -103,6 +104,7 @@ def samples_of(cycle: Cycle, since_s: Mapping[str, float], proof: plans.Certific
     """
     now = left_behind(cycle)
     yield from _devices(now)
+    yield from _teams(now)
     open_nodes, pending = int(now.nodes.schedulable.sum()), len(now.pods.pending)
     yield Sample("tonnage_nodes", ("open",), open_nodes)
     yield Sample("tonnage_nodes", ("closed",), len(now.nodes) - open_nodes)
@@ -157,6 +159,15 @@ def _devices(now: snapshot.Snapshot) -> Iterator[Sample]:
         for state, counts in devices.items():
             yield Sample("tonnage_gpus", (gpu_type.name, state), float(counts.sum()))
             yield Sample("tonnage_fleet_cost_dollars_per_hour", (gpu_type.name, state), float(counts @ prices))
+
+
+def _teams(now: snapshot.Snapshot) -> Iterator[Sample]:
+    for team, facts in facts_of_teams(now).items() if now.teams else ():
+        for each in facts.devices:
+            for state in ("used", "borrowed", "lent"):
+                yield Sample("tonnage_team_gpus", (team, each.gpu_type, state), getattr(each, state))
+        yield Sample("tonnage_team_waiting_gpus", (team,), facts.waiting)
+        yield Sample("tonnage_team_cost_dollars_per_hour", (team,), facts.usd_per_hour)
 
 
 def _gang_states(now: snapshot.Snapshot) -> list[str]:

@@ -19,6 +19,7 @@ from controller.api.kind import Kind
 from controller.api.model_service import KIND as SERVICE
 from controller.api.scaling_policy import KIND as SCALING_POLICY
 from controller.api.structs import OwnObject
+from controller.api.team import KIND as TEAM, TeamStatus
 from controller.fair_shares import in_turns
 from controller.kube.sender import WriteJob
 from controller.kube_world.observer import Caches, Observer
@@ -29,6 +30,7 @@ from controller.report.scaling_status import PublishedLimits, scaling_status_aft
 from controller.report.service_status import ServiceFacts, facts_of_services, service_status_after
 from controller.report.statuses import Status, accepted, each_alone, status_job
 from controller.snapshot.scalers import is_past_bound
+from controller.snapshot.teams import TeamFacts, facts_of_teams, team_status_after
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +88,9 @@ def gang_status_after(before: Status, name: str, facts: GangFacts, *, generation
     name: without its namespace. generation: of the observed gang. at_s: now, seconds since the epoch.
     """
     was = GangStatus.read(before)
-    # It runs from when all that it needs had a node until none has one.
+    # It runs from when all that it needs ran until none has a node. A bind that is on its way may still fail.
     whole_since = was.whole_since if facts.placed else None
-    if facts.placed >= facts.needed and not facts.roles[1] and whole_since is None:
+    if facts.running >= facts.needed and not facts.roles[2] and whole_since is None:
         whole_since = at_s
     return GangStatus(
         observed_generation=generation,
@@ -139,11 +141,12 @@ class ObjectFacts:
     publishes: bool = False
     """Whether limits are written to the ConfigMaps that policies name."""
     service: tuple[ServicePlan, ServiceFacts] | None = None
+    team: TeamFacts | None = None
 
     @property
     def is_constant(self) -> bool:
         """Whether the same facts make the same status; figures of a plan and a load change in every cycle."""
-        return self.service is None and (self.scaler is None or is_past_bound(self.scaler))
+        return self.service is None and self.team is None and (self.scaler is None or is_past_bound(self.scaler))
 
 
 MOST_WRITES = 240
@@ -182,6 +185,7 @@ class StatusReports:
         gangs = facts_of_gangs(snapshot, plan, self._is_running)
         services = facts_of_services(snapshot, plan, outcome, generations, self._is_running)
         limits = {limit.scaler: limit for limit in plan.limits}
+        teams = facts_of_teams(snapshot) if snapshot.teams else {}
         scalers = {each.name: each for each in snapshot.scalers}
 
         def facts(kind: Kind, name: str) -> ObjectFacts:
@@ -194,6 +198,7 @@ class StatusReports:
                 limits.get(name) if kind is SCALING_POLICY else None,
                 self._published is not None,
                 services.get(name) if kind is SERVICE else None,
+                teams.get(name) if kind is TEAM else None,
             )
 
         by_namespace: defaultdict[str, list[tuple[Kind, str, OwnObject]]] = defaultdict(list)
@@ -252,6 +257,8 @@ def _status_job(kind: Kind, name: str, obj: OwnObject, facts: ObjectFacts, at_s:
     else:
         status = _claimed(before, accepted(facts.mistaken), generation, at_s)
     gang, scaler, finding = facts.gang, facts.scaler, facts.finding
+    if facts.team is not None:
+        status = {**status, **team_status_after(TeamStatus.read(status), facts.team, at_s).plain()}
     if gang is not None and msgspec.json.decode(obj.spec).get("minMembers") == gang.needed:  # of the current spec
         status = gang_status_after(status, obj.metadata.name, gang, generation=generation, at_s=at_s)
     if scaler is not None:

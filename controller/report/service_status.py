@@ -1,7 +1,7 @@
 """Status of a ModelService after a cycle: counts, cost, proven bound, routing, conditions."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from cluster.plans import Plan, Reason, ServicePlan
 from cluster.snapshot import Snapshot
@@ -107,7 +107,8 @@ def _claims(
     else:
         yield accepted(())
     mix = ", ".join(f"{count} × {each}" for each, count in sorted(plan.instances.items())) or "no instance"
-    found = Reason("MixFound", f"{mix} at {plan.cost_per_hour:.2f} $/h")
+    pools = [note.words for note in plan.notes if note.code == "PoolsByPhase"]
+    found = Reason("MixFound", f"{pools[0] if pools else mix} at {plan.cost_per_hour:.2f} $/h")
     yield (conditions.PLANNED, "False", plan.refusal) if plan.refusal else (conditions.PLANNED, "True", found)
     yield conditions.READY, *_ready(plan, asked, running, facts)
     yield conditions.DEGRADED, *_degraded(plan, asked, running)
@@ -144,6 +145,21 @@ def _degraded(plan: ServicePlan, asked: Mapping[str, int], running: Mapping[str,
     return "False", Reason("AsAsked", "no degradation is known")
 
 
+def _with_pools(whole: ServicePlan, pools: Sequence[ServicePlan]) -> ServicePlan:
+    """The plan of a service with the cost, the bound and the words of its pools by phase, where it has such."""
+    proofs = [pool.certificate for pool in pools if pool.certificate]
+    if not pools or len(proofs) < len(pools):
+        return whole
+    words = "; ".join(
+        f"{pool.service.removeprefix(whole.service + '-')}: "
+        + ", ".join(f"{count} × {each}" for each, count in sorted(pool.instances.items()))
+        for pool in pools
+    )
+    cost = sum(pool.cost_per_hour for pool in pools)
+    proof = replace(proofs[0], objective=cost, bound=sum(each.bound for each in proofs))
+    return replace(whole, cost_per_hour=cost, certificate=proof, notes=(Reason("PoolsByPhase", words), *whole.notes))
+
+
 def facts_of_services(
     snapshot: Snapshot, plan: Plan, outcome: Outcome, generations: Mapping[str, int], is_running: IsRunning
 ) -> dict[str, tuple[ServicePlan, ServiceFacts]]:
@@ -154,9 +170,13 @@ def facts_of_services(
     running = running_instances(snapshot, is_running)
     undone = {each.step.action.subject: each.reason for each in outcome.undone}
     asked = {service.name: service for service in snapshot.services}
+    pools: dict[str, list[ServicePlan]] = {}
+    for each in plan.services:
+        if each.service in asked and asked[each.service].part_of and each.instances:
+            pools.setdefault(asked[each.service].part_of, []).append(each)
     return {
         each.service: (
-            each,
+            _with_pools(each, pools.get(each.service, [])),
             ServiceFacts(
                 generation=generations[each.service],
                 asked=(asked[each.service].replicas or {}) if each.service in asked else {},

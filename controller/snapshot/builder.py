@@ -34,6 +34,7 @@ from controller.api import (
     scaling_policy,
     storage,
     structs,
+    team,
 )
 from controller.api.gang import Gang as GangObject
 from controller.api.kind import Kind
@@ -47,6 +48,7 @@ from controller.snapshot.pod_table import NO_NAMESPACES, Dangling, PodColumns, P
 from controller.snapshot.pods import PodRow, pod_row, with_needs
 from controller.snapshot.scalers import Facts, with_scalers
 from controller.snapshot.services import profiles_from, valid_services, with_instances_counted
+from controller.snapshot.teams import teams_from
 from controller.snapshot.volumes import VolumeIndex, VolumeNeeds
 
 
@@ -246,6 +248,10 @@ class SnapshotBuilder:
             observed_at_s=observed_at_s or {},
             budgets=self._known_budgets[1],
         )
+        of_teams = Findings()
+        if self._own[team.KIND]:
+            teams = teams_from(self.own(team.KIND), self._namespaces, self._types, of_teams)
+            snapshot = replace(snapshot, teams=teams)
         left_out = list(view.withheld)
         for each in view.dangling:
             if each.kind == "Gang" and not each.read.object.spec.node_name:
@@ -261,7 +267,8 @@ class SnapshotBuilder:
         for of_kind, add_fact in self._facts:
             snapshot = add_fact(snapshot, self.own(of_kind)) if self._own[of_kind] else snapshot
         of_nodes = (mistake for name in sorted(self._node_rows) for mistake in self._node_rows[name].mistakes)
-        return BuiltSnapshot(snapshot, (*of_nodes, *own.findings.mistakes, *view.mistakes), view.dangling)
+        of_objects = (*own.findings.mistakes, *of_teams.mistakes, *view.mistakes)
+        return BuiltSnapshot(snapshot, (*of_nodes, *of_objects), view.dangling)
 
     def _current_own_kinds(self) -> _OwnKinds:
         if self._own_kinds is None:

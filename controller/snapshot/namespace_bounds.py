@@ -44,7 +44,7 @@ def in_turn(pods: PodTable, rows: Iterable[int]) -> list[list[int]]:
     return sorted(units.values(), key=lambda members: (-int(pods.priority[members].max()), min(members)))
 
 
-def _without(snapshot: Snapshot, left_out: Sequence[tuple[int, str, str]]) -> Snapshot:
+def leaving_out(snapshot: Snapshot, left_out: Sequence[tuple[int, str, str]]) -> Snapshot:
     """The snapshot without these pods. left_out: row, code and words of each."""
     if not left_out:
         return snapshot
@@ -67,7 +67,7 @@ def managed_only(snapshot: Snapshot, managed: Collection[str]) -> Snapshot:
     names = snapshot.pods.names
     rows = [(row, NOT_MANAGED, why) for row in snapshot.pods.pending.tolist() if (why := why_not(names[row]))]
     services = {each.name: why for each in snapshot.services if (why := why_not(each.name))}
-    without = _without(snapshot, rows)
+    without = leaving_out(snapshot, rows)
     said = (workloads.LeftOut(name, NOT_MANAGED, why, kind="ModelService") for name, why in services.items())
     return replace(
         without,
@@ -122,7 +122,7 @@ class NamespaceBounds:
             f"the pods that wait in its namespace have more than {self.most_constraints} requirements, values and "
             f"tolerations in all, or {self.most_shapes} different shapes: its turn comes once others of them are placed"
         )
-        return _without(snapshot, [(row, EXCEEDED, words) for row in past])
+        return leaving_out(snapshot, [(row, EXCEEDED, words) for row in past])
 
     def _is_within(self, pods: PodTable, weights: arrays.IntArray, rows: list[int]) -> bool:
         """Whether these pods are within the bounds of one namespace together."""
@@ -176,4 +176,4 @@ def within_quotas(snapshot: Snapshot, quotas: Sequence[PodQuota]) -> Snapshot:
             f"are held or asked for before it; see {quota.resource} in ResourceQuota {quota.name}"
         )
         left_out += [(row, QUOTA_EXCEEDED, words) for row in members]
-    return _without(snapshot, left_out)
+    return leaving_out(snapshot, left_out)

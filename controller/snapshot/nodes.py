@@ -164,6 +164,7 @@ def types_from(read: Sequence[Read[GPUType]], findings: Findings) -> TypeIndex:
                 committed_price_per_hour=spec.price_per_hour.committed,
                 share=spec.share,
                 per_pod=spec.devices_per_pod,
+                network_bytes_per_s=None if spec.network is None else float(spec.network),
             )
         except Exception as error:  # noqa: BLE001 - one type must not stop the others
             findings.mistake(each.unreadable(error))

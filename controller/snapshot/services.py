@@ -1,7 +1,7 @@
 """Services and throughput profiles from their objects, with their cross-checks, and what a replica of one serves."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -22,6 +22,9 @@ from controller.objects.read import Findings, Read
 from controller.snapshot.nodes import TypeIndex, terms_of, tolerations_of
 from controller.snapshot.quotas import ask_of_instance
 from placement.mix.problem_builder import need_of, usable_profiles
+
+UNKNOWN_ERROR = 0.25
+"""Error of an estimate that names none. Chosen: that of a model of an unusual kind."""
 
 
 def profiles_from(
@@ -75,6 +78,12 @@ def _profiles_of(
             grid=LengthGrid(spec.grid.input_tokens, spec.grid.output_tokens),
             requests_per_s=arrays.column(np.array(table.requests_per_second, dtype=np.float64), np.float64),
             gpus_per_instance=spec.gpus_per_instance,
+            prefill_s=spec.prefill,
+            decoded_per_s=None
+            if table.decoded_per_second is None
+            else arrays.column(np.array(table.decoded_per_second, dtype=np.float64), np.float64),
+            cache_bytes_per_token=spec.cache_bytes_per_token,
+            error_share=None if spec.origin == "measured" else spec.error or UNKNOWN_ERROR,
         )
         made.append(profile)
     return made
@@ -97,7 +106,7 @@ def valid_services(
         try:
             made = _service(each, profiles, types, own)
             if made is not None:
-                valid.append(made)
+                valid += [made, *_pools_by_phase(made, each, {other.name for other in read}, own)]
         except Exception as error:  # noqa: BLE001 - one service must not stop the others
             own.mistake(each.unreadable(error))
         findings.extend(own)
@@ -142,6 +151,10 @@ def _service(
         findings.note(read.subject, "GpuTypeWithoutProfile", words)
     if usable:
         _check_lengths(read, usable, findings)
+    errors_of = [p.error_share for p in usable if p.error_share is not None]
+    if errors_of:
+        words = f"{len(errors_of)} of its {len(usable)} tables are estimated: {max(errors_of):.0%} median error"
+        findings.note(read.subject, "ProfileEstimated", f"{words}; measure or refine them (tonnage profile)")
     if findings.mistakes:
         return None
     demand: Demand | None = None
@@ -156,7 +169,7 @@ def _service(
         name=read.name,
         model=spec.model,
         demand=demand,
-        slo=Slo(spec.slo.tpot),
+        slo=Slo(spec.slo.tpot, spec.slo.ttft, spec.slo.share),
         headroom_share=spec.headroom,
         gpu_types=tuple(sorted(spec.gpu_types)),
         spot=spec.spot,
@@ -171,6 +184,23 @@ def _service(
         is_planned_only=template is None,
         quota_ask=quota_ask,
     )
+
+
+def _pools_by_phase(
+    service: Service, read: Read[ModelService], names: Collection[str], findings: Findings
+) -> Iterator[Service]:
+    """The service's pools for prefill and for decode, where they may be apart: services with the whole's demand."""
+    phases = read.object.spec.phases
+    if phases is None:
+        return
+    for phase, pool in (("prefill", phases.prefill), ("decode", phases.decode)):
+        name = f"{service.name}-{phase}"
+        if name in names:
+            problem = f"has a pool called {name}, and so is another service"
+            findings.mistake(read.mistake(("spec", "phases", phase), problem, "rename that service"))
+            continue
+        gpu_types = tuple(sorted(pool.gpu_types)) or service.gpu_types
+        yield replace(service, name=name, phase=phase, part_of=service.name, gpu_types=gpu_types, replicas=None)
 
 
 def _check_lengths(read: Read[ModelService], usable: Sequence[ThroughputProfile], findings: Findings) -> None:

@@ -80,17 +80,19 @@ def _slow(
     most twice what hindsight would (Karlin et al., "Competitive snoopy caching", Algorithmica 3, 1988)."""
     share = incident.slow_share
     lasted_s = max(now_s - incident.since_s, 0.0)
-    again_s = job.at_risk_s(now_s)
+    again_s, out_s = job.at_risk_s(now_s), _out_s(incident, job, policy)
     next_s = max(job.checkpoint_interval_s - again_s, 0.0)
-    wait_s = job.checkpoint_save_s if job.checkpoints_on_demand else share * next_s
-    out_s = _out_s(incident, job, policy)
-    note = "a checkpoint on demand" if job.checkpoints_on_demand else f"next checkpoint in {next_s:.0f} s"
+    now = _evict(JobDo.EVICT_NOW, again_s + out_s, f"{again_s:.0f} s of work again", job, seats, policy)
+    if job.saves_when_stopped:
+        now = _evict(JobDo.EVICT_NOW, job.checkpoint_save_s + out_s, "it saves its work first", job, seats, policy)
     return (
         Alternative(
             JobDo.TOLERATE, _hours(share * lasted_s, job.gpus), f"{share:.0%} slower for {lasted_s:.0f} s so far"
         ),
-        _evict(JobDo.MOVE_AT_CHECKPOINT, wait_s + out_s, note, job, seats, policy),
-        _evict(JobDo.EVICT_NOW, again_s + out_s, f"{again_s:.0f} s of work again", job, seats, policy),
+        _evict(
+            JobDo.MOVE_AT_CHECKPOINT, share * next_s + out_s, f"next checkpoint in {next_s:.0f} s", job, seats, policy
+        ),
+        now,
     )
 
 

@@ -118,8 +118,8 @@ class JobFacts:
     checkpoint_interval_s: float
     checkpoint_save_s: float = 0.0
     """Stall of the job per checkpoint."""
-    checkpoints_on_demand: bool = False
-    """Whether it writes a checkpoint when asked, so that a move need not wait for the next."""
+    saves_when_stopped: bool = False
+    """Whether its pods save their work when they are told to end, so that a move need not wait for a checkpoint."""
     borrowable: int = 0
     """Nodes on which only work of lower priority runs that may be stopped: places as good as spare ones."""
     restarted_s: tuple[float, ...] = ()

@@ -89,6 +89,8 @@ class Enforcer:
         """Calls without processes whose leaf is still there."""
         self._leafless: set[str] = set()
         """Admitted calls for which the kernel had no cgroup; they are among those that end."""
+        self._held: dict[str, str] = {}
+        """Queued calls whose processes run already, frozen in their leaf → sandbox."""
         self._used_at_s = float("-inf")
         self._stepped_at_s = float("-inf")
         self._agents_read: dict[str, tuple[float, int]] = {}
@@ -152,10 +154,26 @@ class Enforcer:
     def withdraw(self, call: str) -> None:
         self._step([act.Withdrawn(call)])
 
-    def abandon(self, call: str) -> None:
-        """Ends an admitted call that no process came to."""
-        if (running := self.state.calls.get(call)) is not None:
-            self._ending.add((running.request.sandbox, call))
+    def held_leaf(self, sandbox: str, call: str) -> str | None:
+        """Leaf of a call whose processes run already: admitted, or frozen until it is. None: it was refused."""
+        if call not in self.state.calls:
+            if not any(asked.call == call for asked in self.state.queue):
+                return None
+            try:
+                self._make_leaf(sandbox, call, self.settings.lease_step_bytes)
+                self.tree.freeze(sandbox, call)
+            except OSError:
+                self.withdraw(call)
+                raise
+            self._held[call] = sandbox
+        return None if call in self._leafless else self.tree.call_group(sandbox, call)
+
+    def end_if_empty(self, sandbox: str, call: str) -> None:
+        """Ends a call to which no process came, or none that lives: the kernel tells nothing of such a leaf."""
+        with contextlib.suppress(OSError):
+            is_there = call in self.state.calls or call in self._held
+            if is_there and not self.tree.is_populated(self.tree.call_group(sandbox, call)):
+                self._ending.add((sandbox, call))
 
     def kill(self, call: str) -> None:
         """Kills a call at its client's own wish."""
@@ -234,7 +252,8 @@ class Enforcer:
             if name in self._leafless:
                 continue
             call = self.state.calls.get(name)  # none where it never started
-            sandbox = getattr(action, "sandbox", "") or (call.request.sandbox if call is not None else "")
+            sandbox = getattr(action, "sandbox", "") or self._held.get(name, "")
+            sandbox = sandbox or (call.request.sandbox if call is not None else "")
             with self._may_be_gone(sandbox):
                 self._apply(action)
         self._notices.extend(actions)
@@ -256,6 +275,7 @@ class Enforcer:
                 del table[descriptor]
                 self._poll.unregister(descriptor)
         self._ending = {(sandbox, call) for sandbox, call in self._ending if sandbox != name}
+        self._held = {call: sandbox for call, sandbox in self._held.items() if sandbox != name}
         self._agents_read.pop(name, None)
         self._files.forget(self.tree.home(name))
         self.tree.homes.pop(name, None)
@@ -263,18 +283,28 @@ class Enforcer:
 
     def _apply(self, action: act.Action) -> None:
         match action:
+            case act.Admit(call, sandbox, lease_bytes) if call in self._held:
+                del self._held[call]
+                self.tree.set_max(sandbox, call, lease_bytes + WALL_SLACK_BYTES)
+                self.tree.set_lease(sandbox, call, lease_bytes)
+                self.tree.thaw(sandbox, call)
+                self.end_if_empty(sandbox, call)
+            case act.Refuse(call) if (held_in := self._held.pop(call, None)) is not None:
+                # What runs already goes on among the light ones, and its leaf ends without it.
+                for pid in self.tree.pids(self.tree.call_group(held_in, call)):
+                    with contextlib.suppress(OSError):
+                        self.tree.attach(self.tree.light_group(held_in), pid)
+                self.tree.thaw(held_in, call)
+                self._ending.add((held_in, call))
             case act.Admit(call, sandbox, lease_bytes):
-                wall_bytes, pids = lease_bytes + WALL_SLACK_BYTES, self.settings.pids_per_call
                 try:
-                    self.tree.add_call(sandbox, call, lease_bytes, max_bytes=wall_bytes, pids=pids)
+                    self._make_leaf(sandbox, call, lease_bytes)
                 except OSError as error:
                     if error.errno not in FULL:
                         raise
                     log.warning("a tool call has no cgroup", pod=sandbox, why=str(error))
                     self._leafless.add(call)
                     self._ending.add((sandbox, call))
-                    return
-                self._watch_call(sandbox, call)
             case act.SetLease(call, lease_bytes):
                 sandbox = self._sandbox_of(call)
                 used_bytes = self.tree.used_bytes(self.tree.call_group(sandbox, call))
@@ -295,8 +325,13 @@ class Enforcer:
             case act.SetAgentLease(sandbox, lease_bytes):
                 cache_bytes = AGENT_CACHE_BYTES if sandbox in self.tree.homes else 0
                 self.tree.set_agent_lease(sandbox, lease_bytes + cache_bytes)
-            case act.Queue() | act.Refuse() | act.AskToShrink():
+            case act.Queue() | act.Refuse():
                 pass  # notices for the agent
+
+    def _make_leaf(self, sandbox: str, call: str, lease_bytes: int) -> None:
+        wall_bytes, pids = lease_bytes + WALL_SLACK_BYTES, self.settings.pids_per_call
+        self.tree.add_call(sandbox, call, lease_bytes, max_bytes=wall_bytes, pids=pids)
+        self._watch_call(sandbox, call)
 
     def _sandbox_of(self, call: str) -> str:
         return self.state.calls[call].request.sandbox
@@ -371,6 +406,8 @@ class Enforcer:
                         raise
                     continue
                 self._ends.append(facts)
+                if self._held.pop(call, None) is not None:
+                    events.append(act.Withdrawn(call))
                 self._ending.discard((sandbox, call))
                 events.append(act.Ended(call, facts.peak_bytes))
                 self._agents_read.pop(sandbox, None)

@@ -8,6 +8,7 @@ its input does.
 import asyncio
 import ctypes
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -39,8 +40,11 @@ MOST_SANDBOXES = 1024
 class SandboxPods:
     """Adopts what is ordered, and releases the rest."""
 
-    def __init__(self, enforcer: Enforcer, files: CgroupFiles, server: SandboxServer, below: str = "") -> None:
+    def __init__(
+        self, enforcer: Enforcer, files: CgroupFiles, server: SandboxServer, below: str = "", slice_group: str = ""
+    ) -> None:
         self._enforcer, self._files, self._server, self._below = enforcer, files, server, below
+        self._slice = slice_group
         self._orders: dict[str, SandboxOrder] = {}
         """Those that are carried out."""
         self._trouble: dict[str, str] = {}
@@ -116,6 +120,8 @@ class SandboxPods:
         """Group of the pod's container; None where there is none yet, or any more."""
         if not is_uid(uid):
             return None
+        if self._slice:
+            return f"{self._slice}/{container_id}"
         for group in pod_groups(uid, self._below):
             with suppress(OSError):
                 found = container_group(container_id, self._files.children(group))
@@ -162,13 +168,15 @@ class ProcessSettings(msgspec.Struct, frozen=True):
     """Part of the node's memory that all sandboxes may hold together."""
     below: str = ""
     """Group below which the kubelet keeps its own, as in kind."""
+    slice_group: str = ""
+    """Group each child of which is a sandbox, as systemd's scopes in a slice are; empty: the pods that are ordered."""
 
 
 def serve(settings: ProcessSettings, orders: int, reports: int) -> None:
     """Isolates until the descriptor of orders ends."""
     life = os.urandom(8).hex()
-    joined = join_host_cgroups()
-    can = capability_of(Path(settings.cgroups))
+    joined = bool(settings.slice_group) or join_host_cgroups()
+    can = capability_of(Path(settings.cgroups) / settings.slice_group)
     if can.level == "full" and not joined:
         can = Capability("observe", "the node's cgroup namespace cannot be joined: it takes SYS_ADMIN and SYS_PTRACE")
     log.info("isolation starts", level=can.level, why=can.reason)
@@ -182,14 +190,14 @@ def serve(settings: ProcessSettings, orders: int, reports: int) -> None:
     with suppress(OSError):  # without SYS_RESOURCE, the pod's own value holds
         lower_own_risk()
     files = CgroupFs(Path(settings.cgroups))
-    if thawed := thaw_orphans(files, settings.below):
+    if thawed := thaw_orphans(files, settings.below, (settings.slice_group,) if settings.slice_group else ROOTS):
         log.warning("tool calls of an earlier process thawed", calls=len(thawed))
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     enforcer = Enforcer(files, round(memory_bytes * settings.memory_share), Settings(swap=has_swap()), time.monotonic)
     sockets, record = Path(settings.sockets), Path(settings.record)
     sockets.mkdir(parents=True, exist_ok=True)
     server = SandboxServer(enforcer, sockets, time.monotonic, partial(token_hex, 8))
-    pods = SandboxPods(enforcer, files, server, settings.below)
+    pods = SandboxPods(enforcer, files, server, settings.below, settings.slice_group)
     known = recorded(record, settings.node)
     pods.follow(known)
     enforcer.watch(orders)
@@ -204,10 +212,25 @@ def serve(settings: ProcessSettings, orders: int, reports: int) -> None:
             keep(record, known)
             report_at_s = 0.0
         if time.monotonic() >= report_at_s:
+            if settings.slice_group:
+                known = replace(known, sandboxes=scopes_in(files, settings.slice_group))
             pods.follow(known)
             report_at_s = time.monotonic() + REPORT_EVERY_S
             _send(reports, pods.report(settings.node, life, can))
         server.turn(max(0.0, report_at_s - time.monotonic()))
+
+
+def scopes_in(files: CgroupFiles, slice_group: str) -> dict[str, SandboxOrder]:
+    """Orders of a plain host: the scopes of a slice, their MemoryLow= the guarantee and CPUWeight= the priority."""
+    found = {}
+    for child in files.children(slice_group):
+        home = f"{slice_group}/{child}"
+        with suppress(OSError, ValueError):
+            if "populated 1" in files.read(home, "cgroup.events"):
+                guaranteed, weight = (int(files.read(home, file)) for file in ("memory.low", "cpu.weight"))
+                name = re.sub("[^a-z0-9]", "-", child.lower()).strip("-")[:63]
+                found[name] = SandboxOrder(child, "host", weight, guaranteed_bytes=guaranteed)
+    return found
 
 
 def received(orders: int, pending: bytes, known: Orders) -> tuple[bool, bytes, Orders]:
@@ -261,10 +284,10 @@ def join_host_cgroups(init: Path = Path("/proc/1/ns/cgroup")) -> bool:
         os.close(descriptor)
 
 
-def thaw_orphans(files: CgroupFiles, below: str = "") -> tuple[str, ...]:
+def thaw_orphans(files: CgroupFiles, below: str = "", roots: Sequence[str] = ROOTS) -> tuple[str, ...]:
     """Thaws every call and every adopted container that an earlier process left frozen. Returns their groups."""
     thawed = []
-    for root in ROOTS:
+    for root in roots:
         for home in _adopted(files, f"{below}/{root}".strip("/"), DEPTH):
             calls = [f"{home}/{child}" for child in files.children(home) if child.startswith(CALL_PREFIX)]
             for group in (home, *calls):

@@ -6,7 +6,7 @@ ledger's. What a client gets wrong costs its own pod alone.
 """
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,7 @@ from isolation.tree import CALL_PREFIX, is_below
 from nodeagent.process_files import visible_group_in
 from nodeagent.sandboxes import sockets
 from nodeagent.sandboxes.enforcer import CallEnd, Enforcer
+from nodeagent.sandboxes.found_calls import FOUND, FoundCalls
 from nodeagent.socket_protection import MOST_PASSED, Closer, TokenBucket
 
 log = structlog.get_logger(__name__)
@@ -33,8 +34,8 @@ CONNECTIONS = 64
 """Open connections of one pod: twice the calls that it may have."""
 SILENT_S = 5.0
 """Time in which a new connection has to ask."""
-CLASSES = 32
-"""Command classes learned from one pod; a client names programs as it likes."""
+CLASSES, OTHERS = 32, "other:others"
+"""Command classes learned from one pod, which names programs as it likes, and the class of the rest."""
 
 
 @dataclass(slots=True)
@@ -83,6 +84,14 @@ class ServedPod:
     counts: dict[tuple[str, Reason], int] = field(default_factory=dict)
     """(happening, reason) → how often, since this process started."""
 
+    def kind_of(self, command: Sequence[str]) -> str:
+        """Class of a command as this tenant's calls teach it; a pod that invents programs has one for the rest."""
+        kind = command_class(command)
+        if kind not in self.classes and len(self.classes) >= CLASSES:
+            kind = OTHERS
+        self.classes.add(kind)
+        return f"{self.tenant}/{kind}"
+
 
 class SandboxServer:
     """Serves the pods of one node. Not for several threads."""
@@ -94,7 +103,8 @@ class SandboxServer:
         self._listeners: dict[int, str] = {}
         self._connections: dict[int, ClientConnection] = {}
         self._calls: dict[str, int] = {}
-        """Call → the connection of its client; one that hung up has none."""
+        """Call → the connection of its client; one that hung up has none, nor has one that was found."""
+        self._found = FoundCalls(enforcer, clock, new_name)
 
     def open(self, uid: str, tenant: str) -> None:
         """Opens a pod's socket; a pod that blocks its own folder has none."""
@@ -107,9 +117,11 @@ class SandboxServer:
         if listener is not None:
             self._listeners[listener.fileno()] = uid
             self._enforcer.watch(listener.fileno())
+        self._found.open(uid, self.pods[uid].kind_of)
 
     def close(self, uid: str) -> None:
         pod = self.pods.pop(uid)
+        self._found.close(uid)
         for number in tuple(pod.connections):
             self._end(number)
         if pod.listener is not None:
@@ -124,13 +136,15 @@ class SandboxServer:
         """Waits for an event, a timer or a client, and serves it."""
         shut = any(not pod.is_open for pod in self.pods.values())
         silent = any(each.call is None for each in self._connections.values())
+        longest_s = min(longest_s, max(0.0, self._found.next_s() - self._clock()))
         ready, notices = self._enforcer.wait(min(longest_s, 0.1 if shut else SILENT_S if silent else longest_s))
         self._notify(notices)
         for number in ready:
             if (uid := self._listeners.get(number)) is not None:
                 self._accept(uid)
-            elif number in self._connections:
+            elif not self._found.take(number) and number in self._connections:
                 self._receive(number)
+        self._found.look()
         self._notify(self._enforcer.take_notices())
         now_s = self._clock()
         for pod in self.pods.values():
@@ -228,16 +242,14 @@ class SandboxServer:
         if request.mem is not None and hint is None:
             self._conclude_with(number, refused("INVALID_HINT", 0.0))
             return
-        if group.startswith(f"{home}/{CALL_PREFIX}"):
+        with suppress(OSError):
+            self._found.dissolve(client.sandbox)
+        if group.startswith(f"{home}/{CALL_PREFIX}") and not group.startswith(f"{home}/{CALL_PREFIX}{FOUND}"):
             # A call that waited for another while it holds its lease could wait for ever.
             client.nested = True
             client.send(sockets.state_packet("admitted", "FITS", nested=True))
             return
-        kind = command_class(request.command)
-        if kind not in pod.classes and len(pod.classes) >= CLASSES:
-            kind = "other:"  # a pod that invents programs has one class for the rest of them
-        pod.classes.add(kind)
-        kind = f"{pod.tenant}/{kind}"
+        kind = pod.kind_of(request.command)
         if hint is None and kind.endswith("/light"):
             if self._moved(client, enforcer.tree.light_group(client.sandbox)):
                 client.light = True
@@ -298,12 +310,14 @@ class SandboxServer:
             if (number := self._calls.get(end.call)) is not None:
                 self._connections[number].end = end
                 self._conclude(number, self._connections[number])
+            elif end.events.oom_kill:
+                self._count_for(end.sandbox, "ToolCallKilled", "OUTGREW_CLAIM")
 
     def _pass_on(self, action: act.Action) -> None:
         match action:
-            case act.Admit(call, _, lease_bytes):
-                if (number := self._calls.get(call)) is None:  # its client hung up in this very turn
-                    self._enforcer.abandon(call)
+            case act.Admit(call, sandbox, lease_bytes):
+                if (number := self._calls.get(call)) is None:  # it was found, or its client hung up in this very turn
+                    self._enforcer.end_if_empty(sandbox, call)
                     return
                 client = self._connections[number]
                 if self._moved(client, self._enforcer.tree.call_group(client.sandbox, call)):
@@ -328,10 +342,6 @@ class SandboxServer:
                 self._say(call, "killed", reason, advice=ADVICE.get(reason, ""))
             case act.KillAgent(sandbox, reason):
                 self._count_for(sandbox, "AgentKilled", reason)
-            case act.AskToShrink(sandbox, reason):
-                for call, number in self._calls.items():
-                    if self._connections[number].sandbox == sandbox:
-                        self._say(call, "shrink", reason)
             case act.SetLease() | act.SetAgentLease() | act.Reclaim():
                 pass
 
@@ -390,8 +400,7 @@ class SandboxServer:
         if client.call is not None:
             self._calls.pop(client.call, None)
             self._enforcer.withdraw(client.call)
-            if not self._processes_of(client):
-                self._enforcer.abandon(client.call)
+            self._enforcer.end_if_empty(client.sandbox, client.call)
         client.peer.close()
 
     def _processes_of(self, client: ClientConnection) -> int:

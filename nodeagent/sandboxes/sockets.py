@@ -199,7 +199,7 @@ def bounded_wait_s(wait_s: float | None, longest_s: float) -> float:
 
 
 def state_packet(state: str, reason: Reason, **figures: Any) -> bytes:
-    """One state of a call: queued, admitted, frozen, thawed, shrink, killed."""
+    """One state of a call: queued, admitted, frozen, thawed, killed."""
     return msgspec.json.encode({"state": state, "reason": reason, **figures})
 
 

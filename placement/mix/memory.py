@@ -106,6 +106,8 @@ def profiles_digest(profiles: Iterable[ThroughputProfile]) -> bytes:
     for each in profiles:
         found.update(repr((each.model, each.gpu_type, each.slo, each.grid, each.gpus_per_instance)).encode())
         found.update(each.requests_per_s.tobytes())
+        found.update(repr((each.prefill_s, each.cache_bytes_per_token)).encode())
+        found.update(b"" if each.decoded_per_s is None else each.decoded_per_s.tobytes())
     return found.digest()
 
 

@@ -16,7 +16,8 @@ from placement.mix.admission import Answered, answer_shared
 from placement.mix.feasibility import crowd_at, is_feasible, seats_of
 from placement.mix.heuristics import best_single_type, stocks_without_others
 from placement.mix.memory import FoundMixes, SearchMemory, StandingMixes, VariantMemory, own_question, profiles_digest
-from placement.mix.optimizer import Mixes, SearchState, concluded, first_unserved, is_good, search
+from placement.mix.optimizer import Mixes, SearchState, answer_mix, concluded, first_unserved, is_good, search
+from placement.mix.pool_split import split_and_rounded
 from placement.mix.problem_builder import need_of
 from placement.stock import Footprint
 
@@ -153,6 +154,8 @@ def plan_mix(
     plans = {name: _refused(name, reason) for name, reason in refusals.items()}
     for gone in memory.found.keys() - {need.service for need in needs}:
         del memory.found[gone]
+    needs, idle, others = _chosen_phases(snapshot, needs, refusals, settings, budget, memory)
+    plans |= idle
     others_wait = any(not snapshot.pods.owner[row] for row in snapshot.pods.pending.tolist())
 
     def ask(some: Sequence[problem.Need], stay: Collection[problem_builder.Claimant]) -> problem.MixQuestion:
@@ -188,9 +191,10 @@ def plan_mix(
     certificate, memory.standing = None, None
     if answered:
         certificates = [answer.certificate for _, answer in answered]
+        bound = _below_other_modes(plans, answered, others, budget)
         certificate = Certificate(
             objective=math.fsum(c.objective for c in certificates),
-            bound=math.fsum(c.bound for c in certificates),
+            bound=bound,
             solver=certificates[0].solver,
             seconds=math.fsum(c.seconds for c in certificates),
             cut_short=worse_cut(*(c.cut_short for c in certificates)),
@@ -260,6 +264,121 @@ def _needs_of(snapshot: Snapshot) -> tuple[dict[str, Reason], list[problem.Need]
         else:
             needs.append(found)
     return refusals, needs
+
+
+PHASES_SHARE = 0.25
+"""Fraction of the remaining work for each mode of a service whose phases may be apart. Chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Mode:
+    """A service's pools for whole requests, or for their phases, as if they had the stock alone."""
+
+    names: tuple[str, ...]
+    cost: float
+    """Dollars per hour; inf: it cannot be served so."""
+    bound: float
+
+
+def _chosen_phases(
+    snapshot: Snapshot,
+    needs: list[problem.Need],
+    refusals: dict[str, Reason],
+    settings: MixSettings,
+    budget: Budget,
+    memory: SearchMemory,
+) -> tuple[list[problem.Need], dict[str, ServicePlan], dict[tuple[str, ...], _Mode]]:
+    """Prefill and decode together or apart, for each service that allows both, whichever costs less by itself.
+
+    Sets        m ∈ {together, apart}: modes of a service; o ∈ offers of a mode's pools: one pool of whole requests, or
+                one of prefill and one of decode; b: buckets of lengths
+    Data        load_bo, variance_bo: of whole requests within both SLOs; of prefill, its time or that of the transfer
+                of the prompt's cache, whichever is longer, with as many waiting as are in time for `slo.ttft`; of
+                decode, so many fewer in flight that the cache's time on both networks is within `slo.tpot`
+    Variables   z_m ∈ {0, 1}; per pool those of `placement.mix.milp`
+    Objective   min Σ_m z_m · Σ price_o·y_o
+    Constraints Σ_m z_m = 1; per pool of the mode with z_m = 1 those of `placement.mix.milp`
+
+    Returns the needs of the chosen modes, the plans of all other pools, which hold no instances, and the other mode of
+    each service by the chosen one's pools.
+    """
+    by_name = {need.service: need for need in needs}
+    idle: dict[str, ServicePlan] = {}
+    others: dict[tuple[str, ...], _Mode] = {}
+    for name in dict.fromkeys(service.part_of for service in snapshot.services if service.part_of):
+        pools = tuple(service.name for service in snapshot.services if service.part_of == name)
+        both = ((name,), pools)
+        modes = [_mode(snapshot, each, by_name, settings, budget.part(PHASES_SHARE), memory) for each in both]
+        chosen, other = sorted(modes, key=lambda mode: mode.cost)
+        others[chosen.names] = other
+        words = "prefill and decode are apart" if chosen.names == pools else "prefill and decode are together"
+        saved = {} if math.isinf(other.cost) else {"saved_per_hour": other.cost - chosen.cost}
+        if saved:
+            words += f", which costs {saved['saved_per_hour']:.2f} $/h less"
+        elif why := refusals.get(other.names[0]):
+            words += f": {why.words}"
+        for each in other.names if math.isfinite(chosen.cost) else pools:
+            refusals.pop(each, None)
+            by_name.pop(each, None)
+            idle[each] = ServicePlan(each, {}, 0.0, None, None, (Reason("Phases", words, saved),))
+    return [need for need in needs if need.service in by_name], idle, others
+
+
+def _mode(
+    snapshot: Snapshot,
+    names: tuple[str, ...],
+    needs: Mapping[str, problem.Need],
+    settings: MixSettings,
+    budget: Budget,
+    memory: SearchMemory,
+) -> _Mode:
+    """Cost and bound of these pools, as if they had the stock alone."""
+    own = [needs[each] for each in names if each in needs]
+    if len(own) < len(names):
+        return _Mode(names, math.inf, math.inf)
+    everything = _question(snapshot, own)
+    questions = [replace(everything, needs=(need,)) for need in everything.needs]
+    states = search(questions, [memory.begun(each, budget) for each in questions], budget, settings.gap)
+    memory.keep(questions, states)
+    apart = [concluded(each, state, settings.gap) for each, state in zip(questions, states, strict=True)]
+    answers: list[problem.MixAnswer | Reason] = list(apart)
+    if not _fit_together(everything, apart) and all(isinstance(each, problem.MixAnswer) for each in apart):
+        answers = [answer_mix(everything, budget, gap=settings.gap)]
+    if undone := [each for each in answers if isinstance(each, Reason)]:
+        return _Mode(names, math.inf, 0.0 if any(each.code in UNDECIDED_CODES for each in undone) else math.inf)
+    found = [each for each in answers if isinstance(each, problem.MixAnswer)]
+    return _Mode(names, sum(each.cost_per_hour for each in found), math.fsum(each.certificate.bound for each in found))
+
+
+def _below_other_modes(
+    plans: dict[str, ServicePlan], answered: Sequence[Answered], others: Mapping[tuple[str, ...], _Mode], budget: Budget
+) -> float:
+    """Lower bound on the cost of all mixes in any mode, after the services' own bounds are lowered to those of theirs.
+
+    Where services share a stock, another mode of one might leave more of it to the others: then all bounds are of
+    services that have the stock alone.
+    """
+    total = math.fsum(answer.certificate.bound for _, answer in answered)
+    for names, other in others.items():
+        for name in names:
+            own = plans[name].certificate
+            sum_of_mode = math.fsum(c.bound for each in names if (c := plans[each].certificate))
+            if own is not None and sum_of_mode > other.bound:
+                lower = max(0.0, own.bound - (sum_of_mode - other.bound))
+                total -= own.bound - lower
+                plans[name] = replace(plans[name], certificate=replace(own, bound=lower))
+    mode_of = {name: names for names in others for name in names}
+    sharing = [{mode_of.get(need.service, (need.service,)) for need in question.needs} for question, _ in answered]
+    if any(len(modes) > 1 and modes & others.keys() for modes in sharing):
+        alone: dict[tuple[str, ...], float] = {}
+        for need in (need for question, _ in answered for need in question.needs):
+            names = mode_of.get(need.service, (need.service,))
+            prices = np.array([offer.price_per_hour for offer in need.offers])
+            alone[names] = alone.get(names, 0.0) + split_and_rounded(need, prices, budget)[0].bound
+        total = min(
+            total, math.fsum(min(bound, others[n].bound if n in others else bound) for n, bound in alone.items())
+        )
+    return max(0.0, total)
 
 
 def _question(

@@ -1,16 +1,18 @@
 """Builder of the mix problem from a snapshot: the need of each service, and the stock."""
 
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 import numpy as np
 
 from cluster import arrays, changes, nodes, plans, workloads
-from cluster.demand import LengthGrid, ThroughputProfile
+from cluster.demand import LengthGrid, Slo, ThroughputProfile
 from cluster.snapshot import PENDING, Snapshot, device_numbers
 from placement.mix.heuristics import most_of
-from placement.mix.problem import Need, Offer, in_flight_at_slo
+from placement.mix.problem import ATTAINMENT_Z, IDLE_SHARE, Need, Offer, in_flight_at_slo
 from placement.stock import Footprint, Stock, stock_of_nodes
 
 
@@ -27,6 +29,23 @@ def need_of(service: workloads.ModelService, snapshot: Snapshot, *, slo_s: float
         return plans.Reason(
             "NoProfile", f"{service.name}: no profile of {service.model} at {promise * 1000:g}ms or tighter"
         )
+    if service.slo.ttft_s is not None and not any(p.prefill_s for p in profiles):
+        words = f"{service.name}: no profile of {service.model} has the time of its prefill, and slo.ttft needs it"
+        return plans.Reason("NoProfile", words)
+    links = {each.name: each.network_bytes_per_s for each in snapshot.gpu_types}
+    if service.phase:
+        profiles = [p for p in profiles if p.decoded_per_s is not None and p.prefill_s and links.get(p.gpu_type)]
+        if not profiles:
+            words = f"{service.name}: no profile of {service.model} has its phases, on a GPUType with a network"
+            return plans.Reason("NoProfile", words)
+    slowest = min(
+        (
+            link * p.gpus_per_instance
+            for p in snapshot.profiles
+            if p.model == service.model and p.prefill_s and (link := links.get(p.gpu_type))
+        ),
+        default=math.inf,
+    )
     demand = service.demand
     cells = tuple((int(i), int(j)) for i, j in np.argwhere(demand.share * demand.rate_per_s > 0))
     rate = np.array([demand.share[cell] * demand.rate_per_s for cell in cells])
@@ -37,7 +56,9 @@ def need_of(service: workloads.ModelService, snapshot: Snapshot, *, slo_s: float
     for profile in profiles:
         for on_spot in (False, True) if with_spot else (False,):
             each = workloads.InstanceType(profile.gpu_type, profile.gpus_per_instance, on_spot)
-            offer = offer_of(profile, snapshot.price_per_hour(service, each) / each.gpus, demand.grid, cells, rate)
+            price = snapshot.price_per_hour(service, each) / each.gpus
+            link = (links.get(profile.gpu_type) or math.inf) * each.gpus
+            offer = offer_of(profile, price, demand.grid, cells, rate, Work(service.phase, service.slo, link, slowest))
             cpu, memory = service.instance_cpu_milli, service.instance_memory_bytes
             offers.append(replace(offer, instance_type=each, cpu_milli=cpu, memory_bytes=memory))
     return Need(
@@ -72,12 +93,29 @@ def usable_profiles(service: workloads.ModelService, snapshot: Snapshot, promise
     return [best[each] for each in sorted(known_types, key=lambda each: (order[each.gpu_type], each))]
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What instances do of each request, within which SLO."""
+
+    phase: str = ""
+    slo: Slo | None = None
+    link_bytes_per_s: float = math.inf
+    """Of one instance's network, each way."""
+    slowest_bytes_per_s: float = math.inf
+    """Of any instance that its prompts' cache may come from."""
+
+
+TOKEN_QUANTILE = 10.0
+"""One in so many of the requests that may miss an SLO is planned to: they come in clusters (`ATTAINMENT_Z`)."""
+
+
 def offer_of(
     profile: ThroughputProfile,
     price_per_hour: float,
     grid: LengthGrid,
     cells: Sequence[tuple[int, int]],
     rate_per_s: arrays.FloatArray,
+    work: Work = Work(),
 ) -> Offer:
     """Offer of a profile for demand on `grid`. price_per_hour: of one device.
 
@@ -87,15 +125,38 @@ def offer_of(
     rows = np.searchsorted(profile.grid.input_tokens, grid.input_tokens)
     columns = np.searchsorted(profile.grid.output_tokens, grid.output_tokens)
     beyond = np.zeros((profile.grid.shape[0] + 1, profile.grid.shape[1] + 1))
-    beyond[:-1, :-1] = profile.requests_per_s
+    is_decode = work.phase == "decode" and profile.decoded_per_s is not None
+    beyond[:-1, :-1] = profile.decoded_per_s if is_decode else profile.requests_per_s
     i = np.array([cell[0] for cell in cells], dtype=np.int64)
     j = np.array([cell[1] for cell in cells], dtype=np.int64)
     requests_per_s = beyond[rows[i], columns[j]]
     output_tokens = np.array(grid.output_tokens, dtype=np.float64)[j]
     held = in_flight_at_slo(requests_per_s, profile.slo.tpot_s, output_tokens)
+    first_s = np.append(np.array(profile.prefill_s or np.full(profile.grid.shape[0], np.nan)), np.inf)[rows[i]]
+    waits = np.zeros(len(cells))  # variance of the prompts' work in progress: as many may wait as are in time
+    if work.slo is not None and (work.slo.ttft_s is not None or work.phase):
+        ttft_s = math.inf if work.slo.ttft_s is None else work.slo.ttft_s
+        in_time = first_s <= ttft_s
+        if work.phase != "decode":
+            waits = np.where(in_time, rate_per_s * first_s * first_s / ttft_s, 0.0)
+            requests_per_s = np.where(in_time, requests_per_s, 0.0)
+        moved = np.array(grid.input_tokens)[i] * (profile.cache_bytes_per_token or 0.0)
+        if work.phase == "prefill":
+            requests_per_s = np.where(in_time, 1 / np.maximum(first_s, moved / work.link_bytes_per_s), 0.0)
+            held = np.full(len(cells), np.inf)
+        if work.phase == "decode":
+            # A token may be later on average by what the cache was under way: fewer requests go on at a time.
+            under_way_s = moved / work.link_bytes_per_s + moved / work.slowest_bytes_per_s
+            kept = 1 - under_way_s / (output_tokens * profile.slo.tpot_s) / (1 - IDLE_SHARE)
+            arriving = work.link_bytes_per_s / np.maximum(moved, 1e-9)
+            requests_per_s = np.minimum(requests_per_s * np.maximum(kept, 0.0), arriving)
+            held = np.maximum(held * kept, 1.0)
     can = requests_per_s > 0
     load = np.divide(rate_per_s, requests_per_s, out=np.full(len(cells), np.inf), where=can)
-    variance = np.divide(load, held, out=np.zeros(len(cells)), where=can)
+    variance = np.maximum(np.divide(load, held, out=np.zeros(len(cells)), where=can), np.where(can, waits, 0.0))
+    if work.slo is not None and work.slo.share is not None:
+        late = (1 - work.slo.share) / TOKEN_QUANTILE
+        variance = variance * (NormalDist().inv_cdf(1 - late) / ATTAINMENT_Z) ** 2
     width = profile.gpus_per_instance
     return Offer(workloads.InstanceType(profile.gpu_type, width), price_per_hour * width, load, variance)
 

@@ -1,6 +1,6 @@
 """Draft of a packing: the node and devices of every pod while the plan is made, with rollback of every attempt."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -9,6 +9,7 @@ from cluster import arrays, capacity, disruption, workloads
 from cluster.snapshot import PENDING, Snapshot, device_numbers
 from placement.engine.packer import Choice, Packer
 from placement.move_price import MovePrice
+from placement.packing.shares import Shares, gpu_types_of
 
 BANDS = 8
 """Largest number of bands. Chosen: clusters have a handful of priority classes; more of them share bands, and only the
@@ -69,8 +70,8 @@ class Reclaimable:
 
 Within = arrays.BoolArray | int | None
 """Nodes that a pod may use, beside its own constraints: those of a mask of shape (nodes,), a single one, or all."""
-Kind = tuple[int, str, bool]
-"""Shape and owner of a pod, and whether it may preempt. Where one pod of a kind does not fit, no other of it does."""
+Kind = tuple[int, str, bool, int]
+"""Shape and owner of a pod, whether it may preempt, and its team. Where one of a kind does not fit, no other does."""
 PLACES_PER_POD = 600
 """Fixed price of a pod, in examined places, beside the nodes that are rated for it. Measured as `WORK_PER_S`
 (`placement/packing/planner.py`)."""
@@ -92,7 +93,16 @@ class PackingDraft:
         self.priority = effective_priority(snapshot)
         self.budgets = disruption.BudgetsLeft(snapshot.budgets, snapshot.pods.names)
         self.resistance = resistance(snapshot, self.priority, self.budgets)
-        """Priority above which a pod may be stopped for another: its own, NEVER, or ENDING. Shape (pods,)."""
+        """Priority above which a pod may be stopped for another: its own, NEVER, or ENDING; between teams, as `Shares`
+        has it for the pods that are being placed. Shape (pods,)."""
+        self.shares = Shares(snapshot, self.resistance != ENDING) if snapshot.teams else None
+        self.loss: arrays.IntArray = self.shares.work if self.shares else _gpu_milli(snapshot)
+        """What a stop of each pod loses: work where teams have shares, else thousandths of GPUs. Shape (pods,)."""
+        self._own_resistance = self.resistance
+        self.view: Hashable = None
+        """Key of how others resist the pods that are being placed; None: by priority."""
+        self._debts: dict[int, float] = {}
+        """How far beyond its share a team is once a unit starts, by the unit's first row."""
         self.choices: dict[int, Choice] = {}
         """Choice for each pod that this draft placed, as the reason of its placement."""
         self.held_for = set[int]()
@@ -104,9 +114,9 @@ class PackingDraft:
         """Work so far, in examined places: nodes that the packer had to rate for a pod because they had changed since
         the last pod of its shape, as if its cache had been empty before this plan. So the count is the same whatever
         the packer has seen. Other steps count as the places that could be examined in their time."""
-        self.victims: dict[tuple[int, int, int], tuple[int, tuple[int, ...]]] = {}
-        """Victims of a preemption, by shape, priority and node, with the change of the node after which they were found
-        (`placement/packing/preemption.py`)."""
+        self.victims: dict[tuple[int, int, int, Hashable], tuple[int, tuple[int, ...]]] = {}
+        """Victims of a preemption, by shape, priority, node and view, with the change of the node after which they were
+        found (`placement/packing/preemption.py`)."""
         self._journal: list[tuple[int, int, int]] = []
         self._changes = 0
         self._examined_at: dict[int, int] = {}
@@ -129,7 +139,8 @@ class PackingDraft:
         return int(self.snapshot.pods.shape[row])
 
     def kind(self, row: int) -> Kind:
-        return self.shape_number(row), self.snapshot.pods.owner[row], self.may_preempt(row)
+        team = int(self.shares.team[row]) if self.shares else -1
+        return self.shape_number(row), self.snapshot.pods.owner[row], self.may_preempt(row), team
 
     def interchangeable(self, row: int) -> tuple[int, int, int]:
         """Key of pods of one node, any of which may be stopped for another: members of a gang without roles, too."""
@@ -138,6 +149,55 @@ class PackingDraft:
         if has_roles or self.budgets.covers(row) or not (shape.is_whole_gpu or not shape.gpus):
             return row, 0, 0
         return self.shape_number(row), int(self.resistance[row]), gang
+
+    def consider(self, rows: Sequence[int]) -> None:
+        """From now on, `resistance` is what others show to these pods, which start together; without any, its usual."""
+        if self.shares is not None:
+            self.shares.consider(rows)
+            self.renew_resistance()
+
+    def keep(self, rows: Sequence[int]) -> arrays.IntArray:
+        """Lets nobody stop these pods from now on; returns what `restore` takes."""
+        own = self._own_resistance
+        self._own_resistance = own.copy()
+        self._own_resistance[list(rows)] = NEVER
+        self.victims.clear()
+        self.renew_resistance()
+        return own
+
+    def restore(self, own: arrays.IntArray) -> None:
+        self._own_resistance = own
+        self.victims.clear()
+        self.renew_resistance()
+
+    def renew_resistance(self) -> None:
+        """Brings `resistance` up to date with what teams hold by now."""
+        if self.shares is not None:
+            self.shares.renew()
+            before, own = self.resistance, self._own_resistance
+            self.resistance = self.shares.resistance(own, self.priority, self.node, NEVER, ENDING)
+            self.view = self.shares.view
+            if not np.array_equal(before, self.resistance):
+                self._reclaimable = None
+
+    def debt(self, rows: Sequence[int]) -> float:
+        """How far beyond its share the team of these pods is once they start (`Shares.debt`); 0.0: not at all."""
+        if self.shares is None or not rows:
+            return 0.0
+        if (known := self._debts.get(rows[0])) is not None:
+            return known
+        asked = int(self.shares.milli[list(rows)].sum())
+        return self.shares.debt(int(self.shares.team[rows[0]]), asked, gpu_types_of(map(self.shape, rows)))
+
+    def note_debts(self, units: Iterable[Sequence[int]]) -> None:
+        """Sets the debts of units that wait, in their order of service: of each team one after the other."""
+        before: dict[int, int] = {}
+        for rows in units if self.shares is not None else ():
+            assert self.shares is not None  # noqa: S101 - as the line above says
+            team, asked = int(self.shares.team[rows[0]]), int(self.shares.milli[list(rows)].sum())
+            more = before.get(team, 0)
+            self._debts[rows[0]] = self.shares.debt(team, asked, gpu_types_of(map(self.shape, rows)), more)
+            before[team] = more + asked
 
     def may_preempt(self, row: int) -> bool:
         """Whether pods of lower priority may be stopped for a pod."""
@@ -212,6 +272,11 @@ class PackingDraft:
         # A mask of a rule between pods is made again after a change: 3 µs per thousand nodes.
         self.work += len(self.shape(row).beside.rules) * nodes // 150
         self._examined_at[shape] = self._changes
+        if self.shares is not None and (allowed := self.shares.allowed(row)) is not None:
+            if isinstance(within, int):
+                within = within if allowed[within] else allowed & False
+            else:
+                within = allowed if within is None else allowed & within
         choice = self.packer.choose(self.shape(row), within)
         if choice is None:
             return False
@@ -292,6 +357,10 @@ class PackingDraft:
             self.packer.remove(shape, was, held)
         if node != PENDING:
             self.packer.place(shape, Choice(node, devices, cost=0.0))
+        if self.shares is not None and not self.ends(row):
+            for where, sign in ((was, -1), (node, 1)):
+                if where != PENDING:
+                    self.shares.charge(row, where, sign)
         for where, mask, sign in ((was, held, -1), (node, devices, 1)):
             if where == PENDING:
                 continue
@@ -319,6 +388,11 @@ def resistance(snapshot: Snapshot, priority: arrays.IntArray, budgets: disruptio
     if pods.ending is not None:
         found[pods.ending & (pods.node != PENDING)] = ENDING
     return found
+
+
+def _gpu_milli(snapshot: Snapshot) -> arrays.IntArray:
+    milli = np.array([shape.total_gpu_milli for shape in snapshot.pods.shapes], dtype=np.int64)
+    return np.asarray(milli[snapshot.pods.shape] if len(milli) else np.zeros(0), dtype=np.int64)
 
 
 def effective_priority(snapshot: Snapshot) -> arrays.IntArray:

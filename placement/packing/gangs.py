@@ -143,6 +143,8 @@ NEVER_MET = 1 << 50
 """Cost of what cannot be."""
 VICTIM, HIGHEST = 1 << 28, 1 << 14
 """Cost of a victim, and of one of the highest priority, who would stop others in turn, in nodes: any number of them."""
+MOST_MINUTES = 1 << 20
+"""Work that a node loses at most, in minutes of devices, where teams have shares: a minute counts as a victim then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,14 +243,18 @@ class _Victims:
             return 1 if many else 0
         gone = self.of(node, many)
         lost = stopped_with(self._draft, gone)
-        highest = sum(int(self._draft.priority[each]) >= self._below - 1 for each in lost)
-        return (VICTIM * len(lost) + HIGHEST * highest + 1) if gone else NEVER_MET
+        highest = sum(int(self._draft.resistance[each]) >= self._below - 1 for each in lost)
+        minutes = sum(int(self._draft.loss[each]) for each in lost) // 60
+        victims = len(lost) if self._draft.shares is None else min(minutes, MOST_MINUTES)
+        return (VICTIM * victims + HIGHEST * highest + 1) if gone else NEVER_MET
 
     def _kind(self, node: int) -> object:
         """Key of nodes on which as many pods of the shape cost as many victims."""
         draft, free = self._draft, self._draft.packer.ledger
         lower = (row for row in draft.pods_on(node) if draft.resistance[row] < self._below)
         room = tuple(sorted(free.gpu_milli[node].tolist())), int(free.cpu_milli[node]), int(free.memory_bytes[node])
+        if draft.shares is not None:
+            return room, tuple(sorted((*draft.interchangeable(row), int(draft.loss[row]) // 60) for row in lower))
         return room, tuple(sorted(map(draft.interchangeable, lower)))
 
 

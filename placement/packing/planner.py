@@ -3,7 +3,9 @@
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from cluster.plans import CutShort, Phase, Plan, Reason, Unplaced
 from cluster.snapshot import PENDING, HeldSeat, HeldSeats, Snapshot, device_mask
@@ -14,10 +16,17 @@ from placement.packing.draft import NEVER, PLACES_PER_POD, PackingDraft, Within,
 from placement.packing.gangs import Seat
 from placement.packing.group_levels import seat_gang
 from placement.packing.phases import Reasons, phases_of
-from placement.packing.preemption import PLACES_PER_SEARCH, seat_by_preemption, spare_victims, stopped_with
+from placement.packing.preemption import (
+    PLACES_PER_SEARCH,
+    put_back,
+    seat_by_preemption,
+    spare_victims,
+    stopped_together,
+    stopped_with,
+)
 from placement.packing.room import make_room
 from placement.packing.spared import SparedPods, left_to_kube_scheduler
-from placement.packing.units import FairQueue, Unit, UnitQueue, as_of_now, pending_units, units_of
+from placement.packing.units import FairQueue, Unit, UnitQueue, as_of_now, order_of_service, pending_units, units_of
 
 WORK_PER_S = 2_000_000.0
 """Places examined per second of the deadline, as `PackingDraft.work` counts them. Measured on a core of 2026 with the
@@ -72,12 +81,15 @@ def pack(
         unserved = turn.unserved - had_turn
         had_turn |= rows_of(left)
         left = pending_units(draft)
+    if service.has_stopped_pods and draft.shares is not None:
+        lose_less(draft, budget)
+        left = pending_units(draft)
     if left and not turn.ended and make_room(draft, left, moves) and (left := pending_units(draft)):
         UnitService(draft, budget, preempt=False).serve(left)  # what made room for one may have left some for another
         left = pending_units(draft)
     phases, waiting = phases_of(draft)
     unplaced = list(waiting)
-    released = left_to_kube_scheduler(draft, left) if preempt and left else {}
+    released = left_to_kube_scheduler(draft, left) if preempt and left and draft.shares is None else {}
     if released:
         phases = (*phases, Phase("leave to kube-scheduler", tuple(released.values())))
     if left:
@@ -86,9 +98,26 @@ def pack(
             if unit.rows[0] in released:
                 continue
             had_no_turn = turn.ended and not unserved.isdisjoint(unit.rows)
-            why = NO_TURN[turn.ended] if had_no_turn else spared.added_to(reasons.of(unit), unit)
+            why = NO_TURN[turn.ended] if had_no_turn else _told_of_share(draft, unit, spared, reasons)
             unplaced.append(Unplaced(unit.label(snapshot), why))
     return Plan(phases=phases, unplaced=tuple(unplaced), cut_short=(OUT_OF_TIME,) if turn.ended == "time" else ())
+
+
+TEAM_LIMIT = "TeamLimit"
+"""Code of the reason of a unit whose team holds as much as it may."""
+
+
+def _told_of_share(draft: PackingDraft, unit: Unit, spared: SparedPods, reasons: Reasons) -> Reason:
+    """Reason of a unit that waits, with what its team's share has to do with it."""
+    if draft.shares is None:
+        return spared.added_to(reasons.of(unit), unit)
+    rows = unit.rows[: max(unit.need, 1)]
+    eligible = draft.packer.eligible(draft.shape(rows[0]))
+    words = draft.shares.words(rows, eligible)
+    if draft.shares.is_at_limit(rows, eligible):
+        return Reason(TEAM_LIMIT, f"{words}, which its limit on borrowing does not allow")
+    why = reasons.of(unit)
+    return replace(why, words=f"{why.words}; {words}") if words else spared.added_to(why, unit)
 
 
 def tried_in_vain(plan: Plan, before: frozenset[str]) -> frozenset[str]:
@@ -220,11 +249,14 @@ class Attempt:
         may_stop = preempt and not is_seated and not self.was_cut
         out_of_stops = draft.snapshot.out_of_stops
         may_stop = may_stop and not (out_of_stops and unit.label(draft.snapshot) in out_of_stops)
+        if may_stop:
+            draft.consider(unit.rows[: max(unit.need, 1)])
         if may_stop and ((draft.node != PENDING) & (draft.resistance < unit.priority)).any():
             if unit.gang < 0:
                 is_seated = self._by_preemption(row, None)
             else:
                 is_seated = seat_gang(draft, unit, Seat(self._in_either, below=unit.priority))
+        draft.consider(())
         self._charge()
         return is_seated
 
@@ -238,6 +270,7 @@ class Attempt:
         priority = int(self._draft.priority[row])
         if isinstance(within, int):
             return False
+        self._draft.renew_resistance()
         return self._draft.may_preempt(row) and seat_by_preemption(self._draft, row, priority, within)
 
     def _in_either(self, row: int, within: Within) -> bool:
@@ -252,6 +285,61 @@ class Attempt:
 def rows_of(units: Iterable[Unit]) -> frozenset[int]:
     """Rows of all pods of these units."""
     return frozenset(row for unit in units for row in unit.rows)
+
+
+MOST_SPARED, MOST_ANEW = 48, 12
+"""Trials to do without a stop in a plan, and pods that one of them places anew. Chosen: a few hundred pods at most."""
+
+
+def lose_less(draft: PackingDraft, budget: Budget) -> None:
+    """Does without stops for shares where those that took the place find others at less work in all, dearest first."""
+    tries, is_better = MOST_SPARED, True
+    while is_better:
+        stopped = [(_work_of(draft, rows), rows) for rows in stopped_together(draft, draft.changed()[0])]
+        is_better = False
+        for _, rows in sorted(each for each in stopped if each[0])[::-1]:
+            if is_better or tries <= 0 or not budget.allows_more():
+                break
+            tries -= 1
+            is_better = _does_without(draft, rows, budget)
+
+
+def _work_of(draft: PackingDraft, rows: Iterable[int]) -> int:
+    return sum(int(draft.loss[row]) for row in rows if not draft.ends(row))
+
+
+def _does_without(draft: PackingDraft, rows: tuple[int, ...], budget: Budget) -> bool:
+    """Puts these stopped pods back, and those that took their places, or all where they are few, elsewhere. Returns
+    whether less work is lost.
+    """
+    pods, mark, before = draft.snapshot.pods, draft.mark, _work_of(draft, draft.changed()[0])
+    if any(draft.node[row] != PENDING for row in rows):
+        return False
+    on = {int(pods.node[row]): int(pods.devices[row]) for row in rows}
+    started = np.flatnonzero((pods.node == PENDING) & (draft.node != PENDING)).tolist()
+    near = [each for each in started if int(draft.devices[each]) & on.get(int(draft.node[each]), 0)]
+    own = draft.keep(rows)
+    for takers, is_anew in ((near, False), (started, False), (started, True)):
+        if not takers or draft.held_for.intersection(takers) or len(takers) > MOST_ANEW:
+            continue
+        gangs = {int(pods.gang[each]) for each in takers} - {-1}
+        of_gangs = (each for gang in gangs for each in members_running(draft, gang) if pods.node[each] == PENDING)
+        takers = list(dict.fromkeys((*takers, *of_gangs)))
+        for each in takers:
+            draft.unseat(each)
+        for group in stopped_together(draft, draft.changed()[0]) if is_anew else (rows,):
+            put_back(draft, group)
+        units = sorted(units_of(draft, takers), key=lambda unit: order_of_service(draft, unit))
+        if all(draft.node[row] != PENDING for row in rows) and all(
+            Attempt(draft, budget).seat(unit, preempt=True) for unit in units
+        ):
+            spare_victims(draft)
+            if _work_of(draft, draft.changed()[0]) < before:
+                draft.restore(own)
+                return True
+        draft.roll_back(mark)
+    draft.restore(own)
+    return False
 
 
 def _alike(draft: PackingDraft, unit: Unit) -> Hashable:
@@ -274,8 +362,7 @@ def _alike(draft: PackingDraft, unit: Unit) -> Hashable:
 def take_held_seats(draft: PackingDraft) -> None:
     """Places every pod that has a held seat on it, if what is still in its way ends by itself or has lower priority.
 
-    What an earlier plan decided goes on with it. Where a seat cannot be had any more, none of those that were held for
-    the same gang is taken: the gang is placed as any other.
+    Where a seat cannot be had any more, none of those that were held for the same gang is taken: it is placed anew.
     """
     for held in draft.snapshot.held:
         for seat in held.seats:
@@ -312,9 +399,11 @@ def _fits(draft: PackingDraft, row: int, node: int, seat: HeldSeat) -> bool:
 
 
 def _is_taken(draft: PackingDraft, seat: HeldSeat) -> bool:
+    """Whether the pod has the seat, or a place of its own, once what may be stopped for it has left."""
     row, node = draft.snapshot.pods.names.row(seat.taker), draft.snapshot.nodes.names.row(seat.node)
-    if row is None or node is None:
-        return False
+    gang = -1 if row is None else draft.snapshot.pods.gang[row]
+    if row is None or node is None or (gang >= 0 and draft.snapshot.gangs[gang].must_restart):
+        return False  # a gang that restarts is stopped whole first, from which a member with a seat would keep it
     if draft.node[row] != PENDING:
         return True  # it has a place
     wanted = device_mask(seat.devices)
@@ -328,10 +417,12 @@ def _is_taken(draft: PackingDraft, seat: HeldSeat) -> bool:
     leave(each for each in there if draft.ends(each) and int(draft.devices[each]) & wanted)
     leave(each for each in there if draft.ends(each))
     if not _fits(draft, row, node, seat) and draft.may_preempt(row):
+        draft.consider((row,))
         lower = (each for each in there if draft.resistance[each] < draft.priority[row] and not draft.ends(each))
         in_the_way = [each for each in lower if int(draft.devices[each]) & wanted]
         for each in stopped_with(draft, in_the_way):
             draft.unseat(each)
+        draft.consider(())
     if not _fits(draft, row, node, seat):
         return False
     draft.put(row, Choice(node, wanted, 0.0))

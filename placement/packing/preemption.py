@@ -27,10 +27,11 @@ MOST_STEPS, MOST_STEPS_BY_RULES = 400, 40
 
 
 Price = tuple[int, int, int, int, tuple[tuple[int, int, int], ...], int, int]
-"""What a preemption loses; the least is chosen. In order: the highest priority of a stopped pod, thousandths of GPUs
-stopped, pods stopped, those of them that no gang can spare, the same at each priority from the highest down (so that
-among equals the less important are stopped), how long the oldest of the highest priority has run (as its start's
-negative), and the row of the node. What a budget forbids, or would be stopped for nothing, is no choice at all.
+"""What a preemption loses; the least is chosen. In order: the highest resistance of a stopped pod to those that are
+placed, thousandths of GPUs stopped (work, where teams have shares), pods stopped, those of them that no gang can spare,
+the same at each resistance from the highest down (so that among equals the less important are stopped), how long the
+oldest of the highest has run (as its start's negative), and the row of the node. What a budget or a share forbids, or
+would be stopped for nothing, is no choice at all.
 
 kube-scheduler's order, but that it takes a violated budget as a last resort, and adds up priorities instead of GPUs.
 Source: kube-scheduler, default preemption, `pickOneNodeForPreemption`.
@@ -67,7 +68,7 @@ def clearings(draft: PackingDraft, row: int, priority: int, within: arrays.BoolA
     draft.work += PLACES_PER_SEARCH
     found: list[Clearing] = []
     for node in nodes:
-        key = (draft.shape_number(row), priority, node)
+        key = (draft.shape_number(row), priority, node, draft.view)
         known = draft.victims.get(key) if draft.packer.power is None else None
         if known is not None and known[0] == draft.changed_at(node) and _price(draft, known[1], node) is not None:
             victims = known[1]
@@ -94,12 +95,46 @@ def _candidates(
         return found
     for band in range(lower.bands):
         nodes = np.flatnonzero(allowed & lower.fits(shape, band))
-        found += nodes[np.lexsort(lower.losses(shape, band, nodes))].tolist()
+        if draft.shares is None:
+            found += nodes[np.lexsort(lower.losses(shape, band, nodes))].tolist()
+        else:
+            found += nodes[
+                np.argsort(work_lost(draft, shape, int(lower.ceilings[band]))[nodes], kind="stable")
+            ].tolist()
         if len(found) >= CANDIDATES:
             break
         allowed = allowed.copy()
         allowed[nodes] = False
     return found[:CANDIDATES]
+
+
+def work_lost(draft: PackingDraft, shape: workloads.PodShape, ceiling: int) -> arrays.FloatArray:
+    """Work that a stop of others up to this resistance loses on each node for a pod, about. Shape (nodes,).
+
+    Of gangs that would be stopped whole, each node counts a part: as if all that are there were needed.
+    """
+    assert draft.shares is not None  # noqa: S101 - work is only counted where teams have shares
+    milli, gang = draft.shares.milli, draft.snapshot.pods.gang
+    free = np.maximum(draft.packer.ledger.free.gpu_milli, 0)
+    free = np.where(free >= shape.gpu_milli, free, 0).sum(axis=1)
+    rows = np.flatnonzero((draft.node != snapshot.PENDING) & (draft.resistance <= ceiling) & (milli > 0))
+    loss = draft.loss[rows].astype(np.float64)
+    loss[draft.resistance[rows] == ENDING] = 0.0
+    for each in np.unique(gang[rows][gang[rows] >= 0]).tolist():
+        mine = np.flatnonzero(gang[rows] == each)
+        if len(mine) and lacking(draft, each, members_running(draft, each)[1:]) > 0:
+            there = np.bincount(draft.node[rows[mine]])[draft.node[rows[mine]]]
+            loss[mine] = draft.loss[members_running(draft, each)].sum() / there
+    order = np.lexsort((loss / milli[rows], draft.node[rows]))
+    rows, loss = rows[order], loss[order]
+    short = np.maximum(0, shape.total_gpu_milli - free).astype(np.float64)
+    found = np.zeros(len(draft.snapshot.nodes))
+    for row, lost in zip(rows.tolist(), loss.tolist(), strict=True):
+        node = int(draft.node[row])
+        if short[node] > 0:
+            found[node] += lost
+            short[node] -= milli[row]
+    return found
 
 
 def stopped_with(draft: PackingDraft, victims: Sequence[int]) -> set[int]:
@@ -119,16 +154,16 @@ def _price(draft: PackingDraft, victims: Sequence[int], node: int) -> Price | No
         return None
     lost: dict[int, tuple[int, int]] = {}
     for each in gone:
-        gpu_milli, count = lost.get(level := int(draft.priority[each]), (0, 0))
-        lost[level] = (gpu_milli + draft.shape(each).total_gpu_milli, count + 1)
+        loss, count = lost.get(level := int(draft.resistance[each]), (0, 0))
+        lost[level] = (loss + int(draft.loss[each]), count + 1)
     losses = tuple((level, *lost[level]) for level in sorted(lost, reverse=True))
     if not losses:
         return (*NOTHING[:6], node)
     highest = losses[0][0]
-    first_s = min(draft.loses_since_s(each) for each in gone if draft.priority[each] == highest)
+    first_s = min(draft.loses_since_s(each) for each in gone if draft.resistance[each] == highest)
     of_gang = Counter(draft.snapshot.pods.gang[gone].tolist())
     missed = sum(count for gang, count in of_gang.items() if not _is_spared(draft, gone, gang))
-    return highest, sum(milli for milli, _ in lost.values()), len(gone), missed, losses, -first_s, node
+    return highest, sum(loss for loss, _ in lost.values()), len(gone), missed, losses, -first_s, node
 
 
 def _is_spared(draft: PackingDraft, gone: Sequence[int], gang: int) -> bool:
@@ -142,7 +177,9 @@ def _is_spared(draft: PackingDraft, gone: Sequence[int], gang: int) -> bool:
 def may_all_leave(draft: PackingDraft, gone: Sequence[int]) -> bool:
     """Whether all of these pods may be stopped."""
     gone = [each for each in gone if not draft.ends(each)]
-    return all(draft.resistance[each] != NEVER for each in gone) and draft.budgets.forbidding(gone) is None
+    if any(draft.resistance[each] == NEVER for each in gone) or draft.budgets.forbidding(gone) is not None:
+        return False
+    return draft.shares is None or draft.shares.may_lose(gone, draft.node, draft.snapshot.pods.gang)
 
 
 def fewest_victims(draft: PackingDraft, shape: workloads.PodShape, node: int, priority: int) -> tuple[int, ...]:
@@ -155,7 +192,7 @@ def fewest_victims(draft: PackingDraft, shape: workloads.PodShape, node: int, pr
     without = NodeWithout(draft, shape, node)
     there = [row for row in draft.pods_on(node) if draft.resistance[row] < priority]
     # Those that end cost nothing, so they come last, when pods are spared; among equals the oldest is spared first.
-    there.sort(key=lambda r: (-draft.resistance[r], -draft.shape(r).total_gpu_milli, draft.loses_since_s(r), r))
+    there.sort(key=lambda r: (-draft.resistance[r], -draft.loss[r], draft.loses_since_s(r), r))
     ending = [row for row in there if draft.ends(row)]
     best: tuple[Price, Sequence[int]] | None = None
 
@@ -183,12 +220,16 @@ def fewest_victims(draft: PackingDraft, shape: workloads.PodShape, node: int, pr
     for row in live:
         most |= Counter(everything_asked(draft.shape(row)))
 
+    wide = [row for row in live if draft.shape(row).gpus]
+    least_rate = min((draft.loss[row] / draft.shape(row).total_gpu_milli for row in wide), default=0.0)
+
     def least(chosen: Sequence[int]) -> tuple[int, int, int]:
         """First three of the price of every set with these pods, which do not suffice: they are gone now."""
-        short, shapes = without.room.missing(shape), [draft.shape(row) for row in chosen]
+        short = without.room.missing(shape)
         further = max((-(-amount // most[name]) for name, amount in short.items() if most[name]), default=1)
-        highest = max([level, *(int(draft.priority[row]) for row in chosen)])
-        return highest, sum(each.total_gpu_milli for each in shapes) + short.get(GPU, 0), len(chosen) + further
+        highest = max([level, *(int(draft.resistance[row]) for row in chosen)])
+        loss = sum(int(draft.loss[row]) for row in chosen) + int(short.get(GPU, 0) * least_rate)
+        return highest, loss, len(chosen) + further
 
     without.fits(ending)
     queue: list[tuple[tuple[int, int, int], tuple[int, ...]]] = [(least(()), ())]
@@ -257,7 +298,7 @@ def spare_victims(draft: PackingDraft) -> None:
     while is_spared:
         leaving, _ = draft.changed()
         groups = sorted(stopped_together(draft, leaving), key=lambda rows: (-draft.priority[rows[0]], rows))
-        is_spared = sum(_return(draft, rows) for rows in groups) > 0
+        is_spared = sum(put_back(draft, rows) for rows in groups) > 0
 
 
 def stopped_together(draft: PackingDraft, leaving: Iterable[int]) -> list[tuple[int, ...]]:
@@ -277,7 +318,7 @@ def stopped_together(draft: PackingDraft, leaving: Iterable[int]) -> list[tuple[
     return alone
 
 
-def _return(draft: PackingDraft, rows: Sequence[int]) -> bool:
+def put_back(draft: PackingDraft, rows: Sequence[int]) -> bool:
     """Puts these pods back where they run, if all of them fit there now. Returns whether it did."""
     pods, gang = draft.snapshot.pods, int(draft.snapshot.pods.gang[rows[0]])
     # Not if these are all of a gang that ran, and a member of it now starts elsewhere.

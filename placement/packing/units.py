@@ -31,8 +31,8 @@ class Unit:
         return f"Pod/{snapshot.pods.names[self.rows[0]]}"
 
 
-Order = tuple[int, bool, int, int, int]
-"""Place in the order of service: the least is served first."""
+Order = tuple[float, int, bool, int, int, int]
+"""Place in the order of service: the least is served first. First how far its team is beyond its share."""
 
 
 class UnitQueue:
@@ -85,6 +85,9 @@ def pending_units(draft: PackingDraft) -> list[Unit]:
     """
     waiting = (draft.node == PENDING) & (draft.resistance != ENDING)
     units = units_of(draft, np.flatnonzero(waiting).tolist())
+    if draft.shares is not None:
+        by_priority = sorted(units, key=lambda unit: order_of_service(draft, unit)[1:])
+        draft.note_debts(unit.rows[: max(unit.need, 1)] for unit in by_priority)
     return sorted(units, key=lambda unit: order_of_service(draft, unit))
 
 
@@ -106,7 +109,7 @@ def as_of_now(draft: PackingDraft, unit: Unit) -> list[Unit]:
 
 
 def order_of_service(draft: PackingDraft, unit: Unit) -> Order:
-    """Sort key of a unit; the least is served first."""
+    """Sort key of a unit; the least is served first: pods within the share of their team, then those that borrow."""
     pods = draft.snapshot.pods
     counts = Counter(pods.shape[list(unit.rows)].tolist())
     gpu = sum(pods.shapes[number].total_gpu_milli * count for number, count in counts.items())
@@ -114,7 +117,8 @@ def order_of_service(draft: PackingDraft, unit: Unit) -> Order:
     had_its_turn = bool(draft.tried) and unit.label(draft.snapshot) in draft.tried
     # Its place was kept in vain, so others come first.
     was_refused = any(pods.shapes[number].refused_on for number in counts)
-    return (-unit.priority, had_its_turn or was_refused, -gpu, -cpu, unit.rows[0])
+    debt = 0.0 if draft.shares is None else draft.debt(unit.rows[: max(unit.need, 1)])
+    return (debt, -unit.priority, had_its_turn or was_refused, -gpu, -cpu, unit.rows[0])
 
 
 def namespace_of(draft: PackingDraft, unit: Unit) -> str:
@@ -170,7 +174,7 @@ class FairQueue:
     def __init__(self, draft: PackingDraft, units: Iterable[Unit], budget: Budget) -> None:
         self._draft, self._budget = draft, budget
         self._queues: dict[str, UnitQueue] = {}
-        self._heads: list[tuple[tuple[bool, int, int, Order], str]] = []
+        self._heads: list[tuple[tuple[bool, float, int, int, Order], str]] = []
         """Heap of namespaces by the turns of their first units, as they were when they were noted."""
         self._levels: dict[int, tuple[float, float]] = {}
         """Work of each priority that had a turn, and a namespace's share of a round of it."""
@@ -219,11 +223,11 @@ class FairQueue:
         if (turn := self._turn(namespace)) is not None:
             heappush(self._heads, (turn, namespace))
 
-    def _turn(self, namespace: str) -> tuple[bool, int, int, Order] | None:
-        """When the first unit of a namespace is served: at the end or before, its priority, the round, its order."""
+    def _turn(self, namespace: str) -> tuple[bool, float, int, int, Order] | None:
+        """When the first unit of a namespace is served: at the end or before, debt, priority, the round, its order."""
         if (order := self._queues[namespace].first) is None:
             return None
-        priority = -order[0]
+        priority = -order[1]
         work, share = self._levels.get(priority, (math.inf, 0.0))
         round_ = int(self._used[priority, namespace] // share) if share else 0
-        return self._spent[priority] >= work, order[0], round_, order
+        return self._spent[priority] >= work, order[0], order[1], round_, order

@@ -36,6 +36,7 @@ from nodeagent.health.processes import NodeProcess, Ranks, Senders
 from power.leases.messages import Inventory, Report, encoded, encoded_text
 from power.rules import PowerRules
 from tests.agents.credentials import Credentials, names_itself
+from tests.builders.frame_header import header
 from tests.rigs.health.large_job import job_of, read_job
 from tests.rigs.health.recorded import TICK_S
 from tonnage import records
@@ -273,7 +274,7 @@ def introductions(ranks: int) -> Mapping[int, bytes]:
     found = {}
     for each in range(ranks):
         low, high = rank.searchsorted([each, each + 1])
-        head = records.header(int(high - low), rank=each, at_ns=0, wall_minus_ns=0, incarnation=0, dropped=0)
+        head = header(int(high - low), rank=each, at_ns=0)
         found[each] = head + rows[low:high].tobytes()
     return found
 

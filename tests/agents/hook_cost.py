@@ -10,7 +10,8 @@ from contextlib import suppress
 import torch
 from torch import distributed
 
-OPERATIONS, PARTS = 2000, 7
+OPERATIONS, PARTS = 10_000, 7
+"""A part lasts longer than the recorder's thread sleeps, so that its work counts in each."""
 
 
 def main(*, recorded: bool) -> None:

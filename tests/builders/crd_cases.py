@@ -169,6 +169,7 @@ FULL: Mapping[str, Object] = {
             "share": 0.25,
             "devicesPerPod": [1],
             "memory": "80Gi",
+            "network": "25G",
             "pricePerHour": {"onDemand": 4, "spot": 1.5, "committed": 2},
             "inventory": 8,
         },
@@ -181,7 +182,14 @@ FULL: Mapping[str, Object] = {
             "gpuType": "a100",
             "gpusPerInstance": 2,
             "grid": {"inputTokens": [100], "outputTokens": [10]},
-            "throughput": [{"slo": {"tpot": "40ms"}, "requestsPerSecond": [[8]]}],
+            "throughput": [
+                {"slo": {"tpot": "40ms"}, "requestsPerSecond": [[8]], "decodedPerSecond": [[9]], "watts": 300}
+            ],
+            "prefill": ["20ms"],
+            "cacheBytesPerToken": 131072,
+            "cacheTokens": 400000,
+            "origin": "estimated",
+            "error": 0.16,
         },
         {},
     ),
@@ -189,7 +197,7 @@ FULL: Mapping[str, Object] = {
         "ModelService",
         {
             "model": "m",
-            "slo": {"tpot": "40ms"},
+            "slo": {"tpot": "40ms", "ttft": "1s", "share": 0.99},
             "demand": {
                 "requestsPerSecond": 6,
                 "inputTokens": [100],
@@ -288,6 +296,26 @@ FULL: Mapping[str, Object] = {
             ],
         },
     ),
+    "Team": _object(
+        "Team",
+        {
+            "namespaces": {"team": "a"},
+            "share": {"gpus": {"a100": "16"}},
+            "borrowing": {"gpus": {"a100": 8}},
+            "weight": 2,
+            "minRun": "10m",
+        },
+        {
+            "used": 20,
+            "borrowed": 4,
+            "lent": 0.5,
+            "waiting": 2,
+            "dollarsPerHour": 80,
+            "devices": [{"gpuType": "a100", "used": 20, "borrowed": 4, "lent": 0.5}],
+            "usage": 3.5,
+            "usageAt": "2026-03-01T12:00:00Z",
+        },
+    ),
     "SandboxPolicy": _object(
         "SandboxPolicy",
         {
@@ -331,6 +359,7 @@ FULL: Mapping[str, Object] = {
             },
             "probation": {"test": "1m", "lasts": "4h"},
             "jobs": {"restart": "150s", "restartInPlace": "150s", "checkpointInterval": "30m"},
+            "preflight": "1m",
             "owners": [{"name": "repairs", "label": "example.com/owner", "taint": "example.com/repair"}],
             "detectors": [{"name": "npd", "condition": "GPUProblem", "taint": "example.com/gpu"}],
             "findings": [{"code": "Xid63", "severity": "AfterJob"}],
@@ -378,6 +407,7 @@ FULL: Mapping[str, Object] = {
 """One object of each kind with every field in it, every list with one entry."""
 
 OWNED = {"owned": {"capital": 30_000, "years": 4, "watts": 1200, "dollarsPerKwh": 0.1}}
+_IN_USD = {"share": {"dollarsPerHour": 40}, "borrowing": {"dollarsPerHour": 8}}
 _OUTER = ("actors", "a", "actors".rjust(63, "a"))
 """Groups that a bound of `parent` is tried with."""
 OTHERS: Mapping[str, tuple[Object, ...]] = {
@@ -389,6 +419,18 @@ OTHERS: Mapping[str, tuple[Object, ...]] = {
         ),
     ),
     "GPUType": (_object("GPUType", {"nodeLabel": {"values": ["A100"]}, "memory": "80Gi", "pricePerHour": OWNED}, {}),),
+    "Team": (_object("Team", {"namespaces": {"team": "a"}, **_IN_USD}, {}),),
+    "ModelService": (
+        _object(
+            "ModelService",
+            {
+                "model": "m",
+                "slo": {"tpot": "40ms", "ttft": "1s"},
+                "phases": {"prefill": {"gpuTypes": ["h100"]}, "decode": {"gpuTypes": ["a100"]}},
+            },
+            {},
+        ),
+    ),
     "ScalingPolicy": (
         _policy(source={"role": "queue", "customMetric": {"name": "queue_length", "selector": {"model": "m"}}}),
         _policy(source={"role": "inputTokens", "push": {}, "maxAge": "30s"}),
@@ -579,6 +621,7 @@ HUNDREDTHS = [[1 / 4096] * 64] * 64
 def _profile(**grid: object) -> Object:
     """Two edges each way, and a table that fits them."""
     full = having(FULL["ModelProfile"], "spec.grid", {"inputTokens": [10, 100], "outputTokens": [1, 5], **grid})
+    full = having(having(full, "spec.throughput[].decodedPerSecond", ...), "spec.prefill", ...)
     return having(full, "spec.throughput[].requestsPerSecond", [[8, 4], [2, 0]])
 
 
@@ -637,10 +680,15 @@ def _rule_cases() -> Iterator[Case]:
         for n, edges in enumerate(([100, 10], [100, 100])):
             about = f"{path} edges rise" + (", twice the same" if n else "")
             yield Case(kind, about, make(), make(**{side: edges}), "edges rise strictly")
-    yield Case(
-        "ModelProfile", "spec every throughput", _profile(), _profile(inputTokens=[10, 50, 100]), "one row per edge"
-    )
+    yield Case("ModelProfile", "spec every table", _profile(), _profile(inputTokens=[10, 50, 100]), "one row per edge")
     yield Case("ModelProfile", "spec every row", _profile(), _profile(outputTokens=[10]), "one number per edge")
+    path = "spec.throughput[].decodedPerSecond"
+    decoded, short = (having(_profile(), path, [[9, 9]] * n) for n in (2, 1))
+    yield Case("ModelProfile", "spec every table, decoded", decoded, short, "one row per edge")
+    yield Case(
+        "ModelProfile", "spec prefill has one",
+        _profile(), having(_profile(), "spec.prefill", ["5ms"]), "leave it out",
+    )  # fmt: skip
     tables = [_table("40ms"), _table("0.5s")]
     yield Case(
         "ModelProfile", "spec.throughput two tables",
@@ -663,9 +711,18 @@ def _rule_cases() -> Iterator[Case]:
         wrong_rows = [nearly[0], [0.125, wrong]]
         yield Case("ModelService", about, _demand(histogram=nearly), _demand(histogram=wrong_rows), "divide each by")
     yield from _quantity_cases(gpu_type, "spec.memory", "0")
+    yield from _quantity_cases(gpu_type, "spec.network", "0")
+    (phased,) = OTHERS["ModelService"]
+    template = having(phased, "spec.template", service["spec"]["template"])
+    yield Case("ModelService", "spec has phases and a template", phased, template, "leave the template out")
     yield from _quantity_cases(service, "spec.instance.cpu", "-1")
     yield from _quantity_cases(service, "spec.instance.memory", "-1")
-    for full, path in ((service, "spec.slo.tpot"), (profile, "spec.throughput[].slo.tpot")):
+    for full, path in (
+        (service, "spec.slo.tpot"),
+        (service, "spec.slo.ttft"),
+        (profile, "spec.throughput[].slo.tpot"),
+        (profile, "spec.prefill[]"),
+    ):
         for bad in ("0s", "40", "2562048h"):
             yield Case(
                 full["kind"], f"{path} should be a duration, {bad}",
@@ -683,6 +740,7 @@ def _rule_cases() -> Iterator[Case]:
         "spec.jobs.restart",
         "spec.jobs.restartInPlace",
         "spec.jobs.checkpointInterval",
+        "spec.preflight",
         "status.checkpoints[].save",
         "status.checkpoints[].interval",
         "status.checkpoints[].advised",
@@ -692,6 +750,18 @@ def _rule_cases() -> Iterator[Case]:
             "HealthPolicy", f"{path} should be a duration",
             having(health, path, "1m30.5s"), having(health, path, "0s"), "with its unit",
         )  # fmt: skip
+    team = FULL["Team"]
+    for path in ("share", "borrowing"):
+        good, bad = (having(team, f"spec.{path}.gpus.a100", each) for each in ("1.5", "-1"))
+        yield Case("Team", f"spec.{path}.gpus[] should be a quantity", good, bad, "should be a quantity")
+        both = having(team, f"spec.{path}.dollarsPerHour", 5)
+        yield Case("Team", f"spec.{path} should have either", team, both, "should have either")
+    yield Case(
+        "Team", "spec.minRun should be a duration",
+        having(team, "spec.minRun", "1m30.5s"), having(team, "spec.minRun", "0s"), "with its unit",
+    )  # fmt: skip
+    in_usd = having(team, "spec.share", {"dollarsPerHour": 40})
+    yield Case("Team", "spec borrowing should be", team, in_usd, "in the unit of share")
     sandboxes = FULL["SandboxPolicy"]
     for path, too_low in (("budget", "0"), ("guaranteed", "-1"), ("agentMemory", "-1")):
         yield from _quantity_cases(sandboxes, f"spec.classes[].{path}", too_low)
@@ -783,7 +853,11 @@ RULE_CASES = tuple(_rule_cases())
 
 LARGEST: Mapping[str, Object] = {
     "ModelProfile": having(
-        having(FULL["ModelProfile"], "spec.grid", {"inputTokens": EDGES, "outputTokens": EDGES}),
+        having(
+            having(FULL["ModelProfile"], "spec.grid", {"inputTokens": EDGES, "outputTokens": EDGES}),
+            "spec.prefill",
+            ["1ms"] * 64,
+        ),
         "spec.throughput",
         # The last rate alone is above zero, so that the rules look at all of them.
         [{"slo": {"tpot": f"{n}ms"}, "requestsPerSecond": [[0] * 64] * 63 + [[0] * 63 + [1]]} for n in range(1, 33)],

@@ -33,5 +33,4 @@ def summary(
         decision_mean_ms=decision.mean(axis=1),
         upkeep_s=np.full(seeds, lost_pct),
         unplaced={"GPU": np.full(seeds, 200 * lost_pct), "CPU": np.full(seeds, 10.0)},
-        moved=np.zeros(seeds, dtype=np.int64),
     )

@@ -154,11 +154,16 @@ _FAULTS: Mapping[str, _Draw] = {
 }  # fmt: skip
 _IN_MEMORY: Mapping[str, _Draw] = {
     "outage": lambda chance, *_: {"for": _for_s(chance)},
-    "rollback": lambda chance, *_: {"back": round(chance.uniform(1.0, 15.0), 1), "for": round(
-        chance.uniform(0.1, 8.0), 1)},
+    "rollback": lambda chance, *_: {"back": round(chance.uniform(1.0, 15.0), 1), "for": chance.choice(
+        (0.0, round(chance.uniform(0.1, 8.0), 1)))},
     "events": lambda chance, *_: {
         "how": chance.choice(("doubled", "swapped", "lost")), "count": chance.randint(1, 10)},
     "events late": lambda chance, *_: {"for": _for_s(chance), "by": chance.choice((0.05, 0.5, 3.0))},
+    "overtaken": lambda chance, *_: {
+        "nth": chance.randint(1, 3), "by": chance.choice((0.1, 1.0, 4.0, 8.0)),
+        "how": chance.choice(("delete", "update", "crowd", "crowd that stays")),
+        "then": chance.choice(("", "", "kill", "freeze"))},
+    "fence late": lambda chance, *_: {"for": _for_s(chance), "by": chance.choice((0.5, 3.0))},
     "old crd": lambda chance, *_: {"for": _for_s(chance), "field": chance.choice(("wholeSince", "halfStartedSince",
                                                                                   "running"))},
 }  # fmt: skip

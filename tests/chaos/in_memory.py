@@ -39,6 +39,7 @@ from tests.chaos.memory_server import (
     Asked,
     MemoryConnection,
     MemoryServer,
+    parsed,
 )
 from tests.chaos.virtual_time import Process, ProcessThread, Timeline, clocks_of
 from tests.controlplane.auditor import GPU
@@ -49,6 +50,8 @@ TENANT, OTHER = "tenant", "other"
 SETTLES_WITHIN_S = 150.0
 """A bind whose answer was lost counts as done for 30 s, a standby takes over within 15, and a gang that is there in
 part is stopped after 20 (`SETTINGS`)."""
+UNSEEN_S = 12.0
+"""How long the server is away where no operator sees that; a leader stops writing after 10 s without a renewal."""
 QUIET_S = 8.0
 """Time without a write after which it is quiet: longer than from one cycle to the next (`resync_s`)."""
 SETTINGS: Mapping[str, Any] = {
@@ -166,9 +169,16 @@ class Play:
         self._digest = hashlib.sha256()
         self._undo: dict[str, Callable[[], object]] = {}
         self._largest: dict[str, list[tuple[float, int]]] = {}
+        self.sizes = {str(node["name"]): int(node["gpus"]) for node in composition.nodes}
+        """Devices that each machine has now, which its kubelet reports and counts by, whatever the store says."""
         self._has_shrunk = False
+        self.asleep_until_s = 0.0
         self._quiet_since_s = 0.0
         self.server.hears += [self._hear, self._live]
+        self.server.delayed_s, self.server.evicts = self._overtaken_s, self._judge_eviction
+        self._in_part_since_s: dict[str, float] = {}
+        self._early: list[str] = []
+        self._to_overtake: list[dict[str, Any]] = []
         known, _ = settings_from({**SETTINGS, "identity": "operator", "fenced": composition.fenced,
                                   "preempt": composition.preempts})  # fmt: skip
         self.settings = known
@@ -187,7 +197,7 @@ class Play:
         for number, product in enumerate(PRODUCTS):
             self.server.put(TYPES, gpu_type(("a100", "l4")[number], product))
         for node in self.composition.nodes:
-            self.server.put(NODES, node_object(node))
+            self.register(node)
         self.server.back_up()
         for _ in range(self.composition.operators):
             self.start()
@@ -196,6 +206,7 @@ class Play:
         self._every(1.0, self.server.back_up)
         self._every(50.0, self.server.bookmark)
         self.timeline.run_until(self.composition.ends_s)
+        self.timeline.run_until(max(self.timeline.now_s, self.asleep_until_s))
         self.set_right()
         over_s = self.timeline.now_s + SETTLES_WITHIN_S
         found = ["nothing was judged"]
@@ -208,7 +219,9 @@ class Play:
             found = self._unquiet() or self.judged()
         errors = [f"{actor.name}: {error}" for actor in self.actors for error in actor.process.errors]
         counted = Counter({k: v for k, v in self.server.counted.items() if v})
-        return Verdict(tuple(dict.fromkeys((*sorted(self.ledger.double), *errors, *found))),
+        if self.ledger.double:
+            found = []
+        return Verdict(tuple(dict.fromkeys((*sorted(self.ledger.double), *self._early[:1], *errors, *found))),
                        dict(self.injected + counted), self._digest.hexdigest()[:16],
                        round(self.timeline.now_s, 1), len(self.server.writes))  # fmt: skip
 
@@ -243,9 +256,13 @@ class Play:
         self._undo.clear()
         self._quiet_since_s = self.timeline.now_s
         faults = self.server.faults
-        faults.refused_share = faults.lost_share = faults.delay_s = faults.held_s = 0.0
+        faults.refused_share = faults.lost_share = faults.delay_s = faults.held_s = faults.fence_late_s = 0.0
         faults.is_down, faults.undeclared = False, ""
         faults.watches.clear()
+        self._to_overtake.clear()
+        for pod in self.server.all(PODS):  # a store that went back has them again
+            if pod["metadata"]["name"].startswith("flood-"):
+                self.server.delete_pod(_key(pod))
         for actor in self.actors:
             actor.failpoints.clear()
             actor.process.thaw()
@@ -306,9 +323,76 @@ class Play:
             if each["nth"] <= 0:
                 actor.failpoints.remove(each)
                 self.injected[f"{each['deed']} {side} a write"] += 1
-                self.timeline.after(0.0, self._strike, actor, each)
+                self._strike_after(0.0, actor, each)
                 return False
         return True
+
+    def _overtaken_s(self, doing: Asked) -> float:
+        """By how much a write is late: what it is about changes first, or its sender is gone, or both."""
+        collection, namespace, name, sub = parsed(doing.path)
+        if collection != PODS or sub not in ("", "binding"):
+            return 0.0
+        sender = next(actor for actor in self.actors if actor.process is self.timeline.running)
+        for each in tuple(self._to_overtake):
+            each["nth"] -= 1
+            if each["nth"] <= 0:
+                self._to_overtake.remove(each)
+                # Without the fence a leader trusts that a write arrives before its Lease would have ended.
+                by_s = each["by"] if self.composition.fenced else min(each["by"], 4.0)
+                self.timeline.after(by_s / 10, self._overtake, each["how"], f"{namespace}/{name}")
+                if each["then"]:
+                    self._strike_after(0.0, sender, {"deed": each["then"], "for": 25.0})
+                return float(by_s)
+        return 0.0
+
+    def _overtake(self, how: str, key: str) -> None:
+        self.injected[f"write overtaken by {how}"] += 1
+        if "crowd" in how:
+            return self._crowd(key, stays="stays" in how)
+        if how == "update" and (made := self.wanted.get(key)) and not made["gang"]:
+            self.wanted[key] = {**made, "gpus": 3 - min(2, made["gpus"])}  # the owner's template is another now
+        return self.server.delete_pod(key)
+
+    def _crowd(self, key: str, *, stays: bool) -> None:
+        """More important pods of somebody else ask for all the room that is left where this one may run."""
+        pod = self.server.get(PODS, key)
+        pool = pod["spec"]["nodeSelector"]["pool"] if pod else ""
+        for node in self.server.all(NODES):
+            name, labels = node["metadata"]["name"], node["metadata"]["labels"]
+            free = int(node["status"]["allocatable"][GPU]) - sum(map(_gpus, self._on(name)))
+            if labels["pool"] == pool and free > 0:
+                made = pod_object({"name": f"crowd-{self.timeline.now_s:.6f}-{name}", "gpus": free, "mode": pool,
+                                   "gang": "", "priority": 100})  # fmt: skip
+                made["metadata"]["namespace"] = OTHER
+                made["spec"]["nodeSelector"]["kubernetes.io/hostname"] = name
+                self.server.put(PODS, made)
+                if not stays:
+                    self.undo_after({"for": 12.0}, partial(self.server.delete_pod, _key(made)))
+
+    def _follow_gang(self, gang: str) -> None:
+        """Since when a gang has fewer members than it needs, but some."""
+        least = self.least.get(gang, 0)
+        there = sum(pod["metadata"]["labels"].get("tonnage.dev/gang") == gang and bool(pod["spec"].get("nodeName"))
+                    for pod in self.server.all(PODS) if pod["metadata"]["namespace"] == TENANT)  # fmt: skip
+        if 0 < there < least:
+            self._in_part_since_s.setdefault(gang, self.timeline.now_s)
+        else:
+            self._in_part_since_s.pop(gang, None)
+
+    def _judge_eviction(self, pod: Object) -> None:
+        """A gang that is there in part has its time to become whole, where nothing else is a reason to stop it."""
+        gang = pod["metadata"].get("labels", {}).get("tonnage.dev/gang", "")
+        spec = self.gangs.get(f"{TENANT}/{gang}", {}).get("spec", {})
+        went_back = any(step["do"] == "rollback" for step in self.composition.steps)
+        if spec.get("onMemberLoss") != "Refill" or self.composition.preempts or went_back:
+            return
+        since_s = self._in_part_since_s.get(gang, self.timeline.now_s)
+        if self.timeline.now_s - since_s < 0.75 * SETTINGS["gang_deadline_s"]:
+            self._early.append(f"stopped early: {_key(pod)}, whose gang is there in part for "
+                               f"{self.timeline.now_s - since_s:.1f} s")  # fmt: skip
+
+    def _strike_after(self, for_s: float, actor: Actor, failpoint: Mapping[str, Any]) -> None:
+        self.timeline.after(for_s, self._strike, actor, failpoint)
 
     def _strike(self, actor: Actor, failpoint: Mapping[str, Any]) -> None:
         if failpoint["deed"] == "kill":
@@ -323,7 +407,18 @@ class Play:
 
     def _freeze(self, actor: Actor, for_s: float) -> None:
         actor.process.freeze()
-        self.timeline.after(for_s, actor.process.thaw)
+        self.timeline.after(for_s, self._thaw, actor)
+
+    def _thaw(self, actor: Actor) -> None:
+        if self.timeline.now_s >= self.asleep_until_s:
+            actor.process.thaw()
+
+    def put_to_sleep(self, for_s: float) -> None:
+        """All operators stand still, whatever else would wake them."""
+        self.asleep_until_s = max(self.asleep_until_s, self.timeline.now_s + for_s)
+        for actor in self.actors:
+            if not actor.process.is_dead:
+                self._freeze(actor, self.asleep_until_s - self.timeline.now_s)
 
     # What the ledger and the cluster make of each change.
 
@@ -340,6 +435,8 @@ class Play:
             recent = [each for n, each in enumerate(kept) if n + 1 == len(kept) or kept[n + 1][0] > self._lately_s]
             self.ledger.capacity[obj["metadata"]["name"]] = max(each[1] for each in recent)
         elif collection == PODS:
+            if gang := obj["metadata"].get("labels", {}).get("tonnage.dev/gang"):
+                self._follow_gang(gang)
             if after is None:
                 self.ledger.remove(obj["metadata"]["uid"])
                 return
@@ -402,8 +499,11 @@ class Play:
         ):
             return
         there = [each for each in self._on(pod["spec"]["nodeName"]) if each["status"]["phase"] == "Running"]
-        if sum(map(_gpus, (*there, pod))) > int(node["status"]["allocatable"][GPU]):
+        name, asked = node["metadata"]["name"], sum(map(_gpus, (*there, pod)))
+        if asked > self.sizes[name]:
             self.injected["pods turned away by a kubelet"] += 1
+            if asked <= next(each["gpus"] for each in self.composition.nodes if each["name"] == name):
+                self.strangers.pop(key, None)  # the whole machine has room: it came as devices were lost
             status = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "insufficient devices"}
             self.server.change(PODS, key, {"status": status})
         else:
@@ -444,6 +544,19 @@ class Play:
         if pod["status"].get("conditions") != [said]:
             self.server.change(PODS, key, {"status": {"conditions": [said]}})
         self.timeline.after(1.0, self._schedule, key, uid)
+
+    def register(self, node: Mapping[str, Any]) -> None:
+        """What a kubelet does as it starts, or finds that it is no longer registered."""
+        if self.server.get(NODES, node["name"]) is None:
+            self.server.put(NODES, node_object({**node, "gpus": self.sizes[node["name"]]}))
+
+    def report(self, node: str) -> None:
+        """What a kubelet does every few seconds: its machine has so many devices."""
+        self.server.change(NODES, node, {"status": {"allocatable": {GPU: str(self.sizes[node])}}})
+
+    def resize(self, node: str, gpus: int) -> None:
+        self.sizes[node] = gpus
+        self.report(node)
 
     def _collect(self, node: str) -> None:
         if self.server.get(NODES, node) is None:
@@ -596,6 +709,15 @@ def _failpoint(play: Play, step: Step) -> None:
         actor.failpoints.append({key: step[key] for key in ("nth", "side", "deed", "for")})
 
 
+def _overtaken(play: Play, step: Step) -> None:
+    play._to_overtake.append({key: step[key] for key in ("nth", "by", "how", "then")})
+
+
+def _fence_late(play: Play, step: Step) -> None:
+    play.server.faults.fence_late_s = step["by"]
+    play.undo_after(step, partial(setattr, play.server.faults, "fence_late_s", 0.0))
+
+
 def _requests(play: Play, step: Step) -> None:
     faults = play.server.faults
     faults.refused_share, faults.lost_share, faults.delay_s = step["refuse"], step["lose"], step["delay"]
@@ -634,10 +756,15 @@ def _up_again(play: Play) -> None:
 
 
 def _rollback(play: Play, step: Step) -> None:
-    """As where somebody restores a backup of etcd: the server is away meanwhile."""
-    play.server.faults.is_down = True
+    """As where somebody restores a backup of etcd: the server is away meanwhile, which no operator sees that sleeps.
+
+    Such a sleep outlasts what a leader may write for: no server is restored faster.
+    """
     play.server.restore(step["back"])
-    play.undo_after(step, partial(_up_again, play))
+    play.server.faults.is_down = True
+    play.timeline.after(away_s := step["for"] or UNSEEN_S, _up_again, play)
+    if not step["for"]:
+        play.put_to_sleep(away_s + 0.5)
     play.ledger.pods.clear()
     play.ledger._held.clear()
     play.ledger._taken.clear()
@@ -647,10 +774,10 @@ def _rollback(play: Play, step: Step) -> None:
     play.strangers = {key: there[key] for key in play.strangers if key in there}
     for key, gang in play.gangs.items():  # people apply again what was lost
         if play.server.get(GANGS, key) is None:
-            play.timeline.after(step["for"] + 1.0, _apply_again, play, key, gang)
-    for node in play.composition.nodes:  # nodes register themselves
-        if play.server.get(NODES, node["name"]) is None and f"gone {node['name']}" not in play.injected:
-            play.server.put(NODES, node_object(node))
+            play.timeline.after(away_s + 1.0, _apply_again, play, key, gang)
+    for node in play.composition.nodes:
+        play.register(node)
+        play.timeline.after(away_s + play.chance.uniform(0.1, 3.0), play.report, node["name"])
     play._wake_all()
 
 
@@ -668,11 +795,7 @@ def _node_gone(play: Play, step: Step) -> None:
     node = next(each for each in play.composition.nodes if each["name"] == step["node"])
     play.server.remove(NODES, step["node"])
 
-    def back() -> None:
-        if play.server.get(NODES, step["node"]) is None:
-            play.server.put(NODES, node_object(node))
-
-    play.undo_after(step, back)
+    play.undo_after(step, partial(play.register, node))
 
 
 def _change_node(play: Play, step: Step, patch: Object, undo: Object) -> None:
@@ -703,10 +826,8 @@ def _shrink(play: Play, step: Step) -> None:
     """A node loses devices: pods that have them run on, and its kubelet turns others away."""
     node = next(each for each in play.composition.nodes if each["name"] == step["node"])
     play._has_shrunk = True
-    small, whole = (
-        {"status": {"allocatable": {GPU: str(gpus)}}} for gpus in (min(step["gpus"], node["gpus"]), node["gpus"])
-    )
-    _change_node(play, step, small, whole)
+    play.resize(step["node"], min(step["gpus"], node["gpus"]))
+    play.undo_after(step, partial(play.resize, step["node"], node["gpus"]))
 
 
 def _put_for(play: Play, step: Step, collection: str, obj: Object) -> None:
@@ -800,11 +921,11 @@ def _old_crd(play: Play, step: Step) -> None:
 
 DEEDS: Mapping[str, Callable[[Play, Step], None]] = {
     "pod": _pod, "gang": _gang, "delete": _delete, "finish": _finish, "owner deletes": _owner_deletes, "kill": _kill,
-    "stop": _stop, "freeze": _freeze, "failpoint": _failpoint, "requests": _requests, "watches cut": _watches_cut,
-    "watches expire": _watches_expire, "events": _events, "events late": _events_late, "outage": _outage,
-    "rollback": _rollback, "clock": _clock, "node gone": _node_gone, "cordon": _cordon, "taint": _taint,
-    "relabel": _relabel, "shrink": _shrink, "budget": _budget, "quota": _quota, "flood": _flood,
-    "stranger": _stranger, "tamper": _tamper, "evict": _evict, "old crd": _old_crd,
+    "stop": _stop, "freeze": _freeze, "failpoint": _failpoint, "overtaken": _overtaken, "fence late": _fence_late,
+    "requests": _requests, "watches cut": _watches_cut, "watches expire": _watches_expire, "events": _events,
+    "events late": _events_late, "outage": _outage, "rollback": _rollback, "clock": _clock, "node gone": _node_gone,
+    "cordon": _cordon, "taint": _taint, "relabel": _relabel, "shrink": _shrink, "budget": _budget, "quota": _quota,
+    "flood": _flood, "stranger": _stranger, "tamper": _tamper, "evict": _evict, "old crd": _old_crd,
 }  # fmt: skip
 
 

@@ -55,6 +55,8 @@ class Faults:
     """Of all writes: carried out, and then answered 500, or not at all."""
     delay_s: float = 0.0
     """Longest delay of a write on its way to the server."""
+    fence_late_s: float = 0.0
+    """By how much the fence follows the Lease late, as one of several API servers."""
     is_down: bool = False
     undeclared: str = ""
     """Field of statuses that the installed CRD lacks."""
@@ -121,7 +123,12 @@ class MemoryServer:
         """Newest version whose changes are no longer known."""
         self.watches: list[Watch] = []
         self.hears: list[Callable[[str, Object | None, Object | None], None]] = []
+        self.delayed_s: Callable[[Asked], float] = lambda _: 0.0
+        """By how much one write is late; besides `faults`."""
+        self.evicts: Callable[[Object], None] = lambda _: None
+        """Told of a pod before Tonnage stops it."""
         self.fence_epoch: int | None = None
+        self._followed, self._restores = 0, 0
         self.counted: Counter[str] = Counter()
         """What was done to requests."""
         self.writes: list[tuple[float, str, str]] = []
@@ -155,8 +162,13 @@ class MemoryServer:
         self._tell(collection, before.obj if before else None, obj, raw)
         if collection == LEASES:
             epoch = int(obj["spec"].get("leaseTransitions") or 0)
-            self.timeline.after(FENCE_LAG_S, setattr, self, "fence_epoch", epoch)
+            lag_s = FENCE_LAG_S + self.faults.fence_late_s
+            self.timeline.after(lag_s, self._follow, self._restores, self.version, epoch)
         return obj
+
+    def _follow(self, restores: int, version: int, epoch: int) -> None:
+        if restores == self._restores and version > self._followed:
+            self.fence_epoch, self._followed = epoch, version
 
     def change(self, collection: str, name: str, patch: Object) -> Object | None:
         """A change by the cluster itself, without preconditions."""
@@ -193,6 +205,7 @@ class MemoryServer:
         self._backups = [each for each in self._backups if each[1] <= self.version]
         self.log = deque(each for each in self.log if each[0] <= self.version)
         self.end_watches(None)
+        self._restores, self._followed = self._restores + 1, self.version
         for lease in self.all(LEASES):
             self.fence_epoch = int(lease["spec"].get("leaseTransitions") or 0)
 
@@ -211,7 +224,8 @@ class MemoryServer:
 
     def arrive(self, sender: "MemoryConnection", doing: "Asked", answer: "asyncio.Future[bytes]") -> None:
         """A request is sent; it is on its way from now on, whatever becomes of its sender."""
-        self.timeline.after(self._way_s(doing), self._serve, sender, doing, answer)
+        late_s = self.delayed_s(doing) if doing.method != "GET" else 0.0
+        self.timeline.after(self._way_s(doing) + late_s, self._serve, sender, doing, answer)
 
     def _way_s(self, doing: "Asked") -> float:
         way_s = self.chance.uniform(0.0005, 0.003)
@@ -326,6 +340,7 @@ class MemoryServer:
                 429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget."
             )
         if not is_dry:
+            self.evicts(pod)
             self.delete_pod(key)
         return b'{"kind":"Status","status":"Success"}'
 

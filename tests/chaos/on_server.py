@@ -29,7 +29,7 @@ from tests.controlplane.keeper import keep as kept_by
 from tests.controlplane.plain_api import MERGE_PATCH, PlainApi
 
 Object = dict[str, Any]
-AT_ONCE = 24
+AT_ONCE = 40
 """Compositions that are under way together."""
 PACE = 0.5
 """Real seconds for one of a composition."""

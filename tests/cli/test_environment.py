@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 import pytest
 
-from cli.inputs.runs import obstacle, save_report, write_report
+from cli.inputs.runs import obstacle, save_report
 from cli.main import run, tonnage
 from cli.printing.terminal import ESCAPED, FAILED, INTERRUPTED, UNREAD, WRONG_INPUT, make_safe, stopped_status
 from cluster.errors import ConfigError
@@ -140,7 +140,7 @@ def device(tmp_path: Path) -> Path:
 def test_a_report_is_written_into_what_is_no_regular_file_and_never_replaces_it(device: Path) -> None:
     reader = os.open(device, os.O_RDONLY | os.O_NONBLOCK)
 
-    write_report(device, "<html>")
+    save_report(device, "<html>")
 
     assert stat.S_ISFIFO(device.stat().st_mode)
     assert os.read(reader, 100) == b"<html>"
@@ -150,8 +150,8 @@ def test_a_report_is_written_into_what_is_no_regular_file_and_never_replaces_it(
 
 def test_a_report_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     target = tmp_path / "out" / "report.html"
-    write_report(target, "first")
-    write_report(target, "second")
+    save_report(target, "first")
+    save_report(target, "second")
 
     assert target.read_text(encoding="utf-8") == "second"
     assert [path.name for path in target.parent.iterdir()] == ["report.html"]
@@ -161,7 +161,7 @@ def test_a_report_that_cannot_be_written_is_a_mistake_with_a_place(tmp_path: Pat
     (tmp_path / "file").write_text("in the way", encoding="utf-8")
 
     with pytest.raises(ConfigError, match=r"report .*file/report.html"):
-        write_report(tmp_path / "file" / "report.html", "x")
+        save_report(tmp_path / "file" / "report.html", "x")
 
 
 def test_a_report_at_a_symbolic_link_replaces_the_file_it_points_at(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_a_report_at_a_symbolic_link_replaces_the_file_it_points_at(tmp_path: Pa
     target.write_text("old", encoding="utf-8")
     link.symlink_to(target)
 
-    write_report(link, "new")
+    save_report(link, "new")
 
     assert link.is_symlink()
     assert target.read_text(encoding="utf-8") == "new"
@@ -182,7 +182,7 @@ def test_a_circle_of_symbolic_links_is_wrong_input(tmp_path: Path) -> None:
     (tmp_path / "b").symlink_to(tmp_path / "a")
 
     with pytest.raises(ConfigError):
-        write_report(tmp_path / "a", "x")
+        save_report(tmp_path / "a", "x")
 
 
 def test_a_folder_that_was_made_for_a_report_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

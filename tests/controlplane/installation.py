@@ -78,7 +78,7 @@ def operator_of(site: Site, overrides: Mapping[str, object] | None = None) -> It
     """
     folder = site.server.folder
     probes, metrics = free_ports(2)
-    own = {"kubeconfig": str(_account(site)), "host": HOST, "probe_port": probes, "metrics_port": metrics}
+    own = {"kubeconfig": str(account_of(site)), "host": HOST, "probe_port": probes, "metrics_port": metrics}
     settings = {**chart_settings(), **own, "log_format": "json", **(overrides or {})}
     config = folder.path / "operator.yaml"
     config.write_text(yaml.safe_dump(settings), encoding="utf-8")
@@ -99,7 +99,7 @@ def chart_settings() -> dict[str, Any]:
     return found
 
 
-def _account(site: Site) -> Path:
+def account_of(site: Site) -> Path:
     """Kubeconfig of the operator's service account."""
     config = yaml.safe_load(site.server.kubeconfig.read_text(encoding="utf-8"))
     token = site.kubectl("create", "token", ACCOUNT, "--namespace", chart.NAMESPACE, "--duration=8h").strip()

@@ -1,5 +1,8 @@
 """Kinds that were applied by hand, as in a first try, and then a release of the chart for good."""
 
+import re
+from typing import Any
+
 import pytest
 
 from controller.api.kinds import OWN_KINDS
@@ -9,7 +12,8 @@ from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.manifests import pod
 from tests.controlplane.operators import ROOT
 from tests.controlplane.servers import StartServer
-from tests.deploy.helm import NAMESPACE, HelmRefusedError, install
+from tests.deploy.helm import CHART, NAMESPACE, HelmRefusedError, install
+from tests.deploy.helm_cli import helm, helm_cli
 
 pytestmark = pytest.mark.controlplane
 
@@ -25,7 +29,6 @@ def admin(start_server: StartServer, programs: Programs) -> Kubectl:
 def test_kinds_that_were_applied_by_hand_are_left_as_they_are_by_a_release_that_does_not_take_them_over(
     admin: Kubectl,
 ) -> None:
-    """What takes them over (`--take-ownership`) is an option of Helm's command, which the library lacks."""
     admin("apply", "--server-side", "-f", str(ROOT / "deploy" / "crds"))
     for kind in OWN_KINDS:
         admin.wait("condition=Established", f"crd/{kind.definition}")
@@ -36,6 +39,34 @@ def test_kinds_that_were_applied_by_hand_are_left_as_they_are_by_a_release_that_
         install(admin.kubeconfig)
 
     assert {each["metadata"]["uid"] for each in admin.get("gputypes")["items"]} == before
+
+
+def test_they_are_taken_over_by_the_command_that_the_docs_name(admin: Kubectl) -> None:
+    program, objects = helm_cli(), ("gputypes", "crd")
+    before = {each["metadata"]["uid"] for kind in objects for each in admin.get(kind)["items"]}
+    command = ("install", "tonnage", str(CHART), "--namespace", NAMESPACE)
+    docs = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    options = re.search(r"are taken over with `(--[^`]+)`", docs)
+
+    refused = helm(program, admin.kubeconfig, *command)
+    assert refused.returncode != 0
+    assert "invalid ownership metadata" in refused.stderr
+
+    assert options is not None
+    taken = helm(program, admin.kubeconfig, *command, *options[1].split())
+    assert taken.returncode == 0, taken.stderr
+
+    assert {each["metadata"]["uid"] for kind in objects for each in admin.get(kind)["items"]} == before
+    owner = {each["metadata"].get("annotations", {}).get("meta.helm.sh/release-name") for each in own_kinds(admin)}
+    assert owner == {"tonnage"}
+    again = helm(program, admin.kubeconfig, "upgrade", *command[1:])
+    assert again.returncode == 0, again.stderr
+    helm(program, admin.kubeconfig, "uninstall", "tonnage", "--namespace", NAMESPACE)
+    assert len(own_kinds(admin)) == len(OWN_KINDS), "kinds stay"
+
+
+def own_kinds(admin: Kubectl) -> list[dict[str, Any]]:
+    return [each for each in admin.get("crd")["items"] if each["spec"]["group"] == "tonnage.dev"]
 
 
 def test_a_simulated_kubelet_runs_a_pod_of_a_megabyte_and_those_after_it(admin: Kubectl) -> None:

@@ -302,12 +302,12 @@ class Stage:
             self.admin("delete", f"gang/{name}")
 
     @contextmanager
-    def owned(self, name: str, ranks: int) -> Iterator[None]:
-        """A gang of one pod per node, whose pods Tonnage places and a StatefulSet makes anew."""
+    def owned(self, name: str, ranks: int, **pods: Any) -> Iterator[None]:
+        """A gang of one pod per node, whose pods Tonnage places and a StatefulSet makes anew. pods: their spec."""
         gang = {"apiVersion": "tonnage.dev/v1alpha1", "kind": "Gang", "metadata": {"name": name}}
         self.admin("apply", "-f", "-", stdin={**gang, "spec": {"minMembers": ranks}})
         labels = {"tonnage.dev/gang": name}
-        template = pod_spec(gpus=8, schedulerName="tonnage", terminationGracePeriodSeconds=0)
+        template = pod_spec(gpus=8, schedulerName="tonnage", terminationGracePeriodSeconds=0, **pods)
         spec = {
             "serviceName": name,
             "replicas": ranks,
@@ -539,6 +539,28 @@ def test_a_gang_whose_preflight_accuses_a_node_begins_without_it(stage: Stage) -
         assert culprit not in {node for _, node in seats().values()}
         (incident,) = stage.open_incidents()
         assert incident["status"]["evidence"][0] == "preflight: its matrix products reach 40 % of what is usual"
+    stage.clean()
+
+
+def test_a_gang_waits_for_the_preflight_that_a_policy_asks_for_and_begins_with_it(stage: Stage) -> None:
+    stage.policy(preflight="45s")
+
+    def said() -> set[str]:
+        events = stage.admin.get("events.events.k8s.io")["items"]
+        return {each["note"] for each in events if "PreflightMissing" in each.get("note", "")}
+
+    with stage.owned("untried", RANKS):
+        until(said, "it is told what to add", within_s=60)
+        assert not any(each["spec"].get("nodeName") for each in stage.pods("untried"))
+        (note,) = said()
+        shown = yaml.safe_load("{" + note.partition("{")[2].rpartition("}")[0] + "}")
+    assert shown["command"] == ["python", "-m", "tonnage.preflight", f"--ranks={RANKS}", "--within=45"]
+    added = {"name": shown["name"], "command": shown["command"], "image": "train", "resources": {"limits": {GPU: "8"}}}
+    with stage.owned("shown", RANKS, initContainers=[added]):
+        until(lambda: all(each["spec"].get("nodeName") for each in stage.pods("shown")), "it is placed", within_s=60)
+    stage.policy(preflight="45s", mode="Observe")
+    with stage.owned("free", RANKS):
+        until(lambda: all(each["spec"].get("nodeName") for each in stage.pods("free")), "nothing is asked", within_s=60)
     stage.clean()
 
 

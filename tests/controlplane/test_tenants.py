@@ -298,5 +298,7 @@ def test_2500_objects_of_one_namespace_delay_nobody_elses_pods(admin: Kubectl, t
         told = sum("status" in each for each in tenant.get("gangs")["items"])
     creating.join()
 
+    p95_s = sorted(waits_s)[int(0.95 * len(waits_s))]
+    print(f"{len(waits_s)} canaries beside 2,500 objects: p95 {p95_s:.2f} s")  # noqa: T201 - the figure, with `-s`
     assert len(waits_s) >= 5
-    assert sorted(waits_s)[int(0.95 * len(waits_s))] <= 5.0, waits_s
+    assert p95_s <= 5.0, waits_s

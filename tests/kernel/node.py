@@ -28,6 +28,9 @@ from tonnage import sandbox
 
 ROOT = Path("/sys/fs/cgroup")
 FOLDER = Path("/run/node")
+SLICE = "agents.slice"
+FROZEN = FOLDER / "frozen"
+"""Seconds for which containers were frozen when they were taken over, one a line."""
 WITHIN_S = 240.0
 """Bound of what never ends; far from what a busy machine takes."""
 MEMORY_SHARE = 0.4
@@ -55,6 +58,8 @@ class Node:
     silent_s: float = server.SILENT_S
     """Time that a silent connection has."""
     pids_per_call: int = Settings().pids_per_call
+    slice_group: str = ""
+    """Slice of a host without a kubelet."""
     _to: int = -1
     _from: int = -1
     _pending: bytes = b""
@@ -77,16 +82,28 @@ class Node:
         self.orders[uid] = SandboxOrder(f"containerd://{container}", "tenant", priority)
         return home
 
+    def add_scope(self, name: str, *, weight: int = 100) -> None:
+        """A scope as `systemd-run --slice=agents.slice --scope` makes it, on a host without a kubelet."""
+        self.slice_group, home = SLICE, f"{SLICE}/run-{name}.scope"
+        for group in (SLICE, home):
+            with contextlib.suppress(FileExistsError):
+                self.files.make(group)
+            if group == SLICE:
+                self.files.write(group, "cgroup.subtree_control", "+cpu +memory +pids")
+        self.files.write(home, "cpu.weight", str(weight))
+        self.homes[name], self.uids[name] = home, f"run-{name}-scope"
+
     def start(self) -> None:
         """Starts the isolation process."""
         orders, self._to = os.pipe()
         self._from, reports = os.pipe()
         FOLDER.mkdir(exist_ok=True)
-        settings = settings_of("n1")
+        settings = msgspec.structs.replace(settings_of("n1"), slice_group=self.slice_group)
         self.pid = os.fork()
         if not self.pid:
             os.close(self._to)
             server.SILENT_S = self.silent_s
+            process.CgroupFs = TimedFreezes  # type: ignore[misc]
             process.Settings = functools.partial(Settings, pids_per_call=self.pids_per_call)  # type: ignore[misc, assignment]
             try:
                 serve(settings, orders, reports)
@@ -151,6 +168,21 @@ class Node:
         return f"{home}/agent" if "agent" in self.files.children(home) else home
 
 
+class TimedFreezes(CgroupFs):
+    """Notes how long whole containers are frozen."""
+
+    since_s = 0.0
+
+    def write(self, group: str, file: str, value: str) -> None:
+        super().write(group, file, value)
+        if file == "cgroup.freeze" and "/call-" not in group and not group.endswith(("/agent", "/light")):
+            if value == "1":
+                self.since_s = time.monotonic()
+            else:
+                with FROZEN.open("a", encoding="ascii") as noted:
+                    noted.write(f"{time.monotonic() - self.since_s}\n")
+
+
 def settings_of(name: str) -> ProcessSettings:
     return ProcessSettings(name, str(ROOT), str(FOLDER / "sockets"), str(FOLDER / "record"), MEMORY_SHARE)
 
@@ -188,13 +220,13 @@ def node() -> Iterator[Node]:
 
 
 def _clear(files: CgroupFs) -> None:
-    if "kubepods.slice" in files.children(""):
-        files.write("kubepods.slice", "cgroup.kill", "1")
-        while "populated 1" in files.read("kubepods.slice", "cgroup.events"):
+    for top in {"kubepods.slice", SLICE} & set(files.children("")):
+        files.write(top, "cgroup.kill", "1")
+        while "populated 1" in files.read(top, "cgroup.events"):
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(-1, os.WNOHANG)
             time.sleep(0.01)
-        _remove(files, "kubepods.slice")
+        _remove(files, top)
     for path in sorted(FOLDER.rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
     files.close()

@@ -10,7 +10,7 @@ from isolation.settings import Settings
 from isolation.state import Kill, KillAgent
 from tests.builders.sandboxes import PretendNode, Work, sandbox
 
-PATIENT = Settings(longest_wait_s=1e9, frozen_s=1e9, starvation_s=1.0, settle_s=0.05, ask_s=0.1)
+PATIENT = Settings(longest_wait_s=1e9, frozen_s=1e9, starvation_s=1.0, settle_s=0.05)
 
 
 @st.composite

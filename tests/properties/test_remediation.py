@@ -41,7 +41,7 @@ def fleets(draw: st.DrawFn, *, policy: RemedyPolicy | None = None, hostile: bool
             on,
             min_available=least,
             disruptions_allowed=draw(st.sampled_from((None, None, 0, 1, len(on)))) if hostile else None,
-            checkpoints_on_demand=draw(st.booleans()),
+            saves_when_stopped=draw(st.booleans()),
         )
     for name in draw(st.lists(st.sampled_from(names), max_size=3)) if hostile else ():
         nodes[name] = replace(nodes[name], **draw(st.sampled_from(({"owner": "nvsentinel"}, {"shared": True}))))

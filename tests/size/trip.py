@@ -48,6 +48,8 @@ class ApiServer:
     watches: dict[str, list[asyncio.Queue[dict[str, Any]]]] = field(default_factory=dict)
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
     port: int = 0
+    lease: dict[str, Any] = field(default_factory=dict)
+    """The Lease, once somebody holds it."""
 
     async def respond(self, request: web.Request) -> web.StreamResponse:
         plural = request.path.rstrip("/").rpartition("/")[2]
@@ -57,8 +59,12 @@ class ApiServer:
                 self.bound.set()
             body = json.loads(await request.read() or b"{}")
             body.setdefault("metadata", {}).setdefault("resourceVersion", "1")
+            if "/leases" in request.path:
+                self.lease = body
             return web.json_response(body, status=201 if request.method == "POST" else 200)
-        if plural == "tonnage":  # the Lease, which nobody holds yet
+        if plural == "tonnage" and self.lease:
+            return web.json_response(self.lease)
+        if plural == "tonnage":
             return web.json_response({"kind": "Status", "code": 404, "reason": "NotFound"}, status=404)
         if request.query.get("watch") not in ("true", "1", "True"):
             items = self.objects.get(plural, [])

@@ -17,7 +17,7 @@ from controller.deciders.remediation import HealthFacts, HealthOutcome, HealthRu
 from controller.kube.cache import Cache
 from controller.loops.health import situation as health_situation
 from controller.loops.health.analyser_process import BySize
-from controller.loops.health.members import gangs_of_others, members_from
+from controller.loops.health.members import gangs_of_others, members_from, tried_only
 from controller.loops.health.reporter import HealthReporter, Reported, incident_in, samples_of
 from controller.loops.health.stream import HealthStream
 from controller.loops.loop import ControlLoop, LoopContext, repeat, specs_in
@@ -280,7 +280,8 @@ class HealthLoop(ControlLoop):
         known = tuple(self._records.known().values())
         facts = HealthFacts(situation, (*evidence, *of_others), known, recorded, rules, pods)
         self._given = facts
-        return replace(snapshot, health=facts)
+        asked = [(each, ask_s) for each in rules if each.policy.remediate and (ask_s := specs[each.name].preflight)]
+        return replace(tried_only(snapshot, context.caches.pods.all(), asked) if asked else snapshot, health=facts)
 
     def learn(self, plan: Plan) -> None:
         """Takes the incidents as the plan leaves them."""

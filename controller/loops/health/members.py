@@ -1,17 +1,21 @@
-"""Members of jobs: which pods a training job consists of, on which nodes, as the API server has them."""
+"""Members of jobs: which pods a training job consists of, on which nodes, and which may not begin."""
 
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import islice
 from types import MappingProxyType
 
 import numpy as np
 
+from cluster.nodes import NodeFilter
 from cluster.snapshot import PENDING, Snapshot
 from controller.api.foreign_kinds import FOREIGN_GANG
 from controller.api.notation import instant_or_none
 from controller.api.structs import Node, Pod
-from controller.deciders.remediation import incarnation_of
+from controller.deciders.remediation import HealthRules, incarnation_of
+from controller.snapshot.namespace_bounds import leaving_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,7 @@ class JobMember:
     """Its gang, `namespace/name`."""
     node: str
     created_s: float
+    saves_when_stopped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,8 @@ def members_from(
         if not job or node is None or meta.deletion_timestamp or pod.holds_nothing:
             continue
         created_s = instant_or_none(meta.creation_timestamp) or 0.0
-        member = JobMember(meta.uid, name, job, node.metadata.name, created_s)
+        saves = meta.annotations.saves_when_stopped == "true"
+        member = JobMember(meta.uid, name, job, node.metadata.name, created_s, saves)
         by_uid[meta.uid] = member
         jobs.setdefault(job, []).append(member)
     return Members(by_uid, {job: tuple(each) for job, each in jobs.items()})
@@ -81,3 +87,40 @@ def allowed_disruptions(snapshot: Snapshot, members: Members) -> dict[str, int]:
             pods = len(members.jobs[job])
             allowed[job] = min(allowed.get(job, pods), budget.allowed + pods - mine)
     return allowed
+
+
+PREFLIGHT, PREFLIGHT_MISSING = "preflight", "PreflightMissing"
+
+
+def tried_only(snapshot: Snapshot, pods: Mapping[str, Pod], asked: Iterable[tuple[HealthRules, float]]) -> Snapshot:
+    """The snapshot without gangs that would begin untried on nodes whose policy asks for a preflight, with the reason.
+
+    asked: policies that ask, with their time limits. A gang of which a member has a node has begun.
+    """
+    table, gangs, left_out = snapshot.pods, defaultdict[int, list[int]](list), list[tuple[int, str, str]]()
+    begun, places = set(table.gang[table.node != PENDING].tolist()), NodeFilter(snapshot.nodes, snapshot.gpu_type_names)
+
+    @cache
+    def nodes_for(shape: int) -> frozenset[str]:
+        rows = np.flatnonzero(places.eligible(table.shapes[shape])).tolist()
+        return frozenset(snapshot.nodes.names[row] for row in rows)
+
+    for row in table.pending.tolist():
+        gangs[int(table.gang[row])].append(row)
+    for gang, rows in gangs.items():
+        if gang < 0 or gang in begun or len(rows) < 2:
+            continue
+        objects = [(int(table.shape[row]), pods[name]) for row in rows if (name := table.names[row]) in pods]
+        lacking = {n for n, pod in objects if all(each.name != PREFLIGHT for each in pod.spec.init_containers)}
+        untried = [nodes_for(shape) for shape in lacking if table.shapes[shape].gpus]
+        for rule, within_s in islice((each for each in asked if any(each[0].nodes & on for on in untried)), 1):
+            # Of several Jobs in a gang the pods of each meet.
+            jobs = Counter(o.name for _, pod in objects for o in pod.metadata.owner_references if o.kind == "Job")
+            ranks = max(jobs.values(), default=snapshot.gangs[gang].min_members)
+            words = (
+                f"HealthPolicy {rule.name} asks for a preflight: add to its pods' initContainers {{name: {PREFLIGHT}, "
+                f"image: IMAGE, resources: RESOURCES, command: [python, -m, tonnage.preflight, --ranks={ranks}, "
+                f"--within={within_s:g}]}} with those of the training container; see docs/health.md, Before it begins"
+            )
+            left_out += [(row, PREFLIGHT_MISSING, words) for row in rows]
+    return leaving_out(snapshot, left_out)

@@ -223,6 +223,7 @@ def _job(
         checkpoint_at_s=seen.checkpoint_s if seen is not None else -math.inf,
         checkpoint_interval_s=(seen.save_every_s if seen is not None else None) or spec.jobs.checkpoint_interval,
         checkpoint_save_s=seen.save_s if seen is not None else 0.0,
+        saves_when_stopped=all(each.saves_when_stopped for each in members),
         restarted_s=restarted_s,
         progressed_s=seen.progressed_s if seen is not None else -math.inf,
         disruptions_allowed=allowed,

@@ -3,12 +3,15 @@
 import asyncio
 import json
 import re
+from base64 import b64decode
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from matplotlib.image import imread
 
 from cli.inputs.recorded_job import compute_times, operations_of
 from cli.main import tonnage
@@ -117,6 +120,16 @@ def test_a_page_holds_the_picture_and_a_table_and_loads_nothing(tmp_path: Path, 
     assert ("non-communication-hang" in page) == (verb == "timeline")
     assert "width=device-width" in page
     assert "color-scheme: light dark" in page
+    dark, light = (
+        imread(BytesIO(b64decode(each)))[:, :40] for each in re.findall('data:image/png;base64,([^"]+)"', page)
+    )
+    for picture, is_bright in (
+        (dark, True),
+        (light, False),
+    ):  # the numbers beside the picture, on the page's own ground
+        ink = picture[picture[..., 3] > 0.9]
+        assert len(ink)
+        assert set((ink[:, :3].mean(axis=1) > 0.5).tolist()) == {is_bright}
 
 
 @pytest.mark.parametrize(

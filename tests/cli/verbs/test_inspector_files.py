@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from cli.inputs.nccl_inspector import inspected_job, inspector_files
+from cli.inputs.recorded_job import inspected_job, inspector_files
 from cli.main import tonnage
 from cluster.errors import ConfigError
 

@@ -7,10 +7,10 @@ import numpy as np
 
 from cluster.arrays import Array, FloatArray, IntArray
 from health.records.frames import HEADER, RECORD, Records
+from tests.builders.frame_header import header
 from tests.rigs.health.job import NUMBERS, Disturbance, DisturbanceKind, TrainingJob
 from tests.rigs.health.recorded import TICK_S
 from tests.rigs.health.training_steps import Timeline
-from tonnage import records
 from tonnage.records import MAGIC, NO_PEER, VERSION, Failure, Kind, Role
 
 BEAT_S = 0.25
@@ -79,10 +79,7 @@ def transcript(sent: Sent, wall_minus_ns: IntArray, introductions: Records, unti
 def introductions_of(found: Records) -> bytes:
     """Frames that introduce all ranks."""
     rows_of = {rank: found.rows[found.rank == rank] for rank in np.unique(found.rank).tolist()}
-    return b"".join(
-        records.header(len(rows), rank=rank, at_ns=0, wall_minus_ns=0, incarnation=0, dropped=0) + rows.tobytes()
-        for rank, rows in rows_of.items()
-    )
+    return b"".join(header(len(rows), rank=rank, at_ns=0) + rows.tobytes() for rank, rows in rows_of.items())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

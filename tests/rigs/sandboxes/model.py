@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from isolation import state as act
+from isolation.admission import claim_bytes
 from isolation.arbiter import next_timer_s, step
 from isolation.ledger import MIB, MemoryLedger, Sandbox
 from isolation.settings import Settings
@@ -234,8 +235,9 @@ class Model:
         if not self.ours:
             self._start(name, math.inf)
             return
-        room = self.budget_bytes - _bytes_of(agent.trace.base_mib)
-        claim = min(room, _bytes_of(trace.peak_mib * (agent.hints[agent.phase] or 1.0)))
+        hint, state = _bytes_of(trace.peak_mib * (agent.hints[agent.phase] or 1.0)), self.state
+        sandbox, fraction = state.ledger.sandboxes[agent.name], self.settings.learned_fraction
+        claim = claim_bytes(hint, trace.command_class, sandbox, state.learned, fraction)
         asked = CallDemand(name, agent.name, self.now_s, max(MIB, claim), trace.command_class)
         self._events.append(Asked(asked))
 

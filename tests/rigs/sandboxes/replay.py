@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from isolation import state as act
+from isolation.admission import claim_bytes
 from isolation.cgroupfs import CgroupFs
 from isolation.ledger import MIB, Sandbox
 from isolation.settings import Settings
@@ -98,7 +99,6 @@ class Arena:
             frozen_s=real.frozen_s * max(speed, 0.1),
             starvation_s=real.starvation_s * max(speed, 0.1),
             longest_wait_s=real.longest_wait_s * max(speed, 0.1),
-            ask_s=real.ask_s * max(speed, 0.1),
         )
 
     def add_sandbox(self, index: int, name: str, trace: AgentTrace) -> None:
@@ -118,9 +118,12 @@ class Arena:
             self.below.write(name, "memory.high", str(round(high)))
 
     def _largest_claim(self, index: int, trace: AgentTrace) -> int:
-        """Largest declared need of the agent's calls, which is guaranteed to agents of a higher priority."""
+        """Largest declared need of the agent's calls, which is guaranteed to agents of a higher priority; little more
+        than the true one, since an operator guarantees it, and no call."""
         hints = zip(self.run.hints[index], trace.phases, strict=True)
-        largest = max((hint * phase.call.peak_mib for hint, phase in hints if phase.call is not None), default=0.0)
+        largest = max(
+            (min(hint, 1.3) * phase.call.peak_mib for hint, phase in hints if phase.call is not None), default=0.0
+        )
         return self.scale.bytes_of(largest) + round(PROCESS_MIB * MIB)
 
     def relieve(self) -> str:
@@ -324,9 +327,11 @@ class SandboxReplay:
             return
         trace = _call_of(agent, number)
         hint = agent.hints[number]
-        room = self.arena.budget - self.scale.bytes_of(agent.trace.base_mib)
-        claim = min(room, self.scale.bytes_of(trace.peak_mib * (hint or 1.0)) + round(PROCESS_MIB * MIB))
-        self.enforcer.ask(CallDemand(call.name, agent.name, time.monotonic(), max(MIB, claim), trace.command_class))
+        hinted = self.scale.bytes_of(trace.peak_mib * (hint or 1.0)) + round(PROCESS_MIB * MIB)
+        state, kind = self.enforcer.state, trace.command_class
+        sandbox, fraction = state.ledger.sandboxes[agent.name], self.enforcer.settings.learned_fraction
+        claim = claim_bytes(hinted, kind, sandbox, state.learned, fraction)
+        self.enforcer.ask(CallDemand(call.name, agent.name, time.monotonic(), max(MIB, claim), kind))
 
     def _start_call(self, call: _Call) -> None:
         trace = _call_of(call.agent, call.number)

@@ -182,6 +182,15 @@ def test_a_gang_is_never_started_in_part_even_when_nobody_marked_the_phase() -> 
     assert refusals(seen, Bind("p", "a", (0,)), Bind("q", "a", (1,))) == []
 
 
+def test_a_release_of_a_gang_in_part_may_be_taken_back() -> None:
+    """Its node takes it no more, so kube-scheduler never binds it: nothing else would ever make the gang whole."""
+    pods = [pod("p", gpus=1, on="a", devices=(0,), gang="g"), pod("q", gpus=1, on="b", devices=(0,), gang="g")]
+    seen = world([node("a", gpus=1), node("b", gpus=1)], pods, [Gang("g", min_members=2)])
+
+    assert refusals(seen, Evict("q", "b")) == ["GangNotWhole"]
+    assert refusals(replace(seen, released_at_s={"q": 0.0}), Evict("q", "b")) == []
+
+
 def powered(headroom_w: float, *pods: Pod) -> Snapshot:
     """Three nodes with a GPU each in one row; one that starts to work takes 140 W, its floor less what it draws."""
     domains = [Domain("row", 5000.0), *(Domain(name, feeds={"row": 1.0}) for name in "abc")]

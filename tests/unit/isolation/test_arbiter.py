@@ -11,7 +11,6 @@ from isolation.state import (
     Admit,
     ArbiterState,
     Asked,
-    AskToShrink,
     Ended,
     Freeze,
     Kill,
@@ -29,7 +28,7 @@ from isolation.state import (
 )
 from tests.builders.sandboxes import PretendNode, Work, request, sandbox
 
-SETTINGS = Settings(leases="growing", settle_s=0.1, ask_s=1.0, frozen_s=60.0, starvation_s=5.0)
+SETTINGS = Settings(leases="growing", settle_s=0.1, frozen_s=60.0, starvation_s=5.0)
 WHOLE = replace(SETTINGS, leases="whole")
 
 
@@ -188,12 +187,11 @@ def later(state: ArbiterState, *, from_s: float, until_s: float, settings: Setti
     return actions
 
 
-def test_the_ladder_goes_from_freezing_to_asking_to_killing_the_call() -> None:
+def test_the_ladder_goes_from_freezing_to_killing_the_call() -> None:
     state = shortage()
     assert state.calls["l"].frozen == "HIGHER_PRIORITY_NEEDS_MEMORY"
 
     assert later(state, from_s=2.1, until_s=10.0) == [
-        AskToShrink("low", "HIGHER_PRIORITY_NEEDS_MEMORY"),
         Kill("l", "HIGHER_PRIORITY_NEEDS_MEMORY"),
     ]
 
@@ -201,16 +199,15 @@ def test_the_ladder_goes_from_freezing_to_asking_to_killing_the_call() -> None:
 def test_frozen_memory_is_reclaimed_where_there_is_swap() -> None:
     actions = later(shortage(), from_s=2.1, until_s=10.0, settings=replace(WHOLE, swap=True))
 
-    assert [type(action) for action in actions] == [Reclaim, AskToShrink, Kill]
+    assert [type(action) for action in actions] == [Reclaim, Kill]
 
 
 def test_the_outranked_call_goes_on_when_the_shortage_passes() -> None:
     state = shortage()
-    for at_s in (2.1, 2.2):
-        state, _ = step(state, [], at_s, WHOLE)
+    state, _ = step(state, [], 2.05, WHOLE)
     assert state.calls["l"].frozen
 
-    state, actions = step(state, [Withdrawn("h")], 2.3, WHOLE)
+    state, actions = step(state, [Withdrawn("h")], 2.08, WHOLE)
 
     assert Thaw("l", "FITS") in actions
 

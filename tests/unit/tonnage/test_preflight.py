@@ -5,7 +5,7 @@ from itertools import combinations
 import pytest
 
 from tonnage.pairs import PairSpeed
-from tonnage.preflight import Accused, slow_devices, slow_paths, tournament
+from tonnage.preflight import Accused, main, place_of, slow_devices, slow_paths, tournament
 from tonnage.records import AccusedPart
 
 GPU = "NVIDIA H100"
@@ -70,3 +70,28 @@ def test_a_device_is_held_to_others_of_its_kind_and_a_wrong_product_needs_none()
 def test_a_processor_has_other_work_too() -> None:
     assert slow_devices({n: {"processor X": [100.0 if n else 70.0]} for n in range(4)}) == []
     assert [each.rank for each in slow_devices({n: {"processor X": [100.0 if n else 40.0]} for n in range(4)})] == [0]
+
+
+@pytest.mark.parametrize(
+    ("host", "variables", "known"),
+    [
+        ("train-3.train.ml.svc.cluster.local", {}, {"rank": "3", "meet": "train-0.train.ml.svc.cluster.local:29477"}),
+        ("set-workers-1-12.set.ml.svc", {}, {"rank": "12", "meet": "set-workers-1-0.set.ml.svc:29477"}),
+        ("train-3", {}, {}),  # without a subdomain nobody finds it by its name
+        ("train-x7k2p.train.ml.svc", {}, {}),
+        (
+            "llm-0-2.llm.ml.svc",
+            {"LWS_GROUP_SIZE": "4", "LWS_WORKER_INDEX": "2", "LWS_LEADER_ADDRESS": "llm-0.llm.ml"},
+            {"ranks": "4", "rank": "2", "meet": "llm-0.llm.ml:29477"},
+        ),
+    ],
+)
+def test_a_pods_place_follows_from_its_kind(host: str, variables: dict[str, str], known: dict[str, str]) -> None:
+    assert place_of(host, variables) == known
+
+
+def test_a_pod_that_knows_no_place_says_what_it_is_to_be_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--ranks", "4"])
+
+    assert "--rank, --meet" in capsys.readouterr().err

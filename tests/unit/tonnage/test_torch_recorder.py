@@ -20,6 +20,13 @@ from tonnage.recorder import Recorder
 from tonnage.records import Failure, Kind, Op, Role, Times, role_of
 
 
+@dataclass(frozen=True)
+class Name:
+    """The kind of an operation, as torch has it: one of an enumeration."""
+
+    name: str
+
+
 class Future:
     """A future of torch: done when the test says so."""
 
@@ -60,7 +67,7 @@ class Group:
         tensors = [SimpleNamespace(nbytes=1 << 20)]
         work = SimpleNamespace(get_future=lambda: future)
         given = SimpleNamespace(
-            name=SimpleNamespace(name=name),
+            name=Name(name),
             op_id=number,
             input_tensors=tensors,
             output_tensors=[],
@@ -156,7 +163,7 @@ def test_work_of_another_kind_than_torchs_is_not_in_flight_for_ever(torch_record
     made._arrived = threading.Event()  # this test looks in place of the recorder's thread
     made.follow(group, [0, 1])
     given = SimpleNamespace(
-        name=SimpleNamespace(name="ALLREDUCE"), op_id=1, input_tensors=[], output_tensors=[], root=-1, work=object()
+        name=Name("ALLREDUCE"), op_id=1, input_tensors=[], output_tensors=[], root=-1, work=object()
     )
 
     for hook in (*group.before, *group.after):
@@ -233,7 +240,7 @@ def issued(made: Any, group: Group, number: int, took_ms: float | None) -> None:
     work = SimpleNamespace(is_completed=lambda: True, is_success=lambda: True, _get_duration=duration)
     tensors = [SimpleNamespace(nbytes=1 << 20, is_cuda=True, device="cuda:0")]
     given = SimpleNamespace(
-        name=SimpleNamespace(name="ALLREDUCE"),
+        name=Name("ALLREDUCE"),
         op_id=number,
         input_tensors=tensors,
         output_tensors=[],

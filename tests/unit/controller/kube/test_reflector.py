@@ -1,6 +1,7 @@
 """Reflector: keeps a cache up to date through every failure, against a fake transport."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
@@ -20,11 +21,14 @@ ABSENT = Refusal(404, "NotFound", "the server could not find the requested resou
 
 
 def run(
-    *script: Listed | Watched | Refused, step_s: float = 0.0, resource: Resource[Node] = NODES
+    *script: Listed | Watched | Refused,
+    step_s: float = 0.0,
+    resource: Resource[Node] = NODES,
+    went_back: Callable[[], None] = lambda: None,
 ) -> tuple[Cache[Node], FakeTransport, HandClock]:
     """A reflector from its start to the end of the script."""
     cache, transport, clock = Cache(resource), FakeTransport(list(script)), HandClock(1000.0, step_s)
-    around = WatchSurroundings(clock, clock.sleep, Random(1))  # noqa: S311  # jitter
+    around = WatchSurroundings(clock, clock.sleep, Random(1), went_back)  # noqa: S311  # jitter
     with pytest.raises(ScriptOverError):
         asyncio.run(reflect(cache, transport, RHYTHM, around))
     return cache, transport, clock
@@ -85,6 +89,18 @@ def test_a_version_that_was_lost_is_listed_anew_at_once(lost: Watched | Refused)
     assert versions(transport) == ["list 0", "watch 5", "list newest", "watch 9"]
     assert clock.sleeps_s == [0.0]
     assert sorted(cache.all()) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("lost", "times"), [(Refusal(504, "Timeout", "Too large resource version: 5, current: 3"), 1), (EXPIRED, 0)]
+)
+def test_a_server_that_is_behind_what_one_cache_knows_is_told_for_all(lost: Refusal, times: int) -> None:
+    """Others may know objects that are no more, from versions that the server has again."""
+    told = list[int]()
+
+    run(Listed(listed([node("a")], version=5)), Refused(lost), went_back=lambda: told.append(1))
+
+    assert len(told) == times
 
 
 def test_in_a_storm_of_lost_versions_it_waits_longer_and_longer() -> None:

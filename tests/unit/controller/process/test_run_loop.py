@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from threading import Event
+from types import SimpleNamespace
 from typing import Any
 
 import structlog
@@ -69,6 +70,9 @@ class Process:
         self.events.append("fence")
         return self.is_fenced
 
+    def listed_anew(self) -> None:
+        self.events.append("list")
+
     def want(self, *, wanted: bool) -> None:
         return None
 
@@ -106,6 +110,7 @@ class Process:
         reporter = CycleReporter(Meter(), structlog.get_logger(), time.time)
         me: Any = self
         self.leadership = self.world = self.brain = me
+        self.thread = SimpleNamespace(run=lambda _: None)
         operator = Operator(known, me, me, me, self.limits, me, me, (me,), reporter, me, self.heartbeat)
         run_loop(operator, self.stop)
         return self.events
@@ -128,28 +133,33 @@ def test_a_bug_in_the_searches_beside_the_plans_is_a_failed_cycle_and_ends_no_lo
 
 
 def test_a_new_leader_waits_until_earlier_leaders_are_fenced_off_before_its_first_cycle() -> None:
-    assert Process(lambda number: number >= 2).run(fenced=True)[:2] == ["fence", "observe"]
+    assert Process(lambda number: number >= 2).run(fenced=True)[:3] == ["fence", "list", "observe"]
 
 
 def test_a_leader_is_fenced_once_in_its_term_and_again_in_the_next() -> None:
     events = Process(lambda number: number not in (3, 4), passes=8).steps(fenced=True)
 
-    assert events == ["fence", "observe", "fence", "observe"]
+    assert events == ["fence", "list", "observe", "fence", "list", "observe"]
 
 
 def test_a_leader_that_lost_the_lease_and_took_it_again_between_two_looks_is_in_a_new_term() -> None:
     process = Process(lambda _: True, passes=5, epochs=lambda number: 3 if number < 3 else 5)
 
-    assert process.steps(fenced=True) == ["fence", "observe", "fence", "observe"]
+    assert process.steps(fenced=True) == ["fence", "list", "observe", "fence", "list", "observe"]
 
 
 def test_without_the_fence_a_leader_that_took_the_lease_early_lets_it_expire_before_it_acts() -> None:
-    assert Process(lambda _: True, is_fenced=False, rest_s=1e6).steps(fenced=True) == ["fence"]
-    assert Process(lambda _: True, rest_s=1e6).steps(fenced=True) == ["fence", "observe"]
+    assert Process(lambda _: True, is_fenced=False, rest_s=1e6).steps(fenced=True) == ["fence", "list"]
+    assert Process(lambda _: True, rest_s=1e6).steps(fenced=True) == ["fence", "list", "observe"]
+
+
+def test_a_term_without_a_fence_begins_with_new_lists_too() -> None:
+    """Who slept while the store went back knows objects that are no more."""
+    assert Process(lambda _: True).steps(fenced=False) == ["list", "observe"]
 
 
 def test_where_the_fence_is_not_enforced_the_leader_acts_all_the_same() -> None:
-    assert Process(lambda _: True, is_fenced=False).steps(fenced=True) == ["fence", "observe"]
+    assert Process(lambda _: True, is_fenced=False).steps(fenced=True) == ["fence", "list", "observe"]
 
 
 def test_short_cycles_follow_one_another_sooner_than_long_ones() -> None:
@@ -159,7 +169,7 @@ def test_short_cycles_follow_one_another_sooner_than_long_ones() -> None:
 
 
 def test_nothing_is_planned_before_every_watch_is_synced() -> None:
-    assert Process(lambda _: True, has_synced=False).run(fenced=True) == ["fence"]
+    assert Process(lambda _: True, has_synced=False).run(fenced=True) == ["fence", "list"]
 
 
 def test_after_three_failed_cycles_in_a_row_it_is_not_ready_and_steps_down() -> None:
@@ -168,7 +178,7 @@ def test_after_three_failed_cycles_in_a_row_it_is_not_ready_and_steps_down() -> 
     events = process.run(interval_s=0.05)
 
     down = "step down: the last 3 cycles failed: see the log"
-    assert events[:7] == ["observe"] * 6 + [down]
+    assert events[:8] == ["list", *["observe"] * 6, down]
 
 
 def test_a_cycle_that_succeeds_makes_it_ready_again() -> None:

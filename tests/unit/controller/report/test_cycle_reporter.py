@@ -280,3 +280,25 @@ def test_a_decider_that_failed_counts_once_a_plan() -> None:
     reporter.report_cycle(replace(cycle, plan=replace(cycle.plan, findings=(failed, failed))))
 
     assert value(meter, "tonnage_decider_failures_total", decider="packing") == 1.0
+
+
+def test_devices_are_counted_from_cycle_to_cycle_and_a_long_gap_is_not() -> None:
+    first = turn(SimulatedWorld(world([node("n", gpus=4)], [pod("a/wide", 3, on="n", devices=(0, 1, 2))])))
+    meter = told(*(replace(first, snapshot=replace(first.snapshot, at_s=at_s)) for at_s in (0.0, 10.0, 15.0, 900.0)))
+
+    held, idle = (
+        value(meter, "tonnage_device_seconds_total", team="", namespace=space, gpu_type=kind, state=state)
+        for space, kind, state in (("a", "A100", "used"), ("", "A100", "idle"))
+    )
+    assert (held, idle) == (45.0, 15.0)  # 3 and 1 for 15 seconds
+
+
+def test_namespaces_past_the_bound_share_one_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.report.cycle_reporter.MOST_ACCOUNTS", 1)
+    pods = [pod(f"{space}/p", 1, gpu_milli=500, on="n", devices=(0,)) for space in "ab"]
+    first = turn(SimulatedWorld(world([node("n", gpus=1)], pods)))
+    meter = told(first, replace(first, snapshot=replace(first.snapshot, at_s=first.snapshot.at_s + 10.0)))
+
+    of = {"team": "", "gpu_type": "A100", "state": "used"}
+    assert value(meter, "tonnage_device_seconds_total", namespace="a", **of) == 5.0
+    assert value(meter, "tonnage_device_seconds_total", namespace="(others)", **of) == 5.0

@@ -77,14 +77,14 @@ def test_a_program_error_that_comes_back_on_the_node_takes_the_node_out() -> Non
 
 
 def test_a_slow_rank_is_tolerated_until_it_has_cost_what_moving_costs() -> None:
-    # Moving at the next checkpoint, due at once on demand, costs the restart of 180 s and the node's time out, 0.24 of
-    # 1,800 s over 40 nodes: 11 s. At 30 % slower that much is lost after 191 / 0.3 = 636 s.
-    world = fleet(checkpoints_on_demand=True, checkpoint_interval_s=1e6)
+    # Moving costs a job that saves when it is stopped the restart of 180 s and the node's time out, 0.24 of 1,800 s
+    # over 40 nodes: 11 s. At 30 % slower that much is lost after 191 / 0.3 = 636 s.
+    world = fleet(saves_when_stopped=True, checkpoint_interval_s=1e6)
     at = {"since_s": START_S, "share": 0.3}
     early_s, late_s = START_S + 600, START_S + 660
     assert jobs_do(world.cycle([slow(the_job(world), "n3", at_s=early_s, **at)], at_s=early_s)) == [JobDo.TOLERATE]
     late = world.cycle([slow(the_job(world), "n3", at_s=late_s, **at)], at_s=late_s)
-    assert jobs_do(late) == [JobDo.MOVE_AT_CHECKPOINT]
+    assert jobs_do(late) == [JobDo.EVICT_NOW]
     assert world.tainted() == {"n3"}
 
 

@@ -88,5 +88,22 @@ def test_commands_are_classed_by_program_and_arguments(command: str, expected: s
     assert command_class(command.split()) == expected
 
 
-def test_a_shells_command_is_classed_by_its_last_part() -> None:
-    assert command_class(["bash", "-c", "cd /repo && pytest -q"]) == "test"
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("cd /repo && pytest -q", "test"),
+        ("pytest -q | tail -5; echo done", "test"),
+        ("FOO=1 python3 -c 'x=1'", "python"),
+        ("ls -la 2>&1 | head", "light"),
+        ("cat > a.py <<'EOF'\nimport x\nEOF", "light"),
+        ("timeout 60 make || true", "build"),
+    ],
+)
+def test_a_shells_script_is_classed_by_its_most_demanding_command(script: str, expected: str) -> None:
+    assert command_class(["bash", "-c", script]) == expected
+    assert command_class(["/bin/sh", "-lc", script]) == expected
+
+
+@pytest.mark.parametrize("command", ["bash", "/usr/bin/env bash", "bash -i", "sh -l", "env A=1 bash --norc"])
+def test_a_shell_that_waits_for_commands_is_no_command(command: str) -> None:
+    assert command_class(command.split()) == "other:"

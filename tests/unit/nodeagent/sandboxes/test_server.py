@@ -24,7 +24,9 @@ class Enforcer:
     def __init__(self) -> None:
         self._poll = select.poll()
         self.state = ArbiterState(MemoryLedger(1 << 30))
-        self.tree = SimpleNamespace(home=lambda _: "kubepods/nowhere")
+        self.tree = SimpleNamespace(
+            home=lambda _: "kubepods/nowhere", agent_group=lambda _: "kubepods/nowhere/agent", pids=lambda _: ()
+        )
 
     def watch(self, descriptor: int) -> None:
         self._poll.register(descriptor, select.POLLIN)

@@ -69,6 +69,17 @@ def test_a_gang_waits_for_the_last_pod_that_ends_on_its_seats_and_holds_the_free
     assert "Pod/other" in {each.workload for each in plan.unplaced}
 
 
+def test_a_gang_that_restarts_takes_none_of_its_held_seats_before_it_is_stopped_whole() -> None:
+    pods = [pod("g-0", 1, on="a", devices=(0,), gang="g"), pod("g-1", 1, gang="g")]
+    fleet = [node("a", gpus=1), node("b", gpus=1)]
+
+    def planned(gang: Gang) -> dict[str, str]:
+        return binds(packed(with_held(world(fleet, pods, [gang]), seat("g-1", "b", (0,)))))
+
+    assert planned(Gang("g", 2)) == {"g-1": "b"}
+    assert planned(Gang("g", 3, asked_members=2, must_restart=True)) == {}
+
+
 def test_what_was_to_be_stopped_for_a_held_seat_is_stopped_in_the_next_plan() -> None:
     """The leader died between holding the seats and its evictions."""
     pods = [

@@ -6,6 +6,7 @@ from typing import Any
 from hypothesis import given, strategies as st
 
 from controller.loops.health.job_stream import MOST_RANKS, RANKS_PER_POD, JobStream, RankSeat, frames_in
+from tests.builders.frame_header import header
 from tonnage import records
 from tonnage.records import FRAME_RECORDS, LAST_KIND, MAGIC, Kind
 
@@ -27,7 +28,7 @@ def frames(draw: st.DrawFn) -> bytes:
     body = draw(st.lists(RECORDS, max_size=3))
     count = draw(st.sampled_from([len(body)] * 6 + [len(body) + 1, FRAME_RECORDS + 1]))
     rank, run = draw(st.sampled_from([0, 1, 2, 3, 1 << 31])), draw(st.sampled_from([0, 0, 0, 1]))
-    head = records.header(count, rank=rank, at_ns=9, wall_minus_ns=0, incarnation=run, dropped=0)
+    head = header(count, rank=rank, at_ns=9, incarnation=run)
     made = head + b"".join(body)
     return made[: len(made) - draw(st.sampled_from([0] * 8 + [7, 32]))]
 
@@ -86,7 +87,7 @@ class Counted(dict[Any, Any]):
 
 def introduced(rank: int, ranks: int) -> bytes:
     place = records.packed(Kind.PLACE, step=ranks, at_ns=rank)
-    return records.header(1, rank=rank, at_ns=9, wall_minus_ns=0, incarnation=0, dropped=0) + place
+    return header(1, rank=rank, at_ns=9) + place
 
 
 def test_a_job_that_waits_for_a_rank_costs_no_look_at_all_introductions() -> None:

@@ -24,9 +24,9 @@ from health.remediation.facts import (
 )
 from health.remediation.incidents import IncidentPhase
 from health.verdicts.verdict import Part, Syndrome
+from tests.builders.frame_header import header
 from tests.rigs.health.cases import Case, SimulatedNetwork, case
 from tests.rigs.health.job import DisturbanceKind
-from tonnage import records
 
 JOB, START_S = "ns/train", 1_000_000.0
 SPARES = ("spare0", "spare1")
@@ -98,7 +98,7 @@ class Fleet:
         made, first = self.case.transcript, dict[str, bytes]()
         for rank in range(self.case.job.ranks):
             rows = made.introductions.rows[made.introductions.rank == rank]
-            head = records.header(len(rows), rank=rank, at_ns=0, wall_minus_ns=0, incarnation=0, dropped=0)
+            head = header(len(rows), rank=rank, at_ns=0)
             first[self.node_of(rank)] = first.get(self.node_of(rank), b"") + head + rows.tobytes()
         yield START_S, first
         yield START_S + 2.0, {}

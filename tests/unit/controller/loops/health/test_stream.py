@@ -18,6 +18,7 @@ from health.remediation.facts import FaultEvidence, NodeKey, Origin
 from health.stream import Analyser
 from health.verdicts.findings import Severity
 from health.verdicts.verdict import FactKind, JobVerdict, Part, Syndrome
+from tests.builders.frame_header import header
 from tests.rigs.health.cases import Case, case
 from tests.rigs.health.job import DisturbanceKind
 from tonnage import records
@@ -106,7 +107,7 @@ def told() -> Iterator[tuple[float, dict[str, bytes]]]:
 
 
 def frame(rank: int, rows: bytes) -> bytes:
-    head = records.header(len(rows) // 32, rank=rank, at_ns=0, wall_minus_ns=0, incarnation=0, dropped=0)
+    head = header(len(rows) // 32, rank=rank, at_ns=0)
     return head + rows
 
 
