@@ -25,7 +25,12 @@ LOOK_S = 0.5
     needs=(RAY,),
 )
 def background_fits(
-    *, policies: int = 200, days: int = 14, modes: Sequence[str] = ("none",), cpus: int = 2, most_minutes: float = 60.0
+    *,
+    policies: int = 200,
+    days: int = 14,
+    modes: Sequence[str] = ("none",),
+    cpus: int = 2,
+    most_minutes: float = 60.0,
 ) -> Iterator[Row]:
     """A row for each mode, `none` or `embedded`. The operator's part runs too: it asks for fits, and adopts them.
 

@@ -101,7 +101,10 @@ def _p95(values: Iterable[float]) -> float | None:
     summary=summary,
 )
 def health(
-    *, seeds: Sequence[int] = numbers("9001-9200"), ranks: int | None = None, variants: Sequence[str] = ("tonnage",)
+    *,
+    seeds: Sequence[int] = numbers("9001-9200"),
+    ranks: int | None = None,
+    variants: Sequence[str] = ("tonnage",),
 ) -> Iterator[Row]:
     """A row for each case and variant; even seeds are faults, odd ones disturbances. ranks: one size for all jobs."""
     for seed in seeds:

@@ -160,7 +160,10 @@ def _replayed(guest: Guest, run: sandboxes_runs.SandboxRun) -> Row:
     summary=_summary,
 )
 def sandbox_ablation(
-    *, agents: str = "trio", seeds: Sequence[int] = numbers("1-20"), guarantees: bool = False
+    *,
+    agents: str = "trio",
+    seeds: Sequence[int] = numbers("1-20"),
+    guarantees: bool = False,
 ) -> Iterator[Row]:
     """A row for each seed, kind of lease and variant. guarantees: whether memory is kept for the high agents."""
     full = Settings()
