@@ -1,4 +1,9 @@
-"""Helm's own command, built from its Go module into the cache of the control plane's programs."""
+"""Helm's own command, built from its Go module into the cache of the control plane's programs.
+
+    python -m tests.deploy.helm_cli
+
+builds it, which takes minutes; the tests use it where it is.
+"""
 
 import os
 import subprocess
@@ -6,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from cluster.errors import BuildError
 from simulator.controlplane.binaries import cache_root, environment, find_go
 from simulator.controlplane.processes import locked
 
@@ -15,22 +19,25 @@ PACKAGE = f"helm.sh/helm/v4/cmd/helm@{VERSION}"
 
 
 def helm_cli() -> Path:
-    """Path of the command; skips where it cannot be built, as without Go's module proxy."""
-    folder = cache_root() / f"helm-{VERSION}"
-    program = folder / "helm"
-    with locked(folder / ".lock"):
-        if program.exists():
-            return program
-        unfinished = folder / "unfinished"
-        settings = {**environment(), "GOBIN": str(unfinished)}
-        try:
+    """Path of the command; skips where it is not built."""
+    program = _folder() / "helm"
+    if not program.exists():
+        pytest.skip("Helm's command is not built: python -m tests.deploy.helm_cli")
+    return program
+
+
+def _folder() -> Path:
+    return cache_root() / f"helm-{VERSION}"
+
+
+def built() -> Path:
+    """Path of the command, built first where it is not there. Raises BuildError, CalledProcessError."""
+    program, unfinished = _folder() / "helm", _folder() / "unfinished"
+    with locked(_folder() / ".lock"):
+        if not program.exists():
             command = [str(find_go()), "install", "-trimpath", "-ldflags=-s -w", PACKAGE]
-            done = subprocess.run(command, env=settings, capture_output=True, text=True, check=False)  # noqa: S603
-        except (BuildError, OSError) as error:
-            pytest.skip(f"no Go to build Helm's command with: {error}")
-        if done.returncode:
-            pytest.skip(f"Helm's command cannot be built: {done.stderr.strip()[-300:]}")
-        (unfinished / "helm").rename(program)
+            subprocess.run(command, env={**environment(), "GOBIN": str(unfinished)}, check=True)  # noqa: S603
+            (unfinished / "helm").rename(program)
     return program
 
 
@@ -39,3 +46,7 @@ def helm(program: Path, kubeconfig: Path, *arguments: str) -> subprocess.Complet
     home = {name: str(kubeconfig.parent / "helm") for name in ("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")}
     command = [str(program), *arguments, "--kubeconfig", str(kubeconfig)]
     return subprocess.run(command, env={**os.environ, **home}, capture_output=True, text=True, check=False)  # noqa: S603
+
+
+if __name__ == "__main__":
+    print(built())  # noqa: T201 - a program's answer
