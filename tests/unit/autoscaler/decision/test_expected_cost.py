@@ -8,7 +8,7 @@ import pytest
 
 from autoscaler.decision.decide import decide
 from autoscaler.decision.expected_cost import Weighing, cost_curve
-from cluster.autoscaling import LeadTime
+from cluster.autoscaling import LeadTime, Scaler
 from tests.builders.scalers import NOW_S, forecast_of, scaler
 
 LEADS_S = tuple(np.linspace(100.0, 600.0, 20).tolist())
@@ -47,9 +47,15 @@ def test_a_load_that_is_known_exactly_is_served_by_as_many_replicas() -> None:
 
 
 def calls(load: float) -> int:
-    """Calls of Python and C functions in one decision about this load, after one that remembers what can be."""
+    """Calls of Python and C functions in one decision about this load, after one that remembers what can be.
+
+    The least of three: what is collected meanwhile may call as well.
+    """
     one = scaler(int(load), load=load, max_replicas=10_000, forecast=forecast_of(load), lead_time=LeadTime(LEADS_S))
-    decide(one, NOW_S)
+    return min(_calls_of(one) for _ in range(4))
+
+
+def _calls_of(one: Scaler) -> int:
     counted = 0
 
     def count(_frame: FrameType, event: str, _what: object) -> None:
