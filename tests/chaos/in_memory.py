@@ -386,6 +386,8 @@ class Play:
         went_back = any(step["do"] == "rollback" for step in self.composition.steps)
         if spec.get("onMemberLoss") != "Refill" or self.composition.preempts or went_back:
             return
+        if "nodeName" not in pod["spec"]:  # it was released and runs nowhere: it loses nothing
+            return
         since_s = self._in_part_since_s.get(gang, self.timeline.now_s)
         if self.timeline.now_s - since_s < 0.75 * SETTINGS["gang_deadline_s"]:
             self._early.append(f"stopped early: {_key(pod)}, whose gang is there in part for "
