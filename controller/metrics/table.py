@@ -70,8 +70,6 @@ gauge tonnage_team_gpus{team, gpu_type, state}
     empty team: pods of no team.
 gauge tonnage_team_waiting_gpus{team}
     Devices that the pods of a Team wait for.
-gauge tonnage_team_cost_dollars_per_hour{team}
-    Cost of the devices that the pods of a Team hold.
 gauge tonnage_nodes{state}
     Nodes by state: open (schedulable), closed (cordoned, not ready).
 gauge tonnage_pods{state}

@@ -167,7 +167,6 @@ def _teams(now: snapshot.Snapshot) -> Iterator[Sample]:
             for state in ("used", "borrowed", "lent"):
                 yield Sample("tonnage_team_gpus", (team, each.gpu_type, state), getattr(each, state))
         yield Sample("tonnage_team_waiting_gpus", (team,), facts.waiting)
-        yield Sample("tonnage_team_cost_dollars_per_hour", (team,), facts.usd_per_hour)
 
 
 def _gang_states(now: snapshot.Snapshot) -> list[str]:

@@ -13,6 +13,7 @@ from cluster.autoscaling import ConcurrencyTuning, Context, ForecastSkill, Obser
 from cluster.errors import ObservationError
 from cluster.plans import Finding, Plan, Reason, Unplaced
 from cluster.snapshot import Snapshot
+from cluster.teams import Team
 from cluster.workloads import Gang
 from controller.api.sandbox_policy import SandboxTrouble
 from controller.brain.inline import InlineBrain
@@ -44,7 +45,7 @@ class OpinionatedBrain:
     is_late: bool
 
     def plan(self, snapshot: Snapshot, deadline_s: float) -> Plan:
-        plan = self.brain.plan(snapshot, deadline_s)
+        plan = self.brain.plan(replace(snapshot, teams=()), deadline_s)  # batches know no shares
         found = Finding("Gang/waits", Reason("NeverFits", "no node has 8 free GPUs"))
         tired = Unplaced("Pod/ns/tired", Reason("OutOfStops", "as many pods as may be were stopped for it in an hour"))
         late = (Reason("PackingOutOfTime", "the deadline passed"),) if self.is_late else ()
@@ -154,7 +155,7 @@ def _fleet(at_s: float) -> Snapshot:
         prices={"A100": 3.0, "H100": 5.0},
         at_s=at_s,
     )
-    return replace(fleet, scalers=(_scaler(at_s),))
+    return replace(fleet, scalers=(_scaler(at_s),), teams=(Team("research", frozenset({"g0", "g1"})),))
 
 
 def _scaler(at_s: float) -> Scaler:
