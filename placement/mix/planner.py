@@ -345,9 +345,16 @@ def _mode(
     if not _fit_together(everything, apart) and all(isinstance(each, problem.MixAnswer) for each in apart):
         answers = [answer_mix(everything, budget, gap=settings.gap)]
     if undone := [each for each in answers if isinstance(each, Reason)]:
-        return _Mode(names, math.inf, 0.0 if any(each.code in UNDECIDED_CODES for each in undone) else math.inf)
+        is_open = any(each.code in UNDECIDED_CODES for each in undone)
+        return _Mode(names, math.inf, math.fsum(_bound_alone(each, budget) for each in own) if is_open else math.inf)
     found = [each for each in answers if isinstance(each, problem.MixAnswer)]
     return _Mode(names, sum(each.cost_per_hour for each in found), math.fsum(each.certificate.bound for each in found))
+
+
+def _bound_alone(need: problem.Need, budget: Budget) -> float:
+    """Lower bound on the cost of a service that has any stock."""
+    prices = np.array([offer.price_per_hour for offer in need.offers])
+    return split_and_rounded(need, prices, budget)[0].bound
 
 
 def _below_other_modes(
@@ -373,8 +380,7 @@ def _below_other_modes(
         alone: dict[tuple[str, ...], float] = {}
         for need in (need for question, _ in answered for need in question.needs):
             names = mode_of.get(need.service, (need.service,))
-            prices = np.array([offer.price_per_hour for offer in need.offers])
-            alone[names] = alone.get(names, 0.0) + split_and_rounded(need, prices, budget)[0].bound
+            alone[names] = alone.get(names, 0.0) + _bound_alone(need, budget)
         total = min(
             total, math.fsum(min(bound, others[n].bound if n in others else bound) for n, bound in alone.items())
         )
