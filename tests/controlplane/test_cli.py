@@ -469,7 +469,8 @@ BY_VERB: dict[str, tuple[str, ...]] = {
 OF_FILES = {"background serve", "completion", "controlplane down", "controlplane status", "controlplane up", "crds",
             "examples", "operator run", "operator settings", "replay", "run", "simulate day", "simulate placement",
             "simulate power", "simulate scaling", "scaling backtest", "version", "power headroom", "health heatmap",
-            "health replay", "health timeline"}  # fmt: skip
+            "health replay", "health timeline", "profile estimate", "profile import", "profile measure",
+            "profile refine", "sandboxd", "usage"}  # fmt: skip
 """Verbs that read no cluster, but files of the user's own, or the user's own program."""
 
 

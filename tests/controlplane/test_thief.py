@@ -69,7 +69,7 @@ ALLOWED = {
     ("faultincidents create", ""),
     ("faultincidents delete", ""),
     *((f"{kind}/status patch", "") for kind in ("faultincidents", "gputypes", "healthpolicies", "modelprofiles",
-                                                "powerdomains", "sandboxpolicies")),
+                                                "powerdomains", "sandboxpolicies", "teams")),
     ("nodes patch: our taint", ""),
     ("nodes/status patch: our condition", ""),
     ("tokenreviews create", ""),
