@@ -45,6 +45,7 @@ def decisions_from(settings: OperatorSettings, *, awaits_pods: bool = True, expl
         within_s=settings.plan_deadline_s,
         policy=settings.policy,
         planner=settings.planner,
+        returns_idle_nodes=settings.returns_idle_nodes,
         batch=BatchSettings(within_s=settings.plan_deadline_s),
         mix=MixSettings(explain=explain),
         preempt=settings.preempt,

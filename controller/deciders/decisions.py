@@ -23,6 +23,8 @@ class Decisions:
     mostly arrive one by one onto nodes that run anyway, and the policy accounts for future pods. columns: all at
     once onto the nodes with the least total cost per hour, with a proven bound; better for large batches on fleets
     whose idle nodes are given back."""
+    returns_idle_nodes: bool = False
+    """Whether nodes that run nothing are given back: a pod then starts one only where no node in use takes it."""
     batch: BatchSettings = field(default_factory=BatchSettings)
     """Settings of the planner `columns`."""
     mix: MixSettings = field(default_factory=MixSettings)

@@ -92,7 +92,8 @@ class PackingMemory:
     @classmethod
     def under(cls, decisions: Decisions) -> "PackingMemory":
         """Empty memory for the packing policy of these decisions."""
-        return cls(LivePacker(partial(policy_named, decisions.policy), decisions.seed))
+        policy_of = partial(policy_named, decisions.policy)
+        return cls(LivePacker(policy_of, decisions.seed, returns_idle_nodes=decisions.returns_idle_nodes))
 
     def packer_for(self, snapshot: Snapshot, left_s: float) -> Packer:
         """The packing engine for a snapshot. left_s: time until the deadline."""
