@@ -11,7 +11,6 @@ from threading import Thread
 
 from cluster.snapshot import Snapshot
 from controller.deciders.decisions import Decisions
-from placement.batch.columns import Memory as Columns
 from placement.engine.live_packer import LivePacker
 from placement.engine.packer import Packer
 from placement.engine.policy import Adopt, SlowWork
@@ -110,8 +109,6 @@ class PackingMemory:
 class PlannerMemory:
     """All that a planner keeps."""
 
-    columns: Columns = field(default_factory=Columns)
-    """Columns that batch planning priced: the next batch starts from them."""
     packing: PackingMemory | None = None
     mix: SearchMemory = field(default_factory=SearchMemory)
     """Searches of the mix, which the next plan goes on with."""

@@ -35,7 +35,11 @@ class Explanation:
 
 
 def explain(packer: Packer, shape: workloads.PodShape, runners_up: int = 3) -> Explanation:
-    """Explains why a pod of this shape would now go where it goes. Changes nothing."""
+    """Explains why a pod of this shape would now go where it goes. Changes nothing.
+
+    The candidates are in the order in which `Packer.choose` would take them, were the better ones gone; none is one
+    where the pod has no room.
+    """
     cost, devices = packer.costs(shape)
     rank = np.arange(len(cost)) if packer.rank is None else packer.rank
     order = np.lexsort((rank, cost))

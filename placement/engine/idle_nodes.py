@@ -1,4 +1,19 @@
-"""Price of starting idle nodes, for fleets that give theirs back: a node in use is paid for whatever else it runs."""
+"""Price of starting idle nodes, for fleets that give theirs back: a node in use is paid for whatever else it runs.
+
+A pod of shape s is charged on node n, above every cost of a policy:
+
+    0                                        where n runs a pod that does not belong to it
+    1 + usd_n / max(1, copies of s on n)     where n is idle, in units that no policy reaches
+
+So nodes in use are filled first, and of idle ones that starts which costs least for each pod of the shape that it
+would hold, also where fewer of them wait: the next pods find it in use. It is the rule of best fit by class, pod by
+pod, so that gangs, racks, shares, power and preemption hold as for any other placement. Dividing by the pods that wait,
+where they are fewer, cost 6 to 9 % more on openb: small nodes then start for the last pods of each shape.
+
+A program over patterns of pods on whole nodes was tried beside it (column generation, Gilmore and Gomory 1961), as was
+the linear relaxation of it with its targets dealt by best fit: on openb's fleet the first cost 0.99 to 1.01 of this
+rule, the second 1.02 to 1.05; figures in docs/packing.md.
+"""
 
 from dataclasses import replace
 from functools import lru_cache
@@ -21,9 +36,15 @@ PER_DOLLAR = 1e6
 
 
 class IdleNodes:
-    """Idle nodes of a fleet while a plan is made, and what starting one of them costs."""
+    """Idle nodes of a fleet while a plan is made, and what starting one of them costs.
+
+    The packer counts the pods that it places and removes, also on trial: a node whose last pod is removed is idle
+    again.
+    """
 
     def __init__(self, snapshot: Snapshot) -> None:
+        """From the pods that run. Those pinned to their node, as a DaemonSet's, and system-critical ones belong to it,
+        unless they hold a device."""
         nodes, pods = snapshot.nodes, snapshot.pods
         self.pods = np.zeros(len(nodes), dtype=np.int64)
         """Pods on each node, without those that belong to it."""

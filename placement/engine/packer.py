@@ -206,6 +206,9 @@ class Packer:
     def costs(self, shape: PodShape) -> tuple[FloatArray, IntArray]:
         """Cost on every node, infinite where the pod may not or cannot run, and the devices it would take.
 
+        The cost is the policy's rating, which is cached, with its surcharge by GPU type and the price of starting an
+        idle node where there is one. Those two change with every pod, so they are added anew.
+
         Both of shape (nodes,); do not write to the devices.
         """
         ledger = self.ledger
