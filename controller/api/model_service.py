@@ -64,17 +64,13 @@ class TemplateSpec(fields.Open):
 
 
 class TemplateVariant(fields.Strict):
-    """What some instances have otherwise than the template says, in their first container."""
+    """What some instances have instead, in their first container."""
 
-    phase: Literal["decode", "prefill"] | None = Field(
-        default=None, description="Pool that has it; default: all, and instances of whole requests."
-    )
+    phase: Literal["decode", "prefill"] | None = Field(default=None, description="Pool that has it; default: all.")
     gpu_type: fields.ObjectName | None = Field(default=None, description="GPUType that has it; default: all.")
-    image: str | None = Field(default=None, min_length=1, max_length=1024, description="Image instead of its own.")
-    args: fields.ListOf[str] = Field(default=(), max_length=256, description="Arguments after its own.")
-    env: Annotated[dict[str, str], Field(max_length=64)] = Field(
-        default={}, description="Environment variables, instead of its own of the same names."
-    )
+    image: str | None = Field(default=None, min_length=1, max_length=1024, description="Image.")
+    args: fields.ListOf[str] = Field(default=(), max_length=256, description="More arguments.")
+    env: Annotated[dict[str, str], Field(max_length=64)] = Field(default={}, description="Environment variables.")
 
 
 class InstanceTemplate(fields.Strict):
@@ -92,7 +88,7 @@ class InstanceTemplate(fields.Strict):
     variants: fields.ListOf[TemplateVariant] = Field(
         default=(),
         max_length=64,
-        description="Engine flags, image and environment by phase and GPUType. All that apply do, in this order.",
+        description="Changes by phase and GPUType; all that apply do, in order.",
     )
 
 
@@ -130,7 +126,7 @@ class ModelServiceSpec(fields.Strict):
     phases: Phases | None = Field(
         default=None,
         description="Prefill and decode may be apart, on instances of their own, where that costs less than together "
-        "and their GPUTypes name a network. Pods have their phase in the label `tonnage.dev/phase`.",
+        "and their GPUTypes name a network; pods then have the label `tonnage.dev/phase`.",
     )
     demand: ServiceDemand | None = Field(
         default=None, description="Request load; leave it out while it is unmeasured. Unknown is never treated as zero."
@@ -184,7 +180,7 @@ class RoutingWeights(fields.StatusPart):
     phase: str = Field(
         default="all",
         max_length=7,
-        description="Pool of the instances, `prefill` or `decode` where these are apart; `all`: of whole requests.",
+        description="Pool of the instances: `prefill`, `decode`, or `all` of whole requests.",
     )
     gpu_type: fields.ObjectName = Field(description="Name of the GPUType.")
     gpus_per_instance: int = Field(default=1, ge=1, le=MAX_GPUS_PER_NODE, description="GPUs of one instance.")
@@ -208,8 +204,7 @@ class RoutingStatus(fields.StatusPart):
         Field(max_length=64),
         fields.keyed_by("phase", "gpuType", "gpusPerInstance", "capacityType"),
     ] = Field(
-        description="One table per instance type; over all types of a phase they sum to 1 where a bucket has demand, "
-        "else to 0."
+        description="One table per instance type; those of a phase sum to 1 where a bucket has demand, else to 0."
     )
 
 
@@ -224,7 +219,7 @@ class ModelServiceStatus(ObservedStatus):
     replicas: PerInstanceType | None = Field(
         default=None,
         description="Wanted instances per instance type: GPUType, `x` and GPUs per instance if not 1, `-spot` if "
-        "on spot nodes, after `prefill/` or `decode/` if of a pool by phase; absent: never planned.",
+        "on spot nodes, after `prefill/` or `decode/` if in such a pool; absent: never planned.",
     )
     running: PerInstanceType | None = Field(default=None, description="Running instances per instance type.")
     wanted_instances: Count | None = Field(default=None, description="Wanted instances of all types.")

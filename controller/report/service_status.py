@@ -1,6 +1,6 @@
 """Status of a ModelService after a cycle: counts, cost, proven bound, routing, conditions."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from cluster.plans import Plan, Reason, ServicePlan, plans_of_services
@@ -154,21 +154,23 @@ def facts_of_services(
     """
     running = running_instances(snapshot, is_running)
     undone = {each.step.action.subject: each.reason for each in outcome.undone}
+    asked = {service.name: service.replicas or {} for service in snapshot.services}
     pools: dict[str, list[ModelService]] = {}
     """The service itself and its pools by phase, by its name."""
     for service in snapshot.services:
         pools.setdefault(service.part_of or service.name, []).append(service)
 
-    def by_phase(name: str, counts: Callable[[ModelService], Mapping[InstanceType, int]]) -> dict[InstanceType, int]:
-        return {replace(t, phase=each.phase): n for each in pools.get(name, ()) for t, n in counts(each).items()}
+    def by_phase(name: str, counts: Mapping[str, Mapping[InstanceType, int]]) -> dict[InstanceType, int]:
+        own = ((each.phase, counts.get(each.name, {})) for each in pools.get(name, ()))
+        return {replace(kind, phase=phase): count for phase, found in own for kind, count in found.items()}
 
     return {
         name: (
             each,
             ServiceFacts(
                 generation=generations[name],
-                asked=by_phase(name, lambda pool: pool.replicas or {}),
-                running=by_phase(name, lambda pool: running.get(pool.name, {})),
+                asked=by_phase(name, asked),
+                running=by_phase(name, running),
                 makes_pods=name in pools and not pools[name][0].is_planned_only,
                 undone=next((why for p in pools.get(name, ()) if (why := undone.get(f"ModelService/{p.name}"))), None),
                 no_pods=next((pool.no_pods for pool in pools.get(name, ()) if pool.no_pods), ""),
