@@ -271,7 +271,7 @@ def _bind(draft: PackingDraft, row: int) -> plans.Step:
     devices = shape.gpus * shape.gpu_milli / workloads.WHOLE_GPU_MILLI
     if dollars := devices * float(draft.prices[draft.node[row]]):
         gpu_type = snapshot.gpu_type_names[int(snapshot.nodes.gpu_type[draft.node[row]])]
-        words = f"{devices:g} × {gpu_type} at {dollars:.2f} $/h, the {words}"
+        words = f"{words}, {devices:g} × {gpu_type} at {dollars:.2f} $/h"
         figures["dollars_per_hour"] = dollars
     return plans.Step(action, plans.Reason("LeastCost", words, figures))
 
