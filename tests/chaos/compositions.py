@@ -240,9 +240,14 @@ def shrunk(failing: Composition, still_fails: Callable[[Composition], bool], mos
             pieces = min(len(steps), 2 * pieces)
     kept = replace(failing, steps=tuple(steps))
     for simpler in (replace(kept, operators=1), replace(kept, preempts=False)):
-        if simpler != kept and all(step.get("who", 0) < simpler.operators for step in steps) and still_fails(simpler):
+        if simpler != kept and all(_can_be_done_by(simpler.operators, step) for step in steps) and still_fails(simpler):
             kept = simpler
     return kept
+
+
+def _can_be_done_by(operators: int, step: Step) -> bool:
+    who = step.get("who", 0)
+    return who == LEADER or who < operators
 
 
 def keep(name: str, composition: Composition, found: Sequence[str], folder: Path = KEPT) -> Path:
