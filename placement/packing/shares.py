@@ -166,7 +166,8 @@ class Shares:
         others = (self.milli > 0) & (self.team != self._taker) & (own != never) & (own != ending) & (node != PENDING)
         if self._taker < 0:
             return own
-        may = self.may_take[self.team, self.of_node[node]] & self._has_run
+        # Who was served for his waiting keeps it in this plan: those that it was taken from owe less, and would take it.
+        may = self.may_take[self.team, self.of_node[node]] & self._has_run & ~self._is_late
         found: IntArray = np.where(others, np.where(may, LENT + priority, never), own)
         return found
 

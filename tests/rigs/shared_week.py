@@ -15,7 +15,7 @@ Source: NVIDIA/KAI-Scheduler, docs/fairness.
 
 import csv
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -266,7 +266,7 @@ def jobs_of(demand: Mapping[str, Sequence[float]], seed: int, load: float) -> li
     # Mean: 2 devices for 1.3 hours (a lognormal with the median of half an hour).
     per_job = 2.0 * 1.3 * 3600
     rate = load * NODES * GPUS / len(SHARES) / per_job
-    jobs = []
+    jobs = list[Job]()
     for team, rows in demand.items():
         at_s = 0.0
         while at_s < WEEK_S:
@@ -300,7 +300,7 @@ def week(rule: Rule, jobs: Sequence[Job], for_s: float = WEEK_S) -> Outcome:
                    {team: (median(each), max(each)) for team, each in by_team.items()})  # fmt: skip
 
 
-RULES = {
+RULES: Mapping[str, Callable[[], Rule]] = {
     "Tonnage, maxWait 24 h": lambda: Tonnage(),
     "Tonnage, maxWait 6 h": lambda: Tonnage(6 * 3600.0),
     "Tonnage, no bound": lambda: Tonnage(1e9),
