@@ -75,7 +75,7 @@ class PodRow:
     is_stranger: bool = False
     """Whether it runs by another scheduler's decision."""
     started_s: int = 0
-    """Instant at which it started on its node, or was made where it waits, whole seconds since the epoch; 0: not known."""
+    """Instant at which it started on its node, or was made where it waits, whole seconds since the epoch, if known."""
     saved_s: int = 0
     """Instant of its last checkpoint, likewise; 0 where it waits."""
     is_settled: bool = False

@@ -1,6 +1,7 @@
 """Kueue's own controller beside Tonnage on a real API server: its cohort is obeyed, and nothing runs that it holds."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +32,18 @@ def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.fixture(scope="module")
-def kubectl(server: ControlPlane, programs: Programs) -> Kubectl:
+def kubectl(server: ControlPlane, programs: Programs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+    """As administrator of a server with Kueue's controller, a queue for each team, and a price."""
     made = Kubectl(programs["kubectl"], server.kubeconfig)
     made("apply", "-f", str(ROOT / "deploy" / "crds"))
+    made("wait", "--for=condition=Established", "crd", "--all")
     made("create", "namespace", "tonnage-system")
-    return made
+    label = {"key": "nvidia.com/gpu.product", "values": ["NVIDIA-L4"]}
+    l4 = {"nodeLabel": label, "memory": "24Gi", "pricePerHour": {"onDemand": 1.5}}
+    create(made, "GPUType", "l4", l4, version="tonnage.dev/v1alpha1")
+    with kueue_on(server, made, tmp_path_factory.mktemp("kueue")):
+        set_up_queues(made)
+        yield made
 
 
 def create(kubectl: Kubectl, kind: str, name: str, spec: Mapping[str, Any], *within: str, version: str = V) -> None:
@@ -43,7 +51,7 @@ def create(kubectl: Kubectl, kind: str, name: str, spec: Mapping[str, Any], *wit
                                                  "spec": spec})  # fmt: skip
 
 
-def set_up_queues(kubectl: Kubectl, **more: Any) -> None:
+def set_up_queues(kubectl: Kubectl) -> None:
     """Two teams with a queue each in one cohort; a share that is lent comes back."""
     create(kubectl, "ResourceFlavor", "l4", {"nodeLabels": {"nvidia.com/gpu.product": "NVIDIA-L4"}})
     for team in TEAMS:
@@ -52,7 +60,7 @@ def set_up_queues(kubectl: Kubectl, **more: Any) -> None:
         create(kubectl, "ClusterQueue", team, {
             "cohortName": "all", "namespaceSelector": {}, "queueingStrategy": "BestEffortFIFO",
             "resourceGroups": [{"coveredResources": [GPU], "flavors": [quota]}],
-            "preemption": {"reclaimWithinCohort": "Any", "withinClusterQueue": "Never"}, **more})  # fmt: skip
+            "preemption": {"reclaimWithinCohort": "Any", "withinClusterQueue": "Never"}})  # fmt: skip
         create(kubectl, "LocalQueue", "queue", {"clusterQueue": team}, "-n", team)
 
 
@@ -107,8 +115,7 @@ def test_a_cohort_is_obeyed_and_nothing_is_placed_that_kueue_has_not_admitted(
 ) -> None:
     """One team gets the idle quota of the other, which takes it back: Kueue suspends whole jobs, and no pod of them is
     placed meanwhile."""
-    with kueue_on(server, kubectl, tmp_path), operator(server.kubeconfig, tmp_path, pools=[{"placer": "bind"}]):
-        set_up_queues(kubectl)
+    with operator(server.kubeconfig, tmp_path, pools=[{"placer": "bind"}]):
         look = Look(kubectl)
         for n in range(5):
             ask(kubectl, "red", f"r{n}")
@@ -122,3 +129,41 @@ def test_a_cohort_is_obeyed_and_nothing_is_placed_that_kueue_has_not_admitted(
         assert look.looks > 5
         found: Any = audit(kubectl)
         assert found.is_clean, found
+        kubectl("delete", "jobs", "--all", "-n", "red")
+        until(lambda: kubectl.get("pods", "-A")["items"] == [], "all is gone")
+
+
+def said_of(kubectl: Kubectl, team: str, job: str) -> tuple[str, str]:
+    """State and words of the admission check of a job's workload."""
+    for each in kubectl.get("workloads", "-n", team)["items"]:
+        if each["metadata"]["ownerReferences"][0]["name"] == job:
+            for said in each.get("status", {}).get("admissionChecks", ()):
+                return said["state"], said["message"]
+    return "", ""
+
+
+def test_an_admission_check_says_whether_there_is_a_seat_and_at_what_price(
+    server: ControlPlane, kubectl: Kubectl, tmp_path: Path
+) -> None:
+    """By its quota Kueue would admit four pods of eight devices each, for which there are no nodes."""
+    create(kubectl, "AdmissionCheck", "seat", {"controllerName": "tonnage.dev/seat"})
+    quota = {"name": "l4", "resources": [{"name": GPU, "nominalQuota": 64}]}
+    groups = [{"coveredResources": [GPU], "flavors": [quota]}]
+    changed = {"spec": {"resourceGroups": groups, "admissionChecksStrategy": {"admissionChecks": [{"name": "seat"}]}}}
+    kubectl("patch", "clusterqueue", "red", "--type=merge", "-p", json.dumps(changed))
+    with operator(server.kubeconfig, tmp_path, pools=[{"placer": "bind"}]):
+        ask(kubectl, "red", "wide", gpus=8)
+        states = set[str]()
+
+        def is_refused() -> bool:
+            state, words = said_of(kubectl, "red", "wide")
+            states.add(state)
+            return "no seat" in words
+
+        until(is_refused, "there is no seat for so many")
+        ask(kubectl, "red", "small", gpus=2)
+        look = Look(kubectl)
+        until(lambda: look.runs(red=1), "a job with a seat runs, and the other holds no quota for ever")
+        assert said_of(kubectl, "red", "small") == ("Ready", "8 devices on 1 nodes, $12.00 an hour")
+        assert "red/wide" not in admitted(kubectl)
+        assert states <= {"", "Pending", "Retry"}
