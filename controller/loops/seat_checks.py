@@ -2,10 +2,9 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from cluster.actions import HoldSeats, Start
@@ -36,63 +35,52 @@ EVERY_S, RETRY_S = 2.0, 10
 Object = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """Workload that waits for an answer."""
-
-    name: str
-    """`namespace/name`."""
-    rows: tuple[PodRow, ...]
-    """Its pods, as their controller will make them."""
-
-
-def asked_by(name: str, spec: Object, status: Object, flavors: Mapping[str, Object], types: TypeIndex) -> Asked:
-    """The workload, on nodes of the flavors that it got."""
+def pods_of(name: str, spec: Object, status: Object, flavors: Mapping[str, Object], types: TypeIndex) -> list[PodRow]:
+    """Pods of a workload as its controller will make them, on nodes of the flavors that it got."""
     rows, given = list[PodRow](), status["admission"]["podSetAssignments"]
-    flavor_of = {each["name"]: set(each.get("flavors", {}).values()) for each in given}
+    flavors_of = {each["name"]: each.get("flavors", {}).values() for each in given}
     for each in spec["podSets"]:
-        pod = each["template"].get("spec", {})
+        pod, meta = each["template"].get("spec", {}), each["template"].get("metadata", {})
         labels = dict(pod.get("nodeSelector", {}))
-        for flavor in flavor_of.get(each["name"], ()):
+        for flavor in flavors_of.get(each["name"], ()):
             labels |= flavors.get(flavor, {}).get("nodeLabels", {})
-        meta = {**each["template"].get("metadata", {}), "name": each["name"], "namespace": name.partition("/")[0]}
+        meta = {**meta, "name": each["name"], "namespace": name.partition("/")[0]}
         made = structs.object_from({"metadata": meta, "spec": {**pod, "nodeSelector": labels}}, structs.Pod)
         rows += [pod_row(Read(made, core_v1.POD), types)] * int(each["count"])
-    return Asked(name, tuple(rows))
+    return rows
 
 
-def answers(now: Snapshot, several: Sequence[Asked], decisions: Decisions) -> list[tuple[bool, str]]:
-    """Whether each workload would start as a gang beside all that waits, and on what, or why not."""
-    rows, gangs = [row for each in several for row in each.rows], len(now.gangs)
-    names = [f"{each.name} (asked for {n})" for each in several for n in range(len(each.rows))]
-    of_gang = np.repeat(np.arange(gangs, gangs + len(several)), [len(each.rows) for each in several])
-    shapes = tuple(dict.fromkeys(row.shape for row in rows))
+def answers(now: Snapshot, asked: Mapping[str, Sequence[PodRow]], decisions: Decisions) -> dict[str, tuple[bool, str]]:
+    """Whether each workload would start as a gang beside all that waits, and on what, or why not; by its name."""
+    rows = [(f"{name} (asked for)", row) for name, own in asked.items() for row in own]
+    gangs = tuple(Gang(f"{name} (asked for)", len(own)) for name, own in asked.items())
+    number = {gang.name: len(now.gangs) + n for n, gang in enumerate(gangs)}
+    shapes = tuple(dict.fromkeys(row.shape for _, row in rows))
     pods = PodTable.waiting(
-        names,
-        column(np.array([shapes.index(row.shape) for row in rows]), np.int64),
+        [f"{gang} {n}" for n, (gang, _) in enumerate(rows)],
+        column(np.array([shapes.index(row.shape) for _, row in rows]), np.int64),
         shapes,
-        gang=column(of_gang, np.int64),
-        priority=column(np.array([row.priority for row in rows]), np.int64),
+        gang=column(np.array([number[gang] for gang, _ in rows]), np.int64),
+        priority=column(np.array([row.priority for _, row in rows]), np.int64),
     )
-    made = (Gang(f"{each.name} (asked for)", len(each.rows)) for each in several)
-    seen = replace(now, pods=now.pods.plus(pods), gangs=(*now.gangs, *made))
+    seen = replace(now, pods=now.pods.plus(pods), gangs=(*now.gangs, *gangs))
     plan = pack(seen, packer_for(seen, decisions), preempt=decisions.preempt)
     held = (each.held.seats for each in plan.actions if isinstance(each, HoldSeats))
     node_of = {seat.pod: seat.node for seats in held for seat in seats if not seat.is_moved}
     node_of |= {each.pod: each.node for each in plan.actions if isinstance(each, Start)}
-    why, prices = {each.workload: each.reason.words for each in plan.unplaced}, now.device_prices()
-    found = list[tuple[bool, str]]()
-    for n, each in enumerate(several):
-        own = [name for name, gang in zip(names, of_gang.tolist(), strict=True) if gang == gangs + n]
-        withheld = next((row.withheld.words for row in each.rows if row.withheld), "")
-        if withheld or not node_of.keys() >= set(own):
-            label = f"Gang/{each.name} (asked for)"
-            found.append((False, f"no seat: {withheld or why.get(label, 'the plan ended before its turn')}"))
-            continue
-        at = [list(now.nodes.names).index(node_of[name]) for name in own]
-        gpus = [row.shape.total_gpu_milli / 1000 for row in each.rows]
-        usd = float(prices[at] @ np.array(gpus))
-        found.append((True, f"{sum(gpus):g} devices on {len(set(at))} nodes, ${usd:.2f} an hour"))
+    found = dict[str, tuple[bool, str]]()
+    for name, own in asked.items():
+        at = [node_of.get(f"{gang} {n}") for n, (gang, _) in enumerate(rows) if gang == f"{name} (asked for)"]
+        at_rows = [now.nodes.names.row(node) for node in at if node is not None]
+        if withheld := next((row.withheld for row in own if row.withheld), None):
+            found[name] = False, f"no seat: {withheld.words}"
+        elif len(at_rows) < len(own):
+            why = (each.reason.words for each in plan.unplaced if each.workload == f"Gang/{name} (asked for)")
+            found[name] = False, f"no seat: {next(why, 'the plan ended before its turn')}"
+        else:
+            gpus = [row.shape.total_gpu_milli / 1000 for row in own]
+            usd = float(now.device_prices()[np.array(at_rows)] @ gpus)
+            found[name] = True, f"{sum(gpus):g} devices on {len(set(at))} nodes, ${usd:.2f} an hour"
     return found
 
 
@@ -101,64 +89,52 @@ class SeatChecks(ControlLoop):
 
     def __init__(self, decisions: Decisions) -> None:
         self._decisions = decisions
-        self._now: Snapshot | None = None
-        self._workloads, self._checks, self._flavors = (
-            Cache(
-                Resource(f"kueue_{kind}", f"/apis/{VERSION}/{kind}", structs.OwnObject, kind == "workloads", {}, True)
-            )
-            for kind in ("workloads", "admissionchecks", "resourceflavors")
+        self._watched = tuple(
+            Cache(Resource(f"kueue_{kind}", f"/apis/{VERSION}/{kind}", structs.OwnObject, is_spaced, is_optional=True))
+            for kind, is_spaced in (("workloads", True), ("admissionchecks", False), ("resourceflavors", False))
         )
 
     @property
-    def caches(self) -> tuple[Cache[Any], ...]:
-        return (self._workloads, self._checks, self._flavors)
+    def caches(self) -> tuple[Cache[structs.OwnObject], ...]:
+        return self._watched
 
     def start(self, context: LoopContext) -> dict[str, int]:
         self._context = context
         context.keep(repeat(self._turn, EVERY_S, "Kueue's admission checks were not answered"))
         return {}
 
-    def add_to(self, snapshot: Snapshot) -> Snapshot:
-        self._now = snapshot
-        return snapshot
-
     async def _turn(self) -> None:
-        ours = {n: obj for n, obj in self._checks.all().items() if _plain(obj.spec)["controllerName"] == CONTROLLER}
-        if self._now is None or not ours or not self._context.leadership.may_write():
+        context, (workloads, checks, of_flavors) = self._context, (each.all() for each in self._watched)
+        ours = {n: obj for n, obj in checks.items() if structs.plain(obj.spec)["controllerName"] == CONTROLLER}
+        if self.seen is None or not ours or not context.leadership.may_write():
             return
-        since = {"lastTransitionTime": notation.rfc3339(self._context.clocks.wall())}
+        since = {"lastTransitionTime": notation.rfc3339(context.clocks.wall())}
         active = {"type": "Active", "status": "True", "reason": "Answered", "message": "Tonnage answers it", **since}
-        new = ((f"admissionchecks/{n}", obj) for n, obj in ours.items() if not _plain(obj.status).get("conditions"))
-        jobs = [_job("AdmissionCheck", path, obj, {"conditions": [active]}) for path, obj in new]
-        flavors = {name: _plain(obj.spec) for name, obj in self._flavors.all().items()}
-        known = (own_from(n, gpu_type.KIND, o) for n, o in self._context.caches.own[gpu_type.KIND].all().items())
+        new = ((n, obj) for n, obj in ours.items() if not structs.plain(obj.status).get("conditions"))
+        jobs = [_job("AdmissionCheck", f"admissionchecks/{n}", obj, {"conditions": [active]}) for n, obj in new]
+        flavors = {name: structs.plain(obj.spec) for name, obj in of_flavors.items()}
+        known = (own_from(n, gpu_type.KIND, obj) for n, obj in context.caches.own[gpu_type.KIND].all().items())
         types = types_from([each for each in known if isinstance(each, Read)], Findings())
-        asked, about = list[Asked](), list[tuple[structs.OwnObject, list[str]]]()
-        for name, obj in sorted(self._workloads.all().items()):
-            status = _plain(obj.status)
+        asked, pending = dict[str, list[PodRow]](), dict[str, list[str]]()
+        for name, obj in sorted(workloads.items()):
+            status = structs.plain(obj.status)
             said = {each["name"]: each["state"] for each in status.get("admissionChecks", ())}
-            if "admission" in status and (pending := [check for check in ours if said.get(check) == "Pending"]):
-                asked.append(asked_by(name, _plain(obj.spec), status, flavors, types))
-                about.append((obj, pending))
-        found = await asyncio.to_thread(answers, self._now, asked, self._decisions) if asked else []
-        for (is_seated, words), (obj, pending) in zip(found, about, strict=True):
+            if "admission" in status and (waits := [check for check in ours if said.get(check) == "Pending"]):
+                asked[name], pending[name] = pods_of(name, structs.plain(obj.spec), status, flavors, types), waits
+        found = await asyncio.to_thread(answers, self.seen, asked, self._decisions) if asked else {}
+        for name, (is_seated, words) in found.items():
             answer = {"state": "Ready"} if is_seated else {"state": "Retry", "requeueAfterSeconds": RETRY_S}
-            path = f"namespaces/{obj.metadata.namespace}/workloads/{obj.metadata.name}"
-            status = {"admissionChecks": [{"name": check, **answer, "message": words, **since} for check in pending]}
-            jobs.append(_job("Workload", path, obj, status))
-        for job, sent in zip(jobs, await self._context.reports_applier.send(jobs), strict=True):
+            of_all = [{"name": check, **answer, "message": words, **since} for check in pending[name]]
+            path = f"namespaces/{name.replace('/', '/workloads/')}"
+            jobs.append(_job("Workload", path, workloads[name], {"admissionChecks": of_all}))
+        for job, sent in zip(jobs, await context.reports_applier.send(jobs), strict=True):
             if isinstance(sent, ActionError):
                 log_unwritten(job.about, sent)
 
 
-def _plain(raw: msgspec.Raw) -> Object:
-    found: Object = msgspec.json.decode(raw)
-    return found
-
-
 def _job(kind: str, path: str, obj: structs.OwnObject, status: Object) -> WriteJob:
-    meta = {"name": obj.metadata.name, "uid": obj.metadata.uid}
-    meta |= {"namespace": obj.metadata.namespace} if obj.metadata.namespace else {}
+    space = {"namespace": obj.metadata.namespace} if obj.metadata.namespace else {}
+    meta = {"name": obj.metadata.name, "uid": obj.metadata.uid, **space}
     body = {"apiVersion": VERSION, "kind": kind, "metadata": meta, "status": status}
     query = {"fieldManager": CONTROLLER, "force": "true"}
     return WriteJob(f"{kind}/{path}", Write("PATCH", f"/apis/{VERSION}/{path}/status", body, APPLY_PATCH, query))

@@ -202,6 +202,8 @@ class WatchedCluster(api_server.RequestListener):
     def _with_loops(self, snapshot: Snapshot) -> Snapshot:
         for each in self._loops:
             snapshot = each.add_to(snapshot)
+        for each in self._loops:
+            each.seen = snapshot
         return snapshot
 
     def requested(self, request: ApiRequest) -> None:

@@ -166,7 +166,7 @@ class Shares:
         others = (self.milli > 0) & (self.team != self._taker) & (own != never) & (own != ending) & (node != PENDING)
         if self._taker < 0:
             return own
-        # Who was served for his waiting keeps it in this plan: those that it was taken from owe less, and would take it.
+        # Who was served for his waiting keeps it in this plan: those that it was taken from owe less.
         may = self.may_take[self.team, self.of_node[node]] & self._has_run & ~self._is_late
         found: IntArray = np.where(others, np.where(may, LENT + priority, never), own)
         return found
@@ -208,18 +208,11 @@ class Shares:
         """What a team that waits beyond its share is told; empty where it is within."""
         number, asked = int(self.team[rows[0]]), self.asked(rows)
         team, kinds = self.teams[number], np.unique(self.of_node[eligible])
-        if (
-            not asked
-            or not len(kinds)
-            or (number == len(self.teams) - 1)
-            or (self.beyond()[number][kinds] + asked <= 0).any()
-        ):
+        is_within = not asked or not len(kinds) or bool((self.beyond()[number][kinds] + asked <= 0).any())
+        if is_within or number == len(self.teams) - 1:
             return ""
         if self._in_usd[number]:
-            held, share = (
-                f"${self._usd[number] / MICRO / 1000:.2f}/h",
-                f"${self._share_usd[number] / MICRO / 1000:.2f}/h",
-            )
+            held, share = (f"${each / MICRO / 1000:.2f}/h" for each in (self._usd[number], self._share_usd[number]))
         else:
             types = sorted({int(self._type[kind]) for kind in kinds})
             held = ", ".join(f"{self._used[number, each] / 1000:g} {self._types[each]}" for each in types)
