@@ -44,8 +44,8 @@ def teams_from(
         taken |= dict.fromkeys(own, name)
         if not unknown:
             amounts = _amounts(spec.share), _amounts(spec.borrowing)
-            times = {"min_run_s": spec.min_run, "max_wait_s": spec.max_wait, "usage": each.object.status.usage}
-            teams.append(Team(name, own, *amounts, weight=spec.weight, **times))
+            usage = each.object.status.usage
+            teams.append(Team(name, own, *amounts, spec.weight, spec.min_run, spec.max_wait, usage))
     return tuple(teams)
 
 

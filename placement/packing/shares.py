@@ -57,13 +57,12 @@ class Shares:
         self._weight = np.array([team.weight for team in self.teams])
         self._usage = np.array([1000 * team.usage for team in self.teams])
         self._share = np.zeros((len(self.teams), width), dtype=np.int64)
-        self._most = np.full((len(self.teams), width), NO_LIMIT)
+        self._most = np.full_like(self._share, NO_LIMIT)
         self._share_usd, self._most_usd = np.zeros(len(self.teams), dtype=np.int64), np.full(len(self.teams), NO_LIMIT)
         for number, team in enumerate(teams):
-            for column, name in enumerate(self._types):
-                self._share[number, column] = team.share.gpu_milli.get(name, 0)
-                if name in team.borrowing.gpu_milli:
-                    self._most[number, column] = self._share[number, column] + team.borrowing.gpu_milli[name]
+            share, most = team.share.gpu_milli, team.borrowing.gpu_milli
+            self._share[number] = [share.get(name, 0) for name in self._types]
+            self._most[number] = self._share[number] + [most.get(name, NO_LIMIT) for name in self._types]
             self._share_usd[number] = round((team.share.usd_per_hour or 0.0) * MICRO * 1000)
             if team.borrowing.usd_per_hour is not None:
                 self._most_usd[number] = self._share_usd[number] + round(team.borrowing.usd_per_hour * MICRO * 1000)
