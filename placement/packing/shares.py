@@ -60,9 +60,9 @@ class Shares:
         self._most = np.full_like(self._share, NO_LIMIT)
         self._share_usd, self._most_usd = np.zeros(len(self.teams), dtype=np.int64), np.full(len(self.teams), NO_LIMIT)
         for number, team in enumerate(teams):
-            share, most = team.share.gpu_milli, team.borrowing.gpu_milli
-            self._share[number] = [share.get(name, 0) for name in self._types]
-            self._most[number] = self._share[number] + [most.get(name, NO_LIMIT) for name in self._types]
+            given, loan = team.share.gpu_milli, team.borrowing.gpu_milli
+            self._share[number] = [given.get(name, 0) for name in self._types]
+            self._most[number] = self._share[number] + [loan.get(name, NO_LIMIT) for name in self._types]
             self._share_usd[number] = round((team.share.usd_per_hour or 0.0) * MICRO * 1000)
             if team.borrowing.usd_per_hour is not None:
                 self._most_usd[number] = self._share_usd[number] + round(team.borrowing.usd_per_hour * MICRO * 1000)

@@ -70,7 +70,7 @@ class Exact:
 
 @cache
 def _fit(moved: tuple[int, ...], wide: tuple[int, ...], before: tuple[int, ...], after: tuple[int, ...]) -> bool:
-    """before, after: what is free on each node before anybody leaves, where those that move must fit, and once all did."""
+    """before, after: what is free on each node before anybody leaves, where all that move must fit, and afterwards."""
     if moved:
         size, rest = moved[0], moved[1:]
         return any(
