@@ -140,7 +140,7 @@ def test_a_pod_that_waited_as_long_as_anybody_may_takes_although_its_team_would_
 
 
 def test_who_lost_to_a_pod_that_waited_too_long_does_not_take_that_back() -> None:
-    """Four devices each; with a fifth, the first owes more than the second with its fourth, which takes an older one."""
+    """Four devices each; with a fifth, the first owes more than the second with its fourth, which takes an old one."""
     halves = [*filled("a", 1, started_s=90_000)[:4], *filled("b", 1, started_s=99_990)[4:]]
     now = seen(1, [*halves, pod("a/late", 1, started_s=1)], team("a", 0), team("b", 0))
 
