@@ -63,8 +63,8 @@ class PodTable:
     """Whether the pod runs and stays where it is: it asks not to be disrupted, its replacement would come back to the
     same node, or a stop of it was refused lately; None: none of them."""
     started_s: IntArray | None = None
-    """Instant at which the pod started on its node, whole seconds since the epoch, 0 where it is not known; None: not
-    known of any."""
+    """Instant at which the pod started on its node, or was made where it waits, whole seconds since the epoch, 0 where
+    it is not known; None: not known of any."""
     saved_s: IntArray | None = None
     """Instant of the pod's last checkpoint, likewise."""
 

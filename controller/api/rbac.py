@@ -93,6 +93,7 @@ def features(kinds: Iterable[Kind] = KINDS) -> Mapping[str, tuple[Grant, ...]]:
             Grant("storage.k8s.io", ("csinodes", "storageclasses"), _READ),
             Grant("apps", ("deployments",), _READ),
             Grant("policy", ("poddisruptionbudgets",), _READ),
+            Grant("kueue.x-k8s.io", ("admissionchecks", "resourceflavors", "workloads"), _READ),
             *(
                 Grant(group, tuple(dict.fromkeys(kind.plural for kind in FOREIGN_KINDS if kind.group == group)), _READ)
                 for group in groups
@@ -102,6 +103,7 @@ def features(kinds: Iterable[Kind] = KINDS) -> Mapping[str, tuple[Grant, ...]]:
         "power": (*_loop(_watched_by("power", watched)), _TOKENS),
         "report": (
             *_writing_status(own_kinds(planned)),
+            Grant("kueue.x-k8s.io", ("admissionchecks/status", "workloads/status"), ("patch",)),
             Grant("events.k8s.io", ("events",), ("create", "patch")),
         ),
         # Scale subresources are granted by the chart's autoscaler.targets: which kinds there are, only users know.

@@ -44,6 +44,10 @@ class TeamSpec(fields.Strict):
     min_run: fields.Duration = Field(
         default=300.0, description="Time for which a pod runs at least before its devices are taken back."
     )
+    max_wait: fields.Duration = Field(
+        default=86_400.0,
+        description="Time after which a pod that waits takes from teams beyond their share, as if within its own.",
+    )
 
 
 class TeamDevices(fields.StatusPart):

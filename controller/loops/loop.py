@@ -169,6 +169,9 @@ class LoopContext:
 class ControlLoop(ABC):
     """A loop that the settings enable. Its facts join each snapshot; what plans learned for it comes back."""
 
+    seen: Snapshot | None = None
+    """The last snapshot, with the facts of all loops."""
+
     @property
     def caches(self) -> tuple[cache.Cache[Any], ...]:
         """Watches of its own, run with all others; the operator is ready when they are synced."""

@@ -21,6 +21,7 @@ from controller.kube import api_server, connection, credentials, leader_election
 from controller.kube.cache import Cache, WatchSurroundings as Watching
 from controller.kube.request import ApiRequest
 from controller.kube_world import cached_view, observer, planning_view, refusals, reservations, world
+from controller.loops import seat_checks
 from controller.loops.autoscaler import loop as autoscaler
 from controller.loops.health import loop as health
 from controller.loops.isolation import loop as isolation
@@ -44,6 +45,7 @@ LOOPS: tuple[LoopOf, ...] = (
     autoscaler.enabled,
     health.enabled,  # behind power, whose caps are facts of health
     isolation.enabled,
+    seat_checks.enabled,
 )
 """Loops beside the planning cycle. A decider whose facts are objects of its kinds needs none."""
 
@@ -200,6 +202,8 @@ class WatchedCluster(api_server.RequestListener):
     def _with_loops(self, snapshot: Snapshot) -> Snapshot:
         for each in self._loops:
             snapshot = each.add_to(snapshot)
+        for each in self._loops:
+            each.seen = snapshot
         return snapshot
 
     def requested(self, request: ApiRequest) -> None:

@@ -84,6 +84,7 @@ def _candidates(snapshot: Snapshot, seat: HeldSeat) -> tuple[BoolArray, ...]:
     waits = (table.node == PENDING) & np.array(is_alike, dtype=np.bool_)[table.shape]
     here = table.node == snapshot.nodes.names.row(seat.node)
     started = (np.zeros(len(table)) if table.started_s is None else table.started_s) >= seat.since_s - CLOCKS_DIFFER_S
+    started &= table.node != PENDING
     is_gone = (row := table.names.row(seat.pod)) is None or bool(started[row])
     return here & (table.devices == device_mask(seat.devices)), here, waits, started & is_gone
 

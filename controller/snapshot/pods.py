@@ -75,9 +75,9 @@ class PodRow:
     is_stranger: bool = False
     """Whether it runs by another scheduler's decision."""
     started_s: int = 0
-    """Instant at which it started on its node, whole seconds since the epoch; 0: not known, or it waits."""
+    """Instant at which it started on its node, or was made where it waits, whole seconds since the epoch, if known."""
     saved_s: int = 0
-    """Instant of its last checkpoint, likewise."""
+    """Instant of its last checkpoint, likewise; 0 where it waits."""
     is_settled: bool = False
     """Whether it runs, and is not to be stopped: it asks for that, or its replacement would come back to its node."""
     remarks: tuple[tuple[str, str], ...] = ()
@@ -149,18 +149,19 @@ def _row(read: Read[Pod], types: nodes.TypeIndex) -> PodRow:
     settled = bool(spec.node_name) and is_settled(read.object, shape)
     if movable and spec.node_name and not settled:
         shape = replace(shape, node_terms=workloads.without_pin(shape.node_terms))  # its replacement has no pin
-    saved_s = notation.instant_or_none(annotations.checkpoint_at)
+    saved_s, nominated = notation.instant_or_none(annotations.checkpoint_at), _nominated(read.object)
+    since = read.object.status.start_time if spec.node_name else None if nominated else meta.creation_timestamp
     return PodRow(
         shape=shape,
-        node=spec.node_name or _nominated(read.object),
+        node=spec.node_name or nominated,
         gang=group.text if group else "",
         owner=owner,
         priority=priority,
         movable=movable,
         matches_node_names=matches_node_names(shape.node_terms),
         never_preempts=spec.preemption_policy == "Never",
-        is_stranger=bool(spec.node_name or _nominated(read.object)) and not read.object.was_placed,
-        started_s=int(notation.instant_or_none(read.object.status.start_time) or 0) if spec.node_name else 0,
+        is_stranger=bool(spec.node_name or nominated) and not read.object.was_placed,
+        started_s=int(notation.instant_or_none(since) or 0),
         saved_s=int(saved_s or 0) if spec.node_name else 0,
         is_settled=settled,
         remarks=_remarks(read, shape),

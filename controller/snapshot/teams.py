@@ -45,7 +45,7 @@ def teams_from(
         if not unknown:
             amounts = _amounts(spec.share), _amounts(spec.borrowing)
             usage = each.object.status.usage
-            teams.append(Team(name, own, *amounts, weight=spec.weight, min_run_s=spec.min_run, usage=usage))
+            teams.append(Team(name, own, *amounts, spec.weight, spec.min_run, spec.max_wait, usage))
     return tuple(teams)
 
 

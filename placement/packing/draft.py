@@ -1,5 +1,6 @@
 """Draft of a packing: the node and devices of every pod while the plan is made, with rollback of every attempt."""
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from functools import cached_property
 from itertools import pairwise
@@ -192,18 +193,16 @@ class PackingDraft:
             return 0.0
         if (known := self._debts.get(rows[0])) is not None:
             return known
-        asked = int(self.shares.milli[list(rows)].sum())
-        return self.shares.debt(int(self.shares.team[rows[0]]), asked, gpu_types_of(map(self.shape, rows)))
+        return self.shares.debt(rows, gpu_types_of(map(self.shape, rows)))
 
     def note_debts(self, units: Iterable[Sequence[int]]) -> None:
         """Sets the debts of units that wait, in their order of service: of each team one after the other."""
-        before: dict[int, int] = {}
+        before = Counter[int]()
         for rows in units if self.shares is not None else ():
             assert self.shares is not None  # noqa: S101 - as the line above says
-            team, asked = int(self.shares.team[rows[0]]), int(self.shares.milli[list(rows)].sum())
-            more = before.get(team, 0)
-            self._debts[rows[0]] = self.shares.debt(team, asked, gpu_types_of(map(self.shape, rows)), more)
-            before[team] = more + asked
+            team = int(self.shares.team[rows[0]])
+            self._debts[rows[0]] = self.shares.debt(rows, gpu_types_of(map(self.shape, rows)), before[team])
+            before[team] += self.shares.asked(rows)
 
     def may_preempt(self, row: int) -> bool:
         """Whether pods of lower priority may be stopped for a pod."""
@@ -212,7 +211,8 @@ class PackingDraft:
 
     def loses_since_s(self, row: int) -> int:
         """Instant from which a stop loses a pod's work: its last checkpoint, or its start; 0 where neither is known."""
-        known = (self.snapshot.pods.started_s, self.snapshot.pods.saved_s)
+        pods = self.snapshot.pods
+        known = (pods.started_s, pods.saved_s) if pods.node[row] != PENDING else ()
         return max((int(each[row]) for each in known if each is not None), default=0)
 
     def unsaved_s(self, row: int) -> float | None:

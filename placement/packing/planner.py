@@ -323,7 +323,7 @@ def _does_without(draft: PackingDraft, rows: tuple[int, ...], budget: Budget) ->
     started = np.flatnonzero((pods.node == PENDING) & (draft.node != PENDING)).tolist()
     near = [each for each in started if int(draft.devices[each]) & on.get(int(draft.node[each]), 0)]
     own = draft.keep(rows)
-    for takers, is_anew in ((near, False), (started, False), (started, True)):
+    for takers in (near, started):
         if not takers or draft.held_for.intersection(takers) or len(takers) > MOST_ANEW:
             continue
         gangs = {int(pods.gang[each]) for each in takers} - {-1}
@@ -331,8 +331,7 @@ def _does_without(draft: PackingDraft, rows: tuple[int, ...], budget: Budget) ->
         takers = list(dict.fromkeys((*takers, *of_gangs)))
         for each in takers:
             draft.unseat(each)
-        for group in stopped_together(draft, draft.changed()[0]) if is_anew else (rows,):
-            put_back(draft, group)
+        put_back(draft, rows)
         units = sorted(units_of(draft, takers), key=lambda unit: order_of_service(draft, unit))
         if all(draft.node[row] != PENDING for row in rows) and all(
             Attempt(draft, budget).seat(unit, preempt=True) for unit in units

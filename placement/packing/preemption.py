@@ -95,12 +95,8 @@ def _candidates(
         return found
     for band in range(lower.bands):
         nodes = np.flatnonzero(allowed & lower.fits(shape, band))
-        if draft.shares is None:
-            found += nodes[np.lexsort(lower.losses(shape, band, nodes))].tolist()
-        else:
-            found += nodes[
-                np.argsort(work_lost(draft, shape, int(lower.ceilings[band]))[nodes], kind="stable")
-            ].tolist()
+        by_work = [work_lost(draft, shape, int(lower.ceilings[band]))[nodes]] if draft.shares else None
+        found += nodes[np.lexsort(by_work or lower.losses(shape, band, nodes))].tolist()
         if len(found) >= CANDIDATES:
             break
         allowed = allowed.copy()

@@ -42,7 +42,10 @@ class Shares:
         )
         milli = np.array([shape.total_gpu_milli for shape in pods.shapes], dtype=np.int64)
         self.milli: IntArray = milli[pods.shape] if len(milli) else np.zeros(0, dtype=np.int64)
-        started = np.zeros(len(pods), dtype=np.int64) if pods.started_s is None else pods.started_s
+        since = np.zeros(len(pods), dtype=np.int64) if pods.started_s is None else pods.started_s
+        most = np.array([team.max_wait_s for team in self.teams])[self.team]
+        self._is_late: BoolArray = (pods.node == PENDING) & (since > 0) & (snapshot.at_s - since >= most)
+        started = np.where(pods.node == PENDING, 0, since)
         least = np.array([team.min_run_s for team in self.teams])[self.team]
         self._has_run: BoolArray = (started == 0) | (snapshot.at_s - started >= least)
         since = started if pods.saved_s is None else np.maximum(started, pods.saved_s)
@@ -54,13 +57,12 @@ class Shares:
         self._weight = np.array([team.weight for team in self.teams])
         self._usage = np.array([1000 * team.usage for team in self.teams])
         self._share = np.zeros((len(self.teams), width), dtype=np.int64)
-        self._most = np.full((len(self.teams), width), NO_LIMIT)
+        self._most = np.full_like(self._share, NO_LIMIT)
         self._share_usd, self._most_usd = np.zeros(len(self.teams), dtype=np.int64), np.full(len(self.teams), NO_LIMIT)
         for number, team in enumerate(teams):
-            for column, name in enumerate(self._types):
-                self._share[number, column] = team.share.gpu_milli.get(name, 0)
-                if name in team.borrowing.gpu_milli:
-                    self._most[number, column] = self._share[number, column] + team.borrowing.gpu_milli[name]
+            given, loan = team.share.gpu_milli, team.borrowing.gpu_milli
+            self._share[number] = [given.get(name, 0) for name in self._types]
+            self._most[number] = self._share[number] + [loan.get(name, NO_LIMIT) for name in self._types]
             self._share_usd[number] = round((team.share.usd_per_hour or 0.0) * MICRO * 1000)
             if team.borrowing.usd_per_hour is not None:
                 self._most_usd[number] = self._share_usd[number] + round(team.borrowing.usd_per_hour * MICRO * 1000)
@@ -108,14 +110,24 @@ class Shares:
 
     def is_at_limit(self, rows: Sequence[int], eligible: BoolArray) -> bool:
         """Whether the limit of their team keeps pods from starting together on nodes of any kind that they may use."""
-        team, asked = int(self.team[rows[0]]), int(self.milli[list(rows)].sum())
+        team, asked = int(self.team[rows[0]]), self.asked(rows)
         return bool(asked) and not (self._left(team)[self.of_node] >= asked)[eligible].any()
 
-    def debt(self, team: int, asked: int, gpu_types: Sequence[str], before: int = 0) -> float:
-        """What a team owes with so much more, in devices by its weight; 0.0: it is within its share.
+    def asked(self, rows: Sequence[int]) -> int:
+        """Thousandths of devices that these pods ask for."""
+        return int(self.milli[list(rows)].sum())
 
-        before: thousandths of devices that it gets before.
+    def _is_served_first(self, rows: Sequence[int]) -> bool:
+        """Whether pods that start together have all waited for as long as anybody of their team may."""
+        return bool(self._is_late[list(rows)].all())
+
+    def debt(self, rows: Sequence[int], gpu_types: Sequence[str], before: int = 0) -> float:
+        """What the team of these pods owes once they start, in devices by its weight; 0.0: it is within its share, or
+        they waited too long. before: thousandths of devices that it gets before.
         """
+        team, asked = int(self.team[rows[0]]), self.asked(rows)
+        if self._is_served_first(rows):
+            return 0.0
         kinds = [not gpu_types or self._types[each] in gpu_types for each in self._type.tolist()]
         if not asked or not any(kinds):
             return 0.0
@@ -126,8 +138,9 @@ class Shares:
         """From now on, others are asked for what these pods need, which start together; for nothing without pods."""
         self._taker = int(self.team[rows[0]]) if rows else -1
         if rows:
-            asked, left = int(self.milli[list(rows)].sum()), self._left(self._taker)
+            asked, left = self.asked(rows), self._left(self._taker)
             owed = self._owed(self.beyond()[self._taker] + asked, self._taker)
+            owed = owed * (not self._is_served_first(rows))
             self._mine = np.where((left >= asked) & (asked > 0), owed, NO_LIMIT)
         self.renew()
 
@@ -152,7 +165,8 @@ class Shares:
         others = (self.milli > 0) & (self.team != self._taker) & (own != never) & (own != ending) & (node != PENDING)
         if self._taker < 0:
             return own
-        may = self.may_take[self.team, self.of_node[node]] & self._has_run
+        # Who was served for his waiting keeps it in this plan: those that it was taken from owe less.
+        may = self.may_take[self.team, self.of_node[node]] & self._has_run & ~self._is_late
         found: IntArray = np.where(others, np.where(may, LENT + priority, never), own)
         return found
 
@@ -191,20 +205,13 @@ class Shares:
 
     def words(self, rows: Sequence[int], eligible: BoolArray) -> str:
         """What a team that waits beyond its share is told; empty where it is within."""
-        number, asked = int(self.team[rows[0]]), int(self.milli[list(rows)].sum())
+        number, asked = int(self.team[rows[0]]), self.asked(rows)
         team, kinds = self.teams[number], np.unique(self.of_node[eligible])
-        if (
-            not asked
-            or not len(kinds)
-            or (number == len(self.teams) - 1)
-            or (self.beyond()[number][kinds] + asked <= 0).any()
-        ):
+        is_within = not asked or not len(kinds) or bool((self.beyond()[number][kinds] + asked <= 0).any())
+        if is_within or number == len(self.teams) - 1:
             return ""
         if self._in_usd[number]:
-            held, share = (
-                f"${self._usd[number] / MICRO / 1000:.2f}/h",
-                f"${self._share_usd[number] / MICRO / 1000:.2f}/h",
-            )
+            held, share = (f"${each / MICRO / 1000:.2f}/h" for each in (self._usd[number], self._share_usd[number]))
         else:
             types = sorted({int(self._type[kind]) for kind in kinds})
             held = ", ".join(f"{self._used[number, each] / 1000:g} {self._types[each]}" for each in types)

@@ -316,6 +316,7 @@ FULL: Mapping[str, Object] = {
             "borrowing": {"gpus": {"a100": 8}},
             "weight": 2,
             "minRun": "10m",
+            "maxWait": "24h",
         },
         {
             "used": 20,
@@ -754,10 +755,9 @@ def _rule_cases() -> Iterator[Case]:
         yield Case("Team", f"spec.{path}.gpus[] should be a quantity", good, bad, "should be a quantity")
         both = having(team, f"spec.{path}.dollarsPerHour", 5)
         yield Case("Team", f"spec.{path} should have either", team, both, "should have either")
-    yield Case(
-        "Team", "spec.minRun should be a duration",
-        having(team, "spec.minRun", "1m30.5s"), having(team, "spec.minRun", "0s"), "with its unit",
-    )  # fmt: skip
+    for path in ("spec.minRun", "spec.maxWait"):
+        good, bad = having(team, path, "1m30.5s"), having(team, path, "0s")
+        yield Case("Team", f"{path} should be a duration", good, bad, "with its unit")
     in_usd = having(team, "spec.share", {"dollarsPerHour": 40})
     yield Case("Team", "spec borrowing should be", team, in_usd, "in the unit of share")
     sandboxes = FULL["SandboxPolicy"]

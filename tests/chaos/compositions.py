@@ -14,10 +14,13 @@ KEPT = Path(__file__).parent / "kept"
 """Histories that failed once, each with the command that repeats it."""
 PRODUCTS = ("NVIDIA-A100-SXM4-80GB", "NVIDIA-L4")
 MODES = ("bind", "gate")
+LEADER = "the leader"
+FIRST, SECOND = "first", "second"
+"""Teams: pods are of the first where their step does not say another."""
 Step = Mapping[str, Any]
 """`at`: seconds from the start; `do`: what; the rest depends on that (`DEEDS` of an executor)."""
 
-WORKLOAD = ("pod", "gang", "delete", "finish", "owner deletes")
+WORKLOAD = ("team", "pod", "gang", "delete", "finish", "owner deletes")
 """What people do; it goes first when a composition shrinks to fewer faults, never before them."""
 
 
@@ -68,9 +71,14 @@ def drawn(seed: int, *, on_server: bool = False) -> Composition:
         name = chance.choice(tuple(faults))
         at_s = round(chance.uniform(0.5, ends_s * 0.9), 2)
         steps.append({"at": at_s, "do": name, **faults[name](chance, nodes, operators)})
+    fenced, preempts = chance.random() < 0.85, chance.random() < 0.5
+    more = Random(f"teams and moves of {seed}")  # noqa: S311 - beside the other chance: the rest stays as it was
+    if more.random() < 0.5:
+        steps = _with_moves(more, nodes, steps, ends_s)
+    if more.random() < 0.4:
+        steps, preempts = _with_teams(more, nodes, steps), True
     steps.sort(key=lambda step: step["at"])
-    return Composition(seed, nodes, tuple(steps), operators, chance.random() < 0.85, chance.random() < 0.5,
-                       round(ends_s, 1))  # fmt: skip
+    return Composition(seed, nodes, tuple(steps), operators, fenced, preempts, round(ends_s, 1))
 
 
 def _work(chance: Random, nodes: Sequence[Mapping[str, Any]], ends_s: float) -> list[Step]:
@@ -100,6 +108,49 @@ def _work(chance: Random, nodes: Sequence[Mapping[str, Any]], ends_s: float) -> 
             what = "delete"
         steps.append({"at": round(chance.uniform(3.0, ends_s * 0.9), 2), "do": what, "name": name})
     return steps
+
+
+def _is_single(step: Step) -> bool:
+    return step["do"] == "pod" and not step["gang"]
+
+
+def _with_moves(chance: Random, nodes: Sequence[Mapping[str, Any]], steps: Sequence[Step], ends_s: float) -> list[Step]:
+    """Most single pods may be moved, more small ones than fit have come and partly gone, and then a wide one comes."""
+    found = [{**step, "movable": True} if _is_single(step) and chance.random() < 0.8 else step for step in steps]
+    pool = chance.choice(sorted({node["pool"] for node in nodes}))
+    sizes = [node["gpus"] for node in nodes if node["pool"] == pool]
+    count, wide_s = sum(sizes), round(ends_s * chance.uniform(0.3, 0.7), 2)
+    for n in range(count):
+        name = f"m{n}"
+        found.append({"at": round(chance.uniform(0.0, 1.0), 2), "do": "pod", "name": name, "gpus": 1, "mode": pool,
+                      "priority": 0, "gang": "", "movable": True})  # fmt: skip
+        if chance.random() < 0.6:
+            found.append({"at": round(wide_s * chance.uniform(0.5, 0.9), 2), "do": "owner deletes", "name": name})
+    wide = {"at": wide_s, "do": "pod", "gpus": max(sizes), "mode": pool, "priority": 0, "gang": ""}
+    return [*found, *({**wide, "name": f"w{n}"} for n in range(chance.choice((1, 1, 2)))), _strike_at(chance, wide_s)]
+
+
+def _strike_at(chance: Random, at_s: float) -> Step:
+    """The leader ends or stands still at a step of what it decides then."""
+    return {"at": at_s, "do": "failpoint", "who": LEADER, "nth": chance.randint(1, 8), "of": "/pods/",
+            "side": chance.choice(("before", "after")), "deed": chance.choice(("kill", "freeze")),
+            "for": round(chance.uniform(1.0, 25.0), 1)}  # fmt: skip
+
+
+def _with_teams(chance: Random, nodes: Sequence[Mapping[str, Any]], steps: Sequence[Step]) -> list[Step]:
+    """Two teams share all devices; gangs are of the first, and what comes late is mostly of the second."""
+    last_s = max(step["at"] for step in steps)
+    total = sum(node["gpus"] for node in nodes)
+    share = chance.randint(0, total)
+    late = {step["name"]: step["at"] / (last_s or 1.0) for step in steps if _is_single(step)}
+    names = {name for name, share_of_time in late.items() if chance.random() < 0.2 + 0.6 * share_of_time}
+    least_s = chance.choice((1, 1, 5))
+    teams: list[Step] = [
+        {"at": 0.0, "do": "team", "name": name, "share": own, "least": least_s}
+        for name, own in ((FIRST, total - share), (SECOND, share))
+    ]
+    strike = _strike_at(chance, round(last_s * chance.uniform(0.3, 0.8), 2))
+    return [*teams, strike, *({**step, "team": SECOND} if step.get("name") in names else step for step in steps)]
 
 
 _Draw = Callable[[Random, Sequence[Mapping[str, Any]], int], dict[str, Any]]
@@ -189,9 +240,14 @@ def shrunk(failing: Composition, still_fails: Callable[[Composition], bool], mos
             pieces = min(len(steps), 2 * pieces)
     kept = replace(failing, steps=tuple(steps))
     for simpler in (replace(kept, operators=1), replace(kept, preempts=False)):
-        if simpler != kept and all(step.get("who", 0) < simpler.operators for step in steps) and still_fails(simpler):
+        if simpler != kept and all(_can_be_done_by(simpler.operators, step) for step in steps) and still_fails(simpler):
             kept = simpler
     return kept
+
+
+def _can_be_done_by(operators: int, step: Step) -> bool:
+    who = step.get("who", 0)
+    return who == LEADER or who < operators
 
 
 def keep(name: str, composition: Composition, found: Sequence[str], folder: Path = KEPT) -> Path:

@@ -5,6 +5,7 @@ kube-scheduler and the owners of pods are here as far as they matter to placing.
 """
 
 import hashlib
+import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -26,15 +27,18 @@ from controller.process import cluster as process_cluster, main
 from controller.process.main import Heartbeat, Operator, run_loop
 from controller.recording.bundle import settings_from
 from controller.report.cycle_reporter import CycleReporter
-from tests.chaos.compositions import PRODUCTS, Composition, Step
+from tests.chaos.compositions import LEADER, PRODUCTS, SECOND, Composition, Step
 from tests.chaos.judge import Listed, Wanted, violations
 from tests.chaos.memory_server import (
     BUDGETS,
     GANGS,
+    LEASES,
     MARKS,
+    NAMESPACES,
     NODES,
     PODS,
     QUOTAS,
+    TEAMS,
     TYPES,
     Asked,
     MemoryConnection,
@@ -46,7 +50,10 @@ from tests.controlplane.auditor import GPU
 from tests.controlplane.faults.witness import Ledger, pod_from
 
 Object = dict[str, Any]
-TENANT, OTHER = "tenant", "other"
+TENANT, OTHER, SECOND_TENANT = "tenant", "other", "second-tenant"
+HELD_SEATS = "tonnage.dev/held-seats"
+DEVICE_USD = 3.0
+"""Price of a device an hour, of each type."""
 SETTLES_WITHIN_S = 150.0
 """A bind whose answer was lost counts as done for 30 s, a standby takes over within 15, and a gang that is there in
 part is stopped after 20 (`SETTINGS`)."""
@@ -163,7 +170,11 @@ class Play:
         self.wanted: dict[str, Object] = {}
         self.least: dict[str, int] = {}
         self.gangs: dict[str, Object] = {}
+        self.applied: list[tuple[str, Object]] = []
+        """What people apply, by collection, and apply again where it is lost."""
         self.strangers: dict[str, str] = {}
+        self.shares: dict[str, int] = {}
+        """Devices that each team gets whenever it asks, by its namespace."""
         self.ledger = Ledger()
         self.actors: list[Actor] = []
         self._digest = hashlib.sha256()
@@ -236,7 +247,8 @@ class Play:
         server = self.server
         kinds = {"nodes": NODES, "pods": PODS, "gangs": GANGS}
         listed = Listed({name: server.all(collection) for name, collection in kinds.items()})
-        wanted = Wanted(self.wanted, self.least, self.strangers, TENANT)
+        shares = self.shares if self.composition.preempts else {}
+        wanted = Wanted(self.wanted, self.least, self.strangers, TENANT, shares)
         found = violations(listed, wanted, may_fail=self._has_shrunk)
         if self.ends_pods():
             found.append("pods still end")
@@ -310,15 +322,18 @@ class Play:
         self.timeline.after(0.0, actor.process.kill)
 
     def actor(self, step: Step) -> Actor | None:
-        """The operator that a step means: of those that live, by its number."""
+        """The operator that a step means: of those that live, by its number, or the one that leads."""
         alive = [actor for actor in self.actors if not actor.process.is_dead]
+        if step["who"] == LEADER:
+            leads = {lease["spec"].get("holderIdentity") for lease in self.server.all(LEASES)}
+            return next((actor for actor in alive if actor.identity in leads), None)
         return alive[step["who"] % len(alive)] if alive else None
 
     def failpoint(self, actor: Actor, asked: Asked, side: str) -> bool:
         if "/events" in asked.path or actor.process.is_dead:
             return True
         for each in tuple(actor.failpoints):
-            if each["side"] == side:
+            if each["side"] == side and (asked.method != "GET" or not each["of"]) and each["of"] in asked.path:
                 each["nth"] -= 1
             if each["nth"] <= 0:
                 actor.failpoints.remove(each)
@@ -381,6 +396,8 @@ class Play:
 
     def _judge_eviction(self, pod: Object) -> None:
         """A gang that is there in part has its time to become whole, where nothing else is a reason to stop it."""
+        self.injected["stopped by an operator"] += 1
+        self.injected["stopped, of a team beyond its share"] += self._is_beyond(pod)
         gang = pod["metadata"].get("labels", {}).get("tonnage.dev/gang", "")
         spec = self.gangs.get(f"{TENANT}/{gang}", {}).get("spec", {})
         went_back = any(step["do"] == "rollback" for step in self.composition.steps)
@@ -392,6 +409,13 @@ class Play:
         if self.timeline.now_s - since_s < 0.75 * SETTINGS["gang_deadline_s"]:
             self._early.append(f"stopped early: {_key(pod)}, whose gang is there in part for "
                                f"{self.timeline.now_s - since_s:.1f} s")  # fmt: skip
+
+    def _is_beyond(self, pod: Object) -> bool:
+        space = pod["metadata"]["namespace"]
+        own = (each for each in self.server.all(PODS) if each["metadata"]["namespace"] == space)
+        return (
+            space in self.shares and sum(_gpus(each) for each in own if "nodeName" in each["spec"]) > self.shares[space]
+        )
 
     def _strike_after(self, for_s: float, actor: Actor, failpoint: Mapping[str, Any]) -> None:
         self.timeline.after(for_s, self._strike, actor, failpoint)
@@ -442,12 +466,20 @@ class Play:
             if after is None:
                 self.ledger.remove(obj["metadata"]["uid"])
                 return
+            self._count_decision(before, after)
             pod = pod_from(after)
             if pod.node and not (before or {}).get("spec", {}).get("nodeName"):
                 self.ledger.put(pod)  # what it takes is judged when it is bound
                 self._digest.update(f"{pod.node} {pod.devices}".encode())
             elif pod.uid in self.ledger.pods and (not pod.holds or not pod.node):
                 self.ledger.remove(pod.uid)
+
+    def _count_decision(self, before: Object | None, after: Object) -> None:
+        """Decisions that hold seats: for what they were made."""
+        was, text = (each["metadata"].get("annotations", {}).get(HELD_SEATS) for each in (before or after, after))
+        if text and (before is None or was != text):
+            moves = any(seat.get("is_moved") for seat in json.loads(text)["seats"])
+            self.injected["decisions to move" if moves else "decisions to stop pods for a gang"] += 1
 
     @property
     def _lately_s(self) -> float:
@@ -591,6 +623,10 @@ class Play:
 
     # Steps.
 
+    def apply(self, collection: str, obj: Object) -> None:
+        self.applied.append((collection, obj))
+        self.server.put(collection, {**obj, "metadata": dict(obj["metadata"])})
+
     def do(self, step: Step) -> None:
         deed = DEEDS[step["do"]]
         self.injected[step["do"]] += 1
@@ -612,8 +648,9 @@ class _NoRecorder:
         return None
 
 
-def _key(pod: Object) -> str:
-    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+def _key(obj: Object) -> str:
+    meta = obj["metadata"]
+    return f"{meta['namespace']}/{meta['name']}" if "namespace" in meta else str(meta["name"])
 
 
 def _gpus(pod: Object) -> int:
@@ -622,7 +659,7 @@ def _gpus(pod: Object) -> int:
 
 def gpu_type(name: str, product: str) -> Object:
     spec = {"nodeLabel": {"key": "nvidia.com/gpu.product", "values": [product]}, "resourceName": GPU, "memory": "80Gi",
-            "pricePerHour": {"onDemand": 3.0}}  # fmt: skip
+            "pricePerHour": {"onDemand": DEVICE_USD}}  # fmt: skip
     return {"apiVersion": "tonnage.dev/v1alpha1", "kind": "GPUType", "metadata": {"name": name}, "spec": spec}
 
 
@@ -642,16 +679,37 @@ def pod_object(step: Mapping[str, Any]) -> Object:
         "schedulerName": "default-scheduler", "schedulingGates": [{"name": "tonnage.dev/placement"}]}  # fmt: skip
     owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "owner", "uid": "owner", "controller": True}
     labels = {"tonnage.dev/gang": step["gang"]} if step["gang"] else {"app": "single"}
-    meta = {"name": step["name"], "namespace": TENANT, "labels": labels, "annotations": {}, "ownerReferences": [owner]}
+    notes = {"tonnage.dev/movable": "true"} if step.get("movable") else {}
+    meta = {"name": step["name"], "namespace": _space(step), "labels": labels, "annotations": notes,
+            "ownerReferences": [owner]}  # fmt: skip
     spec = {"containers": [container], "nodeSelector": {"pool": step["mode"]}, "priority": step["priority"], **waits}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": {"phase": "Pending"}}
+
+
+def _space(step: Mapping[str, Any]) -> str:
+    return SECOND_TENANT if step.get("team") == SECOND else TENANT
 
 
 # Deeds, by the word of a step.
 
 
+def _named(play: Play, name: str) -> str:
+    """Key of a pod: no two have the same name."""
+    return next((key for key in play.wanted if key.endswith(f"/{name}")), f"{TENANT}/{name}")
+
+
+def _team(play: Play, step: Step) -> None:
+    space = _space({"team": step["name"]})
+    play.shares[space] = step["share"]
+    spec = {"namespaces": {"kubernetes.io/metadata.name": space}, "minRun": f"{step['least']}s",
+            "share": {"dollarsPerHour": DEVICE_USD * step["share"]}}  # fmt: skip
+    made = {"apiVersion": "tonnage.dev/v1alpha1", "kind": "Team", "metadata": {"name": step["name"]}, "spec": spec}
+    play.apply(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}})
+    play.apply(TEAMS, made)
+
+
 def _pod(play: Play, step: Step) -> None:
-    key = f"{TENANT}/{step['name']}"
+    key = f"{_space(step)}/{step['name']}"
     limits = [int(each["spec"]["hard"][f"requests.{GPU}"]) for each in play.server.all(QUOTAS)]
     used = sum(_gpus(pod) for pod in play.server.all(PODS) if pod["metadata"]["namespace"] == TENANT)
     if any(used + step["gpus"] > limit for limit in limits):
@@ -669,20 +727,21 @@ def _gang(play: Play, step: Step) -> None:
     meta = {"name": step["name"], "namespace": TENANT}
     gang = {"apiVersion": "tonnage.dev/v1alpha1", "kind": "Gang", "metadata": meta, "spec": spec}
     play.gangs[f"{TENANT}/{step['name']}"] = gang
-    play.server.put(GANGS, {**gang, "metadata": dict(meta)})
+    play.apply(GANGS, gang)
 
 
 def _delete(play: Play, step: Step) -> None:
-    play.server.delete_pod(f"{TENANT}/{step['name']}")
+    play.server.delete_pod(_named(play, step["name"]))
 
 
 def _owner_deletes(play: Play, step: Step) -> None:
-    play.wanted.pop(f"{TENANT}/{step['name']}", None)
-    _delete(play, step)
+    key = _named(play, step["name"])
+    play.wanted.pop(key, None)
+    play.server.delete_pod(key)
 
 
 def _finish(play: Play, step: Step) -> None:
-    pod = play.server.get(PODS, f"{TENANT}/{step['name']}")
+    pod = play.server.get(PODS, _named(play, step["name"]))
     if pod is not None and pod["status"]["phase"] == "Running" and "gang" not in step:
         label = pod["metadata"]["labels"].get("tonnage.dev/gang")
         if label:  # a member that ends leaves its gang smaller, and what that means is its owner's affair
@@ -708,7 +767,9 @@ def _freeze(play: Play, step: Step) -> None:
 
 def _failpoint(play: Play, step: Step) -> None:
     if actor := play.actor(step):
-        actor.failpoints.append({key: step[key] for key in ("nth", "side", "deed", "for")})
+        actor.failpoints.append(
+            {"of": step.get("of", ""), **{key: step[key] for key in ("nth", "side", "deed", "for")}}
+        )
 
 
 def _overtaken(play: Play, step: Step) -> None:
@@ -774,18 +835,18 @@ def _rollback(play: Play, step: Step) -> None:
         play.ledger.put(pod_from(pod))
     there = {_key(pod): pod["metadata"]["uid"] for pod in play.server.all(PODS)}
     play.strangers = {key: there[key] for key in play.strangers if key in there}
-    for key, gang in play.gangs.items():  # people apply again what was lost
-        if play.server.get(GANGS, key) is None:
-            play.timeline.after(away_s + 1.0, _apply_again, play, key, gang)
+    for collection, obj in play.applied:  # people apply again what was lost
+        if play.server.get(collection, _key(obj)) is None:
+            play.timeline.after(away_s + 1.0, _apply_again, play, collection, obj)
     for node in play.composition.nodes:
         play.register(node)
         play.timeline.after(away_s + play.chance.uniform(0.1, 3.0), play.report, node["name"])
     play._wake_all()
 
 
-def _apply_again(play: Play, key: str, gang: Object) -> None:
-    if play.server.get(GANGS, key) is None:
-        play.server.put(GANGS, {**gang, "metadata": dict(gang["metadata"])})
+def _apply_again(play: Play, collection: str, obj: Object) -> None:
+    if play.server.get(collection, _key(obj)) is None:
+        play.server.put(collection, {**obj, "metadata": dict(obj["metadata"])})
 
 
 def _clock(play: Play, step: Step) -> None:
@@ -888,7 +949,7 @@ def _stranger(play: Play, step: Step) -> None:
 
 def _tamper(play: Play, step: Step) -> None:
     """What a tenant may do to its own objects, and what the policies refuse it."""
-    key, how = f"{TENANT}/{step['pod']}", step["how"]
+    key, how = _named(play, step["pod"]), step["how"]
     marks = {"forge devices": {"tonnage.dev/devices": "0,1,2,3"}, "forge node": {"tonnage.dev/node": "n0"}}.get(how, {})
     if marks and play.composition.fenced:
         assert marks.keys() <= set(MARKS)
@@ -911,7 +972,7 @@ def _tamper(play: Play, step: Step) -> None:
 
 def _evict(play: Play, step: Step) -> None:
     """Somebody drains."""
-    pod = play.server.get(PODS, f"{TENANT}/{step['pod']}")
+    pod = play.server.get(PODS, _named(play, step["pod"]))
     if pod is not None and not play.server._is_kept(pod):
         play.server.delete_pod(_key(pod))
 
@@ -922,8 +983,9 @@ def _old_crd(play: Play, step: Step) -> None:
 
 
 DEEDS: Mapping[str, Callable[[Play, Step], None]] = {
-    "pod": _pod, "gang": _gang, "delete": _delete, "finish": _finish, "owner deletes": _owner_deletes, "kill": _kill,
-    "stop": _stop, "freeze": _freeze, "failpoint": _failpoint, "overtaken": _overtaken, "fence late": _fence_late,
+    "team": _team, "pod": _pod, "gang": _gang, "delete": _delete, "finish": _finish, "owner deletes": _owner_deletes,
+    "kill": _kill, "stop": _stop, "freeze": _freeze, "failpoint": _failpoint, "overtaken": _overtaken,
+    "fence late": _fence_late,
     "requests": _requests, "watches cut": _watches_cut, "watches expire": _watches_expire, "events": _events,
     "events late": _events_late, "outage": _outage, "rollback": _rollback, "clock": _clock, "node gone": _node_gone,
     "cordon": _cordon, "taint": _taint, "relabel": _relabel, "shrink": _shrink, "budget": _budget, "quota": _quota,

@@ -6,7 +6,7 @@ is what only a whole history has: who must be there, what may wait, and whether 
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tests.controlplane.auditor import GPU, audit
@@ -49,6 +49,8 @@ class Wanted:
     strangers: Mapping[str, str]
     """Pods of others, with their uid: they stay as they are."""
     namespace: str
+    shares: Mapping[str, int] = field(default_factory=dict)
+    """Devices that the teams of these namespaces get whenever they ask."""
 
 
 def violations(listed: Listed, wanted: Wanted, *, may_fail: bool = False) -> list[str]:
@@ -67,6 +69,7 @@ def violations(listed: Listed, wanted: Wanted, *, may_fail: bool = False) -> lis
         "gang broken": found.broken_gangs,
         "stranger": _touched(listed, wanted.strangers),
         "waits for nothing": idle(listed, wanted),
+        "share not given": withheld(listed, wanted),
         "untrue": untrue(api, [wanted.namespace]),
     }
     return [f"{what}: {each}" for what, of_part in parts.items() for each in of_part]
@@ -91,7 +94,7 @@ def idle(listed: Listed, wanted: Wanted) -> Iterator[str]:
     singles = by_gang.pop("", [])
     if not by_gang and len({_gpus(each) for each in singles}) == 1:
         for pod in singles:
-            rooms = [room for labels, room in free if _selector(pod).items() <= labels.items()]
+            rooms = [room for _, labels, room in free if _selector(pod).items() <= labels.items()]
             if any(room >= _gpus(pod) for room in rooms):
                 yield f"{_name(pod)} asks for {_gpus(pod)} and there is {max(rooms):g} on one node"
     placed = Counter(pod["metadata"].get("labels", {}).get("tonnage.dev/gang", "") for pod in pods
@@ -99,20 +102,54 @@ def idle(listed: Listed, wanted: Wanted) -> Iterator[str]:
     if len(by_gang) == 1 and not singles and (gang := next(iter(by_gang))) in wanted.least:
         members = by_gang[gang]
         missing = max(0, wanted.least.get(gang, 0) - placed[gang]) or 1
-        rooms = [room for labels, room in free if _selector(members[0]).items() <= labels.items()]
+        rooms = [room for _, labels, room in free if _selector(members[0]).items() <= labels.items()]
         if len(members) >= missing and sum(int(room // _gpus(members[0])) for room in rooms) >= missing:
             yield f"gang {gang}: {missing} more members would fit into {rooms}"
 
 
-def _free(listed: Listed, pods: Sequence[Object]) -> list[tuple[Mapping[str, str], float]]:
-    """Labels, and the devices that nobody has, of nodes that take pods."""
+def withheld(listed: Listed, wanted: Wanted) -> Iterator[str]:
+    """Single pods that wait within the share of their team beside single ones of a team that is beyond its own."""
+    pods = [pod for pod in listed.get("pods")["items"] if pod["status"].get("phase") not in ENDED]
+    held: Counter[str] = Counter()
+    for pod in pods:
+        held[pod["metadata"]["namespace"]] += _gpus(pod) if pod["spec"].get("nodeName") else 0
+    beyond = {space: held[space] - share for space, share in wanted.shares.items()}
+    for pod in pods:
+        own, asked = pod["metadata"]["namespace"], _gpus(pod)
+        if _name(pod) not in set(wanted.pods) or pod["spec"].get("nodeName") or _gang(pod):
+            continue
+        if own not in beyond or beyond[own] + asked > 0:
+            continue
+        for node, labels, free in _free(listed, pods):
+            there = (
+                each
+                for each in pods
+                if each["spec"].get("nodeName") == node and not _gang(each) and _name(each) in set(wanted.pods)
+            )
+            takes = [
+                _gpus(each)
+                for each in there
+                if (other := each["metadata"]["namespace"]) != own and 0 < _gpus(each) <= beyond.get(other, 0)
+            ]
+            if _selector(pod).items() <= labels.items() and any(free + each >= asked for each in takes):
+                yield f"{_name(pod)} asks for {asked}, and others of {node} are beyond their share"
+                break
+
+
+def _gang(pod: Object) -> str:
+    return str(pod["metadata"].get("labels", {}).get("tonnage.dev/gang", ""))
+
+
+def _free(listed: Listed, pods: Sequence[Object]) -> list[tuple[str, Mapping[str, str], float]]:
+    """Names, labels, and the devices that nobody has, of nodes that take pods."""
     taken: Counter[str] = Counter()
     for pod in pods:
         taken[pod["spec"].get("nodeName") or ""] += _gpus(pod)
     return [
-        (node["metadata"]["labels"], float(node["status"]["allocatable"].get(GPU, 0)) - taken[node["metadata"]["name"]])
+        (name, node["metadata"]["labels"], float(node["status"]["allocatable"].get(GPU, 0)) - taken[name])
         for node in listed.get("nodes")["items"]
         if not node.get("spec", {}).get("unschedulable") and not node.get("spec", {}).get("taints")
+        for name in [node["metadata"]["name"]]
     ]
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from simulator.controlplane import processes
 from simulator.controlplane.binaries import Programs, control_plane_programs, progress_on
-from tests.chaos.compositions import Composition, Step, drawn, keep
+from tests.chaos.compositions import LEADER, SECOND, Composition, Step, drawn, keep
 from tests.chaos.judge import Listed, Wanted, violations
 from tests.controlplane.auditor import GPU
 from tests.controlplane.faults.stage import Actor, Stage, stage
@@ -29,6 +29,9 @@ from tests.controlplane.keeper import keep as kept_by
 from tests.controlplane.plain_api import MERGE_PATCH, PlainApi
 
 Object = dict[str, Any]
+TEAMS = "/apis/tonnage.dev/v1alpha1/teams"
+DEVICE_USD = 3.0
+"""Price of a device an hour, of each type."""
 AT_ONCE = 40
 """Compositions that are under way together."""
 PACE = 0.5
@@ -65,6 +68,8 @@ class Operators:
 
     def of(self, step: Step) -> Actor | None:
         alive = self.alive
+        if step["who"] == LEADER:
+            return next((actor for actor in alive if actor.leads), None)
         return alive[int(step["who"]) % len(alive)] if alive else None
 
     def _try_to_start(self) -> None:
@@ -130,6 +135,7 @@ class Lane:
     least: dict[str, int] = field(default_factory=dict)
     undo: list[tuple[float, Callable[[], object]]] = field(default_factory=list)
     injected: Counter[str] = field(default_factory=Counter)
+    shares: dict[str, int] = field(default_factory=dict)
     has_shrunk: bool = False
     over: list[str] = field(default_factory=list)
     """Pods that their owner has deleted, or that finished: `namespace/name`."""
@@ -148,8 +154,20 @@ class Lane:
     def patch(self, path: str, body: Object) -> None:
         self.api.send("PATCH", path, body, content_type=MERGE_PATCH)
 
+    @property
+    def second(self) -> str:
+        """Namespace of the second team."""
+        return f"{self.name}-second"
+
+    def space(self, step: Mapping[str, Any]) -> str:
+        return self.second if step.get("team") == SECOND else self.name
+
+    def key_of(self, name: str) -> str:
+        return next((key for key in self.wanted if key.endswith(f"/{name}")), f"{self.name}/{name}")
+
     def begin(self) -> None:
-        self.api.send("POST", "/api/v1/namespaces", {"metadata": {"name": self.name}})
+        for space in (self.name, self.second):
+            self.api.send("POST", "/api/v1/namespaces", {"metadata": {"name": space}})
         for node in self.composition.nodes:
             self.register(node)
 
@@ -163,26 +181,35 @@ class Lane:
 
     def recreate(self) -> None:
         """What owners do: pods that are gone, or that a kubelet refused, come again."""
-        there = {pod.name: pod for pod in self.witness.pods(self.name)}
+        there = {pod.name: pod for space in (self.name, self.second) for pod in self.witness.pods(space)}
         for key, pod in list(self.wanted.items()):
             seen = there.get(key)
             if seen is None:
-                self.api.send("POST", self.pods, pod)
+                self.api.send("POST", self.path(key), pod)
             elif seen.phase == "Failed" or (seen.node and seen.node not in self.witness.ledger.nodes):
                 self.remove(key)
 
     def remove(self, key: str, grace_s: int = 0) -> None:
-        self.api.send("DELETE", f"{self.pods}/{key.rpartition('/')[2]}", {"gracePeriodSeconds": grace_s})
+        self.api.send("DELETE", f"{self.path(key)}/{key.rpartition('/')[2]}", {"gracePeriodSeconds": grace_s})
+
+    @staticmethod
+    def path(key: str) -> str:
+        return f"/api/v1/namespaces/{key.partition('/')[0]}/pods"
 
     def judged(self) -> list[str]:
         self.recreate()
         listed = {
-            "pods": self.api.send("GET", self.pods).body["items"],
+            "pods": [
+                pod
+                for space in (self.name, self.second)
+                for pod in self.api.send("GET", self.path(f"{space}/")).body["items"]
+            ],
             "gangs": self.api.send("GET", f"/apis/tonnage.dev/v1alpha1/namespaces/{self.name}/gangs").body["items"],
             "nodes": self.api.send("GET", "/api/v1/nodes", query={"labelSelector": f"lane={self.name}"}).body["items"],
         }
         self.seen = {each["metadata"]["uid"]: each["metadata"]["resourceVersion"] for each in listed["pods"]}
-        found = violations(Listed(listed), Wanted(self.wanted, self.least, {}, self.name), may_fail=self.has_shrunk)
+        found = violations(Listed(listed), Wanted(self.wanted, self.least, {}, self.name, self.shares),
+                           may_fail=self.has_shrunk)  # fmt: skip
         double = [each for each in self.witness.ledger.double if f"{self.name}-" in each]
         if not self.has_shrunk:  # a pod may be bound by what its node had until lately
             found += [f"double: {each}" for each in double]
@@ -207,20 +234,31 @@ class Lane:
             deed()
 
 
+def _team(lane: Lane, step: Step) -> None:
+    space = lane.space({"team": step["name"]})
+    lane.shares[space] = step["share"]
+    spec = {"namespaces": {"kubernetes.io/metadata.name": space}, "minRun": f"{step['least']}s",
+            "share": {"dollarsPerHour": DEVICE_USD * step["share"]}}  # fmt: skip
+    lane.api.send("POST", TEAMS, {"apiVersion": "tonnage.dev/v1alpha1", "kind": "Team", "metadata": {"name": space},
+                                  "spec": spec})  # fmt: skip
+
+
 def _pod(lane: Lane, step: Step) -> None:
     amounts = {GPU: str(step["gpus"])}
     container = {"name": "main", "image": "example.com/none", "resources": {"limits": amounts}}
     owner = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "owner", "uid": "0" * 36, "controller": True}
     labels = {"tonnage.dev/gang": step["gang"]} if step["gang"] else {"app": "single"}
-    meta = {"name": step["name"], "namespace": lane.name, "labels": labels, "ownerReferences": [owner]}
+    notes = {"tonnage.dev/movable": "true"} if step.get("movable") else {}
+    meta = {"name": step["name"], "namespace": lane.space(step), "labels": labels, "annotations": notes,
+            "ownerReferences": [owner]}  # fmt: skip
     spec = {"containers": [container], "nodeSelector": {"pool": step["mode"], "lane": lane.name},
             "terminationGracePeriodSeconds": 0, **PLACEMENT_MODES[step["mode"]],
             **({"priorityClassName": "important"} if step["priority"] else {})}  # fmt: skip
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
-    key = f"{lane.name}/{step['name']}"
+    key = f"{lane.space(step)}/{step['name']}"
     if key not in lane.over:
         lane.wanted[key] = pod
-        lane.api.send("POST", lane.pods, pod)
+        lane.api.send("POST", lane.path(key), pod)
 
 
 def _gang(lane: Lane, step: Step) -> None:
@@ -233,11 +271,11 @@ def _gang(lane: Lane, step: Step) -> None:
 
 
 def _delete(lane: Lane, step: Step) -> None:
-    lane.remove(f"{lane.name}/{step['name']}")
+    lane.remove(lane.key_of(step["name"]))
 
 
 def _owner_deletes(lane: Lane, step: Step) -> None:
-    key = f"{lane.name}/{step['name']}"
+    key = lane.key_of(step["name"])
     lane.over.append(key)
     lane.wanted.pop(key, None)
     lane.remove(key)
@@ -378,8 +416,8 @@ def _evict(lane: Lane, step: Step) -> None:
 
 
 DEEDS: Mapping[str, Callable[[Lane, Step], None]] = {
-    "pod": _pod, "gang": _gang, "delete": _delete, "owner deletes": _owner_deletes, "kill": _kill, "stop": _stop,
-    "freeze": _freeze, "failpoint": _failpoint, "requests": _requests, "watches cut": _watches,
+    "team": _team, "pod": _pod, "gang": _gang, "delete": _delete, "owner deletes": _owner_deletes, "kill": _kill,
+    "stop": _stop, "freeze": _freeze, "failpoint": _failpoint, "requests": _requests, "watches cut": _watches,
     "watches expire": _watches, "clock": _clock, "node gone": _node_gone, "cordon": _cordon, "taint": _taint,
     "relabel": _relabel, "shrink": _shrink, "budget": _budget, "quota": _quota, "flood": _flood, "tamper": _tamper,
     "evict": _evict,
@@ -403,8 +441,10 @@ def play(there: Stage, operators: Operators, compositions: Sequence[Composition]
     finally:
         for lane in lanes:
             lane.wanted.clear()
-            api.send("DELETE", f"/api/v1/namespaces/{lane.name}")
-            api.send("DELETE", lane.pods, {"gracePeriodSeconds": 0})
+            for space in (lane.name, lane.second):
+                api.send("DELETE", f"/api/v1/namespaces/{space}")
+                api.send("DELETE", lane.path(f"{space}/"), {"gracePeriodSeconds": 0})
+                api.send("DELETE", f"{TEAMS}/{space}")
             for node in lane.composition.nodes:
                 api.send("DELETE", f"/api/v1/nodes/{lane.node(node['name'])}")
         with there.witness.lock:
@@ -451,6 +491,13 @@ def theatre(programs: Programs, folder: Path) -> Iterator[tuple[Stage, Operators
     step.write_text("0", encoding="ascii")
     os.environ["CLOCK_STEP"] = str(step)
     with stage(programs, folder, 2, 1) as there, ExitStack() as stack:
+        api = PlainApi(there.plane.kubeconfig)
+        types = "/apis/tonnage.dev/v1alpha1/gputypes"
+        for each in api.send("GET", types).body["items"]:
+            price = {"spec": {"pricePerHour": {"onDemand": DEVICE_USD}}}
+            path = f"{types}/{each['metadata']['name']}"
+            assert api.send("PATCH", path, price, content_type=MERGE_PATCH).status == 200
+        api.close()
         operators = Operators(there, stack, step)
         for _ in range(2):
             operators.start()

@@ -78,6 +78,9 @@ ALLOWED = {
 """What the thief can do: `resource verb: what`, and the namespace, or "" for what is in none."""
 
 
+KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
+
+
 @dataclass
 class Thief:
     """The account, with all rights of its roles, and an administrator who lays out what he tries to change."""
@@ -190,6 +193,7 @@ def in_a_namespace(the: Thief, at: str) -> None:
         the.lays(path, {"apiVersion": "tonnage.dev/v1alpha1", "kind": kind.name, "metadata": {"name": "x"},
                         **minimal(kind.name)}, at)  # fmt: skip
         the.tries("patch", f"{path}/x/status", {"status": {"observedGeneration": 1}}, at=at)
+    the.tries("patch", f"{KUEUE}/workloads/x/status", {"status": {}}, at=at)  # which is not installed here
 
     leases = "/apis/coordination.k8s.io/v1/leases"
     the.tries("create", leases, {"metadata": {"name": "stolen"}, "spec": {}}, at=at)
@@ -231,6 +235,7 @@ def in_none(the: Thief) -> None:
         }
         the.lays(f"{own}/{kind.plural}", made)
         the.tries("patch", f"{own}/{kind.plural}/x/status", {"status": {"observedGeneration": 1}})
+    the.tries("patch", f"{KUEUE}/admissionchecks/x/status", {"status": {}})
     the.tries("delete", f"{own}/faultincidents/y", None)
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": "x"}}
     the.tries("create", "/apis/authentication.k8s.io/v1/tokenreviews", review)

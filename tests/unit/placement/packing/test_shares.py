@@ -129,6 +129,41 @@ def test_pods_that_borrow_run_for_their_least_time() -> None:
     assert planned(seen(1, [*old, *waits("a", 1)], *teams)).actions
 
 
+def test_a_pod_that_waited_as_long_as_anybody_may_takes_although_its_team_would_owe_more() -> None:
+    """Eight devices of a team without a share, for a pod of eight of another: it would owe as much as it takes."""
+    teams = team("a", 0, max_wait_s=3600.0), team("b", 0)
+    fresh, late = (pod("a/wide", 8, started_s=100_000 - for_s) for for_s in (3599, 3600))
+
+    assert not planned(seen(1, [*filled("b", 1), fresh], *teams)).actions
+    stopped = [each for each in planned(seen(1, [*filled("b", 1), late], *teams)).actions if isinstance(each, Evict)]
+    assert len(stopped) == 8
+
+
+def test_who_lost_to_a_pod_that_waited_too_long_does_not_take_that_back() -> None:
+    """Four devices each; with a fifth, the first owes more than the second with its fourth, which takes an old one."""
+    halves = [*filled("a", 1, started_s=90_000)[:4], *filled("b", 1, started_s=99_990)[4:]]
+    now = seen(1, [*halves, pod("a/late", 1, started_s=1)], team("a", 0), team("b", 0))
+
+    after_all = after(now, planned(now))
+
+    assert after_all.pods.node[after_all.pods.names.row("a/late")] != PENDING
+
+
+def test_a_pod_that_waited_too_long_takes_nothing_of_a_share() -> None:
+    late = pod("a/wide", 8, started_s=1)
+
+    assert not planned(seen(1, [*filled("b", 1), late], team("a", 0), team("b", 8))).actions
+
+
+def test_a_gang_waited_too_long_once_its_last_member_did() -> None:
+    def plan_of(last_s: int) -> int:
+        gang = [pod(f"a/g{n}", 4, gang="a/g", started_s=(1, last_s)[n]) for n in range(2)]
+        now = seen(1, [*filled("b", 1), *gang], team("a", 0), team("b", 0), gangs=(Gang("a/g", 2),))
+        return sum(isinstance(each, Evict) for each in planned(now).actions)
+
+    assert (plan_of(99_990), plan_of(2)) == (0, 8)
+
+
 def test_the_least_work_is_lost() -> None:
     pods = [each if n != 5 else replace(each, saved_s=99_990) for n, each in enumerate(filled("b", 1, started_s=1_000))]
 

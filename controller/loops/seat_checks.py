@@ -1,0 +1,144 @@
+"""Admission checks of Kueue: whether a workload that has its quota would have its seats too, and at what price."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from cluster.actions import HoldSeats, Start
+from cluster.arrays import column
+from cluster.errors import ActionError
+from cluster.snapshot import PodTable, Snapshot
+from cluster.workloads import Gang
+from controller.api import core_v1, gpu_type, notation, structs
+from controller.brain.inline import decisions_from
+from controller.deciders.decisions import Decisions
+from controller.deciders.packing import packer_for
+from controller.kube.cache import Cache, Resource
+from controller.kube.request import APPLY_PATCH
+from controller.kube.sender import Write, WriteJob
+from controller.loops.loop import ControlLoop, LoopContext, repeat
+from controller.objects.own_objects import own_from
+from controller.objects.read import Findings, Read
+from controller.report.statuses import log_unwritten
+from controller.settings import OperatorSettings
+from controller.snapshot.nodes import TypeIndex, types_from
+from controller.snapshot.pods import PodRow, pod_row
+from placement.packing.planner import pack
+
+VERSION, CONTROLLER = "kueue.x-k8s.io/v1beta2", "tonnage.dev/seat"
+"""API of Kueue, and `spec.controllerName` of the AdmissionChecks that are answered here."""
+EVERY_S, RETRY_S = 2.0, 10
+"""Seconds between looks, and after which Kueue asks again where there is no seat; its quota is free meanwhile."""
+Object = Mapping[str, Any]
+
+
+def pods_of(name: str, spec: Object, status: Object, flavors: Mapping[str, Object], types: TypeIndex) -> list[PodRow]:
+    """Pods of a workload as its controller will make them, on nodes of the flavors that it got."""
+    rows, given = list[PodRow](), status["admission"]["podSetAssignments"]
+    flavors_of = {each["name"]: each.get("flavors", {}).values() for each in given}
+    for each in spec["podSets"]:
+        pod, meta = each["template"].get("spec", {}), each["template"].get("metadata", {})
+        labels = dict(pod.get("nodeSelector", {}))
+        for flavor in flavors_of.get(each["name"], ()):
+            labels |= flavors.get(flavor, {}).get("nodeLabels", {})
+        meta = {**meta, "name": each["name"], "namespace": name.partition("/")[0]}
+        made = structs.object_from({"metadata": meta, "spec": {**pod, "nodeSelector": labels}}, structs.Pod)
+        rows += [pod_row(Read(made, core_v1.POD), types)] * int(each["count"])
+    return rows
+
+
+def answers(now: Snapshot, asked: Mapping[str, Sequence[PodRow]], decisions: Decisions) -> dict[str, tuple[bool, str]]:
+    """Whether each workload would start as a gang beside all that waits, and on what, or why not; by its name."""
+    rows = [(f"{name} (asked for)", row) for name, own in asked.items() for row in own]
+    gangs = tuple(Gang(f"{name} (asked for)", len(own)) for name, own in asked.items())
+    number = {gang.name: len(now.gangs) + n for n, gang in enumerate(gangs)}
+    shapes = tuple(dict.fromkeys(row.shape for _, row in rows))
+    pods = PodTable.waiting(
+        [f"{gang} {n}" for n, (gang, _) in enumerate(rows)],
+        column(np.array([shapes.index(row.shape) for _, row in rows]), np.int64),
+        shapes,
+        gang=column(np.array([number[gang] for gang, _ in rows]), np.int64),
+        priority=column(np.array([row.priority for _, row in rows]), np.int64),
+    )
+    seen = replace(now, pods=now.pods.plus(pods), gangs=(*now.gangs, *gangs))
+    plan = pack(seen, packer_for(seen, decisions), preempt=decisions.preempt)
+    held = (each.held.seats for each in plan.actions if isinstance(each, HoldSeats))
+    node_of = {seat.pod: seat.node for seats in held for seat in seats if not seat.is_moved}
+    node_of |= {each.pod: each.node for each in plan.actions if isinstance(each, Start)}
+    found = dict[str, tuple[bool, str]]()
+    for name, own in asked.items():
+        at = [node_of.get(f"{gang} {n}") for n, (gang, _) in enumerate(rows) if gang == f"{name} (asked for)"]
+        at_rows = [now.nodes.names.row(node) for node in at if node is not None]
+        if withheld := next((row.withheld for row in own if row.withheld), None):
+            found[name] = False, f"no seat: {withheld.words}"
+        elif len(at_rows) < len(own):
+            why = (each.reason.words for each in plan.unplaced if each.workload == f"Gang/{name} (asked for)")
+            found[name] = False, f"no seat: {next(why, 'the plan ended before its turn')}"
+        else:
+            gpus = [row.shape.total_gpu_milli / 1000 for row in own]
+            usd = float(now.device_prices()[np.array(at_rows)] @ gpus)
+            found[name] = True, f"{sum(gpus):g} devices on {len(set(at))} nodes, ${usd:.2f} an hour"
+    return found
+
+
+class SeatChecks(ControlLoop):
+    """Answers Kueue's AdmissionChecks of Tonnage, by the last snapshot."""
+
+    def __init__(self, decisions: Decisions) -> None:
+        self._decisions = decisions
+        self._watched = tuple(
+            Cache(Resource(f"kueue_{kind}", f"/apis/{VERSION}/{kind}", structs.OwnObject, is_spaced, is_optional=True))
+            for kind, is_spaced in (("workloads", True), ("admissionchecks", False), ("resourceflavors", False))
+        )
+
+    @property
+    def caches(self) -> tuple[Cache[structs.OwnObject], ...]:
+        return self._watched
+
+    def start(self, context: LoopContext) -> dict[str, int]:
+        self._context = context
+        context.keep(repeat(self._turn, EVERY_S, "Kueue's admission checks were not answered"))
+        return {}
+
+    async def _turn(self) -> None:
+        context, (workloads, checks, of_flavors) = self._context, (each.all() for each in self._watched)
+        ours = {n: obj for n, obj in checks.items() if structs.plain(obj.spec)["controllerName"] == CONTROLLER}
+        if self.seen is None or not ours or not context.leadership.may_write():
+            return
+        since = {"lastTransitionTime": notation.rfc3339(context.clocks.wall())}
+        active = {"type": "Active", "status": "True", "reason": "Answered", "message": "Tonnage answers it", **since}
+        new = ((n, obj) for n, obj in ours.items() if not structs.plain(obj.status).get("conditions"))
+        jobs = [_job("AdmissionCheck", f"admissionchecks/{n}", obj, {"conditions": [active]}) for n, obj in new]
+        flavors = {name: structs.plain(obj.spec) for name, obj in of_flavors.items()}
+        known = (own_from(n, gpu_type.KIND, obj) for n, obj in context.caches.own[gpu_type.KIND].all().items())
+        types = types_from([each for each in known if isinstance(each, Read)], Findings())
+        asked, pending = dict[str, list[PodRow]](), dict[str, list[str]]()
+        for name, obj in sorted(workloads.items()):
+            status = structs.plain(obj.status)
+            said = {each["name"]: each["state"] for each in status.get("admissionChecks", ())}
+            if "admission" in status and (waits := [check for check in ours if said.get(check) == "Pending"]):
+                asked[name], pending[name] = pods_of(name, structs.plain(obj.spec), status, flavors, types), waits
+        found = await asyncio.to_thread(answers, self.seen, asked, self._decisions) if asked else {}
+        for name, (is_seated, words) in found.items():
+            answer = {"state": "Ready"} if is_seated else {"state": "Retry", "requeueAfterSeconds": RETRY_S}
+            of_all = [{"name": check, **answer, "message": words, **since} for check in pending[name]]
+            path = f"namespaces/{name.replace('/', '/workloads/')}"
+            jobs.append(_job("Workload", path, workloads[name], {"admissionChecks": of_all}))
+        for job, sent in zip(jobs, await context.reports_applier.send(jobs), strict=True):
+            if isinstance(sent, ActionError):
+                log_unwritten(job.about, sent)
+
+
+def _job(kind: str, path: str, obj: structs.OwnObject, status: Object) -> WriteJob:
+    space = {"namespace": obj.metadata.namespace} if obj.metadata.namespace else {}
+    meta = {"name": obj.metadata.name, "uid": obj.metadata.uid, **space}
+    body = {"apiVersion": VERSION, "kind": kind, "metadata": meta, "status": status}
+    query = {"fieldManager": CONTROLLER, "force": "true"}
+    return WriteJob(f"{kind}/{path}", Write("PATCH", f"/apis/{VERSION}/{path}/status", body, APPLY_PATCH, query))
+
+
+def enabled(settings: OperatorSettings) -> SeatChecks | None:
+    return SeatChecks(decisions_from(settings)) if settings.groups_of_others else None
