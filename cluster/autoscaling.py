@@ -252,11 +252,11 @@ class MissedShare:
     miss_cost: float
     """Miss cost with which it is kept."""
     load: float = 0.0
-    """Mean load over `for_s`."""
+    """Mean load over a day."""
     share: float = 0.0
     """Share of it that was missed."""
     for_s: float = 0.0
-    """Time that was observed, a day at most."""
+    """Time that was observed, two days at most."""
     at_s: float = 0.0
     """Instant of the last observation, seconds since the epoch."""
 
@@ -344,6 +344,8 @@ class Scaler:
     """Needs of one replica, where the free hardware limits their number; None: it does not, or they are not known."""
     placed: int = 0
     """Replicas that have a node."""
+    ready_load: float | None = None
+    """Load that is served now; None: by `replicas.ready` replicas."""
     scheduled: str = ""
     """Name of the schedule that sets the bounds now; empty: they are the policy's own."""
     missed: MissedShare | None = None

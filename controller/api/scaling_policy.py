@@ -456,7 +456,7 @@ class MissedStatus(fields.StatusPart):
     miss_cost: float = Field(ge=0, description="Miss cost with which the share is kept.")
     load: float = Field(ge=0, description="Mean load of the last day.")
     share: float = Field(ge=0, description="Share of it that was missed.")
-    seconds: float = Field(ge=0, description="Time that was observed, a day at most.")
+    seconds: float = Field(ge=0, description="Time that was observed, two days at most.")
     time: fields.Instant = Field(description="When it was last observed.")
 
 
