@@ -215,7 +215,7 @@ class ScalingRules:
     """Smallest relative change that is made."""
 
 
-DOWN_STABILIZATION_S = 600.0
+DOWN_STABILIZATION_S = 300.0
 """Default stabilization of scaling down. Chosen on two public traces for as few direction changes as HPA has with its
 300 s at a coarser tolerance, and checked on others (docs/autoscaler.md)."""
 
@@ -228,17 +228,13 @@ class Behavior:
     down: ScalingRules = field(default_factory=lambda: ScalingRules(stabilization_s=DOWN_STABILIZATION_S))
 
 
-UNLIMITED = Behavior(ScalingRules(), ScalingRules())
-"""No limit on changes."""
-
-
 @dataclass(frozen=True, slots=True)
 class ScalingObjective:
     """Costs that the decision weighs against each other."""
 
     price_per_hour: float = 1.0
     """Price of one replica and hour, dollars."""
-    miss_cost: float = 99.0
+    miss_cost: float = 120.0
     """Cost of load that is not served, as a multiple of the price of the capacity that would have served it."""
     switch_s: float = 0.0
     """Cost of starting or stopping one replica, in seconds of its price (loading weights, draining streams)."""

@@ -243,10 +243,10 @@ class Targets:
             pods = await self._pods(namespace, f"{labels.SERVICE_LABEL}={target.name}")
             wanted = sum(pod.counts for pod in pods)
             seen = known.starts.see(wanted, pods, at_s)
-            ready = Counter(
+            types = Counter(
                 pod.metadata.labels.instance_type for pod in pods if pod.counts and pod.ready_at_s is not None
             )
-            return TargetState(seen, "", tuple(known.starts.took_s), known.starts.changed_at_s, ready=ready)
+            return TargetState(seen, "", tuple(known.starts.took_s), known.starts.changed_at_s, ready=types)
         resource = await self._kinds.of_kind(target)
         if resource is None:
             raise ObservationError(f"the API server has no {target.kind} in {target.api_version}")
