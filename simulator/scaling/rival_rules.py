@@ -81,3 +81,71 @@ class Hpa:
         for _ in range(max(1, round(self.step_s / SYNC_S))):
             replicas = within_steps(steady, replicas, DEFAULT_BEHAVIOR, (), at_s)
         return Recommendation(min(max(replicas, scaler.min_replicas, 1), scaler.max_replicas), wanted)
+
+
+STABLE_S = 60.0
+_UP_RATE, _DOWN_RATE = 1000.0, 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Kpa:
+    """Knative's autoscaler: a stable window, and a short one that panics.
+
+    Source: knative/serving pkg/autoscaler/scaling/autoscaler.go, with its defaults: stable window 60 s, panic window
+    10 % of it at 200 %, target 70 %, scale-up at most 1000 ×, scale-down at most 2 × at a time, no delay. At samples of
+    a minute the stable window is the mean of the last two, and the panic window the last one.
+    """
+
+    target: float = 0.7
+    panic_at: float = 2.0
+    """Ratio of wanted to ready replicas from which it panics: no scale-down until a stable window has passed."""
+
+    def __call__(self, scaler: Scaler, at_s: float) -> Recommendation:
+        state = scaler.replicas
+        if state is None or scaler.load is None:
+            return Recommendation.plain(0 if state is None else state.wanted)
+        ready = max(state.ready, 1)
+        needed = math.ceil(scaler.load / (scaler.replica_load * self.target) - 1e-9)
+        window = [needed, *(number for instant, number in scaler.recommended if at_s - instant <= STABLE_S)]
+        stable = math.ceil(sum(window) / len(window))
+        replicas = max(min(stable, math.ceil(_UP_RATE * ready)), math.floor(ready / _DOWN_RATE))
+        if max(window) / ready >= self.panic_at:
+            replicas = max(replicas, needed, state.wanted)
+        return Recommendation(min(max(replicas, scaler.min_replicas), scaler.max_replicas), needed)
+
+
+@dataclass(frozen=True, slots=True)
+class PointForecast:
+    """Predicted load over profiled capacity, the rule of NVIDIA Dynamo's planner.
+
+    Source: ai-dynamo/dynamo, planner: replicas = ceil(predicted requests × length / capacity × correction), predicted
+    by a constant, ARIMA, Kalman or Prophet. Here the prediction is the median of the same forecast that we decide on.
+    """
+
+    target: float = 0.8
+    """Fraction of a replica's load that is aimed at: the correction, 25 % headroom unless tuned."""
+
+    def __call__(self, scaler: Scaler, at_s: float) -> Recommendation:
+        return _at_quantile(scaler, at_s, 0.5, self.target)
+
+
+@dataclass(frozen=True, slots=True)
+class Newsvendor:
+    """The simplest rule on a distribution: n at the quantile κ / (1 + κ) of the load after the mean lead."""
+
+    target: float = 1.0
+    miss_cost: float = 99.0
+
+    def __call__(self, scaler: Scaler, at_s: float) -> Recommendation:
+        return _at_quantile(scaler, at_s, self.miss_cost / (1 + self.miss_cost), self.target)
+
+
+def _at_quantile(scaler: Scaler, at_s: float, level: float, target: float) -> Recommendation:
+    current = scaler.replicas.wanted if scaler.replicas is not None else 0
+    if scaler.forecast is None:
+        return Recommendation.plain(current)
+    points_s = scaler.lead_time.points_s
+    lead_s = sum(points_s) / len(points_s) + max(0.0, at_s - scaler.forecast.made_at_s)
+    load = scaler.forecast.quantile(level, lead_s)
+    wanted = math.ceil(load / (scaler.replica_load * target) - 1e-9)
+    return Recommendation.plain(min(max(wanted, scaler.min_replicas), scaler.max_replicas))
