@@ -13,7 +13,7 @@ from autoscaler.decision.decide import WEIGHING
 from autoscaler.decision.expected_cost import Weighing
 from benchmarks.cases import DATA, Row, Rows, case, numbers
 from benchmarks.tables import grouped
-from cluster.autoscaling import UNLIMITED
+from cluster.autoscaling import Behavior, ScalingRules
 from simulator.scaling import replay as scaling_replay, study
 from simulator.scaling.rival_rules import oracle_replicas
 from simulator.scaling.traces import generated_trace, read_trace
@@ -42,7 +42,7 @@ VARIANTS: Mapping[str, Variant] = {
     "nothing": Variant(),
     "switching cost": Variant(replace(WEIGHING, start_s=0.0, stop_s=0.0)),
     "cost of a return": Variant(replace(WEIGHING, returns=False)),
-    "stabilization": Variant(settings=scaling_replay.ReplaySettings(behavior=UNLIMITED)),
+    "stabilization": Variant(settings=scaling_replay.ReplaySettings(behavior=Behavior(ScalingRules(), ScalingRules()))),
     "conformal": Variant(forecasts="conformal"),
     "nothing, random leads": Variant(random_leads=True),
     "learned lead time": Variant(settings=scaling_replay.ReplaySettings(learned_lead=False), random_leads=True),

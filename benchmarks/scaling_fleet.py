@@ -10,12 +10,11 @@ import numpy as np
 
 from benchmarks.cases import DATA, Row, case, say
 from benchmarks.mix import PROFILES
-from cluster.autoscaling import ScalingObjective
 from cluster.demand import Demand, ThroughputProfile
 from cluster.errors import ConfigError, Mistake
 from cluster.workloads import GpuType, ModelService
 from controller.snapshot.services import ReplicaUnit, replica_unit
-from simulator.scaling.replay import PEAK_REPLICAS, LoadScenario, scenario_of
+from simulator.scaling.replay import MISS_COST, PEAK_REPLICAS, LoadScenario, scenario_of
 from simulator.scaling.study import forecasts_of, outlook_of
 from simulator.scaling.traces import generated_trace, read_trace
 from tests.rigs.scaling import mixed_policies
@@ -96,9 +95,7 @@ def scaling_fleet(
         else:
             raise ConfigError(Mistake(f"policy {name}", "is not known", f"one of {', '.join((*runs, 'foresight'))}"))
         # What each missed request costs, as a multiple of the price of the capacity that would have served it.
-        missed = (
-            ScalingObjective().miss_cost * (found.requests - found.in_slo) * unit.price_per_hour / unit.load / 3600.0
-        )
+        missed = MISS_COST * (found.requests - found.in_slo) * unit.price_per_hour / unit.load / 3600.0
         yield {
             "policy": name,
             "dollars": round(found.dollars, 2),

@@ -215,7 +215,7 @@ class ScalingRules:
     """Smallest relative change that is made."""
 
 
-DOWN_STABILIZATION_S = 600.0
+DOWN_STABILIZATION_S = 300.0
 """Default stabilization of scaling down. Chosen on two public traces for as few direction changes as HPA has with its
 300 s at a coarser tolerance, and checked on others (docs/autoscaler.md)."""
 
@@ -228,17 +228,13 @@ class Behavior:
     down: ScalingRules = field(default_factory=lambda: ScalingRules(stabilization_s=DOWN_STABILIZATION_S))
 
 
-UNLIMITED = Behavior(ScalingRules(), ScalingRules())
-"""No limit on changes."""
-
-
 @dataclass(frozen=True, slots=True)
 class ScalingObjective:
     """Costs that the decision weighs against each other."""
 
     price_per_hour: float = 1.0
     """Price of one replica and hour, dollars."""
-    miss_cost: float = 99.0
+    miss_cost: float = 120.0
     """Cost of load that is not served, as a multiple of the price of the capacity that would have served it."""
     switch_s: float = 0.0
     """Cost of starting or stopping one replica, in seconds of its price (loading weights, draining streams)."""
@@ -252,11 +248,11 @@ class MissedShare:
     miss_cost: float
     """Miss cost with which it is kept."""
     load: float = 0.0
-    """Mean load over `for_s`."""
+    """Mean load over a day."""
     share: float = 0.0
     """Share of it that was missed."""
     for_s: float = 0.0
-    """Time that was observed, a day at most."""
+    """Time that was observed, two days at most."""
     at_s: float = 0.0
     """Instant of the last observation, seconds since the epoch."""
 
@@ -344,6 +340,8 @@ class Scaler:
     """Needs of one replica, where the free hardware limits their number; None: it does not, or they are not known."""
     placed: int = 0
     """Replicas that have a node."""
+    ready_load: float | None = None
+    """Load that is served now; None: by `replicas.ready` replicas."""
     scheduled: str = ""
     """Name of the schedule that sets the bounds now; empty: they are the policy's own."""
     missed: MissedShare | None = None

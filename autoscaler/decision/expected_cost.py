@@ -34,7 +34,7 @@ class Weighing:
 
     spread_s: float = 600.0
     """Time over which the costs of starts and stops are spread: what a new replica is expected to serve at least."""
-    start_s: float = 1000.0
+    start_s: float = 800.0
     """Cost of a start beside that of the policy, in seconds of a replica's price: it is billed from its order, and what
     started it may be over when it is ready. Chosen with `stop_s` on m-large and m-small at a lead of 5 minutes, checked
     on other traces and leads (docs/autoscaler.md)."""

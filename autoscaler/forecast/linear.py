@@ -163,8 +163,6 @@ MIN_POINTS = 240
 _RIDGE = 1e-3
 _FLOOR_FRACTION = 0.1
 """Smallest scale, as a fraction of the mean size of the errors that were fitted."""
-_DAMPING = (0.25, 0.5, 0.75, 1.0)
-_DAMPED_LEVELS: FloatArray = np.array([0.1, 0.5, 0.9, 0.99])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -310,31 +308,4 @@ def _with_scale(
     columns = scale_design(centre, errors, floor)
     target = np.where(is_known, np.log(np.maximum(size, floor)), np.nan)
     weights = np.stack([_ridge(columns[:, n], target[:, n], usable) for n in range(len(fit.leads))])
-    for n in range(len(fit.leads)):
-        weights[n] = _damped(weights[n], columns[:, n], error[:, n])
     return LinearFit(fit.root, fit.season, fit.leads, fit.weights, weights, floor, cap)
-
-
-def _damped(weights: FloatArray, columns: FloatArray, error: FloatArray) -> FloatArray:
-    """Weights of the scale's logarithm, drawn to its mean as far as that makes quantiles of the errors better.
-
-    What clusters over the next minute is over in ten: an undamped scale is too wide there after every burst.
-    """
-    rows = np.flatnonzero(~np.isnan(error))
-    if len(rows) < MIN_POINTS // 2:
-        return weights
-    error, size = error[rows], columns[rows] @ weights
-    mean = float(size.mean())
-    losses = [_loss(error, np.exp(mean + share * (size - mean))) for share in _DAMPING]
-    share = _DAMPING[int(np.argmin(losses))]
-    damped = share * weights
-    damped[0] += (1 - share) * mean
-    return np.asarray(damped)
-
-
-def _loss(error: FloatArray, scale: FloatArray) -> float:
-    """Pinball loss of the best quantiles that are a multiple of the scale; each level in units of its least loss."""
-    quantiles = np.quantile(error / scale, _DAMPED_LEVELS)
-    above = error[:, None] - scale[:, None] * quantiles
-    losses = np.maximum(_DAMPED_LEVELS * above, (_DAMPED_LEVELS - 1) * above).mean(0)
-    return float((losses / (_DAMPED_LEVELS * (1 - _DAMPED_LEVELS))).sum())

@@ -22,7 +22,7 @@ Day = Literal["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]
 
 MOST_REPLICAS = 100_000
 """Upper bound of replicas. Source: Kubernetes supports 150,000 pods in a cluster."""
-SCALE_DOWN_WINDOW_S = 600
+SCALE_DOWN_WINDOW_S = 300
 """Default stabilization of scaling down: cluster.autoscaling.DOWN_STABILIZATION_S, without importing its arrays."""
 TIME_OF_DAY = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"
 TIME_ZONE = r"^[A-Za-z][A-Za-z0-9_+/-]{0,63}$"
@@ -158,9 +158,9 @@ class Objective(fields.Strict):
         "that is missed is then learned, and missCost does not count.",
     )
     miss_cost: fields.PositiveNumber = Field(
-        default=99.0,
+        default=120.0,
         description="Cost of load that is not served, as a multiple of the price of the capacity that would have "
-        "served it. 99 aims at serving the load in 99 of 100 cases.",
+        "served it. 120 serves all of the load in 99 of 100 minutes.",
     )
     replica_hour_price: fields.NumberFromZero | None = Field(
         default=None, description="Price of one replica and hour, dollars; default: that of gpuType, or 1."
@@ -456,7 +456,7 @@ class MissedStatus(fields.StatusPart):
     miss_cost: float = Field(ge=0, description="Miss cost with which the share is kept.")
     load: float = Field(ge=0, description="Mean load of the last day.")
     share: float = Field(ge=0, description="Share of it that was missed.")
-    seconds: float = Field(ge=0, description="Time that was observed, a day at most.")
+    seconds: float = Field(ge=0, description="Time that was observed, two days at most.")
     time: fields.Instant = Field(description="When it was last observed.")
 
 

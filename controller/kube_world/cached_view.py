@@ -48,7 +48,9 @@ QUOTAS = Resource("quotas", "/api/v1/resourcequotas", ResourceQuota, is_optional
 """Read where that is granted, so that an operator of a newer version works with the rights of an older chart."""
 
 
-class _DeploymentLabels(Slim, frozen=True, rename=None):
+class InstanceLabels(Slim, frozen=True, rename=None):
+    """Labels of an instance's pods and of its Deployment."""
+
     service: str = msgspec.field(default="", name=SERVICE_LABEL)
     gpu_type: str = msgspec.field(default="", name=GPU_TYPE_LABEL)
     gpus: str = msgspec.field(default="1", name=GPUS_LABEL)
@@ -68,7 +70,7 @@ class _DeploymentAnnotations(Slim, frozen=True, rename=None):
 
 
 class _DeploymentMeta(Meta, frozen=True):
-    labels: _DeploymentLabels = _DeploymentLabels()
+    labels: InstanceLabels = InstanceLabels()
     annotations: _DeploymentAnnotations = _DeploymentAnnotations()
 
 

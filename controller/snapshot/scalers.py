@@ -4,8 +4,8 @@ From files, and for one-off commands, a policy's status stands in for the measur
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from operator import attrgetter
@@ -21,6 +21,7 @@ from cluster import autoscaling
 from cluster.demand import Demand, Forecast, LengthGrid
 from cluster.plans import Reason
 from cluster.snapshot import PENDING, Snapshot
+from cluster.workloads import InstanceType
 from controller.api import scaling_policy
 from controller.api.kind import Kind
 from controller.api.model_service import KIND as SERVICE
@@ -150,7 +151,9 @@ class PolicyState:
     lengths: tuple[LengthGrid, np.ndarray[tuple[int, ...], np.dtype[np.float64]]] | None = None
     """Measured request lengths of a ModelService: grid, and fraction of the requests in each bucket."""
     replicas: autoscaling.Replicas | None = None
-    """Replicas of a target with a scale subresource; for a ModelService only its readiness counts."""
+    """Replicas of a target with a scale subresource, or instances of a ModelService."""
+    ready: Mapping[InstanceType, int] = field(default_factory=dict)
+    """Instances of a ModelService that serve."""
     took_s: tuple[float, ...] = ()
     """Observed lead times, oldest first, seconds."""
     plural: str = ""
@@ -341,9 +344,12 @@ def _of_service(
     if wanted is None:
         rate = service.demand.rate_per_s if service.demand else state.load or 0.0
         wanted = max(scaler.min_replicas, math.ceil(min(rate / load, scaling_policy.MOST_REPLICAS) - 1e-9))
-    replicas, seen = autoscaling.Replicas(wanted, wanted), state.replicas
+    replicas, seen, served = autoscaling.Replicas(wanted, wanted), state.replicas, None
     if seen is not None and seen.wanted:
-        ready = math.floor(wanted * min(1.0, seen.ready / seen.wanted) + 1e-9)
+        # By what the instances are worth: of many small and few large ones, those that load may be most, or little.
+        all_worth, worth = unit.worth_of(service.replicas or {}), unit.worth_of(state.ready)
+        served = load * min(worth, wanted * min(1.0, worth / all_worth if all_worth else 0.0))
+        ready = math.floor(served / load + 1e-9)
         oldest = seen.ordered_at_s[0] if seen.ordered_at_s else seen.observed_at_s
         replicas = autoscaling.Replicas(
             wanted, ready, (oldest,) * min(wanted - ready, autoscaling.MOST_ORDERED), seen.observed_at_s
@@ -354,6 +360,7 @@ def _of_service(
         scaler,
         replicas=replicas,
         replica_load=load,
+        ready_load=served,
         objective=replace(scaler.objective, price_per_hour=price),
         demand=replace(demand, rate_per_s=state.load or 0.0),
         concurrency=_tuning(policy, state, gpu_types),

@@ -1,7 +1,7 @@
 """Services and throughput profiles from their objects, with their cross-checks, and what a replica of one serves."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -269,6 +269,12 @@ class ReplicaUnit:
     """Requests per second that it serves within the SLO."""
     price_per_hour: float
     """Dollars."""
+    worth: Mapping[InstanceType, float]
+    """Most replicas that an instance of each type stands for: on the requests that it serves best."""
+
+    def worth_of(self, instances: Mapping[InstanceType, int]) -> float:
+        """Replicas that these instances stand for."""
+        return sum(self.worth.get(each, 0.0) * count for each, count in instances.items())
 
 
 def on_profiles(service: Service, demand: Demand, snapshot: Snapshot) -> Demand:
@@ -305,4 +311,7 @@ def replica_unit(service: Service, demand: Demand, snapshot: Snapshot) -> Replic
             "NoTypeServes", f"{service.name}: no GPU type serves all of its request lengths within the SLO"
         )
     price = float((loads * prices[:, None])[best, np.arange(loads.shape[1])].sum())
-    return ReplicaUnit(1 / busy, price / busy)
+    # A type is worth its share of the cheapest cost where that share is highest.
+    worth = (cost.min(axis=0) / np.maximum(loads, 1e-12)).max(axis=1) * busy / max(price, 1e-9)
+    types = (offer.instance_type for offer in need.offers)
+    return ReplicaUnit(1 / busy, price / busy, dict(zip(types, worth.tolist(), strict=True)))

@@ -24,6 +24,9 @@ OUT_OF_TIME = Reason("StandingOutOfTime", "time ran out before it was known whet
 UNCERTAIN_SHARE = 0.05
 """Fraction by which a demand may be higher than it is said to be. Chosen: what is counted over minutes moves by a few
 per cent."""
+FEE_SHARE = 0.15
+"""What each start counts beside its price, in the mean price of the offers: it loads the same weights on any type.
+Chosen: a large instance is started rather than several small ones."""
 NODES = 50
 """Nodes of the tree search for a standing mix. Chosen: with the running instances as a bound it mostly takes one."""
 
@@ -79,24 +82,27 @@ def _counts(need: Need, instances: Mapping[InstanceType, int]) -> IntArray:
 def _standing_mix(
     alone: MixQuestion, planned: IntArray, service: ModelService, gap: float, budget: Budget
 ) -> Mix | None:
-    """The mix that is chosen instead of the planned instances; None: they exchange none, or nothing else is found."""
+    """The mix that is chosen instead of the planned instances; None: they start none, or nothing else is found."""
     (need,), have = alone.needs, alone.needs[0].running_counts
-    if not ((planned > have).any() and (planned < have).any()):
+    if not (planned > have).any():
         return None
+    price = np.array([offer.price_per_hour for offer in need.offers])
+    fee = FEE_SHARE * float(price.mean())
 
     def kept_at(asked: Need) -> Mix | None:
         found = mixes_between(MixQuestion((asked,)), (0 * have,), (have,), NODES, budget, gap)
-        found = found or mixes_between(replace(alone, needs=(asked,)), (have,), None, NODES, budget, gap)
+        if found is None:
+            offers = tuple(replace(each, price_per_hour=each.price_per_hour + fee) for each in asked.offers)
+            question = replace(alone, needs=(replace(asked, offers=offers),))
+            found = mixes_between(question, (have,), None, NODES, budget, gap)
         return found[0] if found else None
-
-    price = np.array([offer.price_per_hour for offer in need.offers])
 
     def pays(mix: IntArray, kept: Mix) -> bool:
         starts = np.maximum(mix - have, 0) - np.maximum(kept.instances - have, 0)
         return float((mix - kept.instances) @ price + starts @ price * service.start_share) < -1e-9
 
     found = kept_at(need)
-    if found is None or not pays(planned, found):
+    if found is None or not (planned < have).any() or not pays(planned, found):
         return found
     for factor, kept in ((1 + UNCERTAIN_SHARE, found), (1 - UNCERTAIN_SHARE, None)):
         asked = _scaled(need, factor)

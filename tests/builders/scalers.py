@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from cluster.autoscaling import UNLIMITED, LeadTime, Replicas, Scaler, ScaleTarget, ScalingObjective
+from cluster.autoscaling import Behavior, LeadTime, Replicas, Scaler, ScaleTarget, ScalingObjective, ScalingRules
 from cluster.demand import Forecast
 
 NOW_S = 10_000.0
@@ -35,7 +35,7 @@ def scaler(wanted: int | None = 4, **changes: Any) -> Scaler:
         "max_replicas": 1000,
         "replica_load": 1.0,
         "objective": ScalingObjective(),
-        "behavior": UNLIMITED,
+        "behavior": Behavior(ScalingRules(), ScalingRules()),
         "load": 3.0,
         "observed_at_s": NOW_S,
         "max_age_s": 120.0,

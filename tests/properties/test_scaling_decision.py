@@ -8,16 +8,7 @@ from hypothesis import given, strategies as st
 
 from autoscaler.decision.decide import decide, within_steps
 from autoscaler.decision.outcome import ScalingDecision
-from cluster.autoscaling import (
-    UNLIMITED,
-    Behavior,
-    LeadTime,
-    Replicas,
-    Scaler,
-    ScalingObjective,
-    ScalingRules,
-    ScalingStep,
-)
+from cluster.autoscaling import Behavior, LeadTime, Replicas, Scaler, ScalingObjective, ScalingRules, ScalingStep
 from cluster.demand import Forecast
 from tests.builders.scalers import LEVELS, NOW_S, scaler
 
@@ -89,7 +80,12 @@ def decided(one: Scaler) -> ScalingDecision:
 
 def without_limits(one: Scaler) -> Scaler:
     return replace(
-        one, behavior=UNLIMITED, min_replicas=0, max_replicas=10_000, capacity_limit=None, observed_at_s=NOW_S
+        one,
+        behavior=Behavior(ScalingRules(), ScalingRules()),
+        min_replicas=0,
+        max_replicas=10_000,
+        capacity_limit=None,
+        observed_at_s=NOW_S,
     )
 
 

@@ -173,6 +173,7 @@ def state_of(
         forecast=known.forecast or state.forecast,
         lengths=None if known.lengths is None else (known.lengths.grid, known.lengths.share),
         replicas=target.replicas,
+        ready=target.ready,
         took_s=target.took_s or state.took_s,
         plural=target.plural,
         conflict=conflict,

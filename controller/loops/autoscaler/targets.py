@@ -2,19 +2,21 @@
 
 import asyncio
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
 from cluster.autoscaling import MOST_ORDERED, Replicas
 from cluster.clock import Clock
 from cluster.errors import UNREADABLE, ObservationError
+from cluster.workloads import InstanceType
 from controller.api import labels, notation, scaling_policy, structs
 from controller.api.model_service import KIND as SERVICE
 from controller.fair_shares import FairTurns
 from controller.kube import api_server, discovery, request
+from controller.kube_world.cached_view import InstanceLabels
 
 MOST_STARTS = 200
 """Observed starts that are remembered."""
@@ -32,6 +34,7 @@ class _ContainerStatus(structs.Slim, frozen=True):
 
 class _PodMeta(structs.Meta, frozen=True):
     creation_timestamp: str | None = None
+    labels: InstanceLabels = InstanceLabels()
 
 
 class _PodStatus(structs.Slim, frozen=True):
@@ -177,6 +180,8 @@ class TargetState:
     not known either."""
     pods: tuple[str, ...] = ()
     """Names of the pods that are its replicas, as `namespace/name`."""
+    ready: Mapping[InstanceType, int] = field(default_factory=dict)
+    """Instances of a ModelService that are ready, by type."""
     problem: str = ""
     """Why it cannot be read, as `Code: words`."""
 
@@ -238,7 +243,10 @@ class Targets:
             pods = await self._pods(namespace, f"{labels.SERVICE_LABEL}={target.name}")
             wanted = sum(pod.counts for pod in pods)
             seen = known.starts.see(wanted, pods, at_s)
-            return TargetState(seen, "", tuple(known.starts.took_s), known.starts.changed_at_s)
+            types = Counter(
+                pod.metadata.labels.instance_type for pod in pods if pod.counts and pod.ready_at_s is not None
+            )
+            return TargetState(seen, "", tuple(known.starts.took_s), known.starts.changed_at_s, ready=types)
         resource = await self._kinds.of_kind(target)
         if resource is None:
             raise ObservationError(f"the API server has no {target.kind} in {target.api_version}")

@@ -119,12 +119,18 @@ def _gaussian_quantiles(errors: NDArray[np.float32]) -> FloatArray:
     return np.asarray(mean[..., None] + deviation[..., None] * _NORMAL, dtype=np.float64)
 
 
+def _one_scale(centre: FloatArray, _errors: FloatArray, _floor: FloatArray) -> FloatArray:
+    columns = np.zeros((*centre.shape, linear.SCALE_COLUMNS))
+    columns[..., 0] = 1.0
+    return columns
+
+
 MECHANISMS: dict[str, tuple[tuple[ModuleType, str, Any], ...]] = {
     "season": ((linear, "seasons", _flat_seasons),),
     "hour": ((linear, "_CERTAIN", np.inf),),
     "conformal": ((calibration, "conformal_quantiles", _gaussian_quantiles),),
     "widths": ((calibration, "_RATES", np.zeros(2)),),
-    "error-scale": ((linear, "_DAMPING", (0.0,)),),
+    "error-scale": ((linear, "scale_design", _one_scale),),
 }
 """What replaces what. season: no season. hour: none within the hour. conformal: a normal distribution. widths: the
 window of a day alone. error-scale: one scale at all times."""

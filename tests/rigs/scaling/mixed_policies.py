@@ -235,6 +235,7 @@ class _Operated:
             forecast=forecast,
             replicas=Replicas(sum(self.wanted), sum(self.ready), tuple(ordered), at_s),
             took_s=tuple(self._took_s[-TRAINED_STARTS:]),
+            ready=self._fleet.by_type(self.ready),
         )
         seen = replace(plain, scalers=(scaler_of(POLICY, policy, plain, state),))
         plan = self._brain.plan(seen, DEADLINE_S)

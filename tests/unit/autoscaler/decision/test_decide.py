@@ -16,7 +16,7 @@ def decided(wanted: int | None = 4, **changes: Any) -> ScalingDecision:
 
 
 def test_a_load_that_is_known_exactly_gets_exactly_its_replicas() -> None:
-    # 5.5 replicas' worth of load for the next half hour: the sixth misses 0.5 × 99 a minute, the seventh nothing.
+    # 5.5 replicas' worth of load for the next half hour: the sixth misses 0.5 × 120 a minute, the seventh nothing.
     assert decided(5, load=5.5, forecast=forecast_of(5.5, STEADY)).replicas == 6
     assert decided(9, load=5.5, forecast=forecast_of(5.5, STEADY)).replicas == 6
 
@@ -89,7 +89,7 @@ def test_an_idle_target_goes_to_zero_where_that_is_cheaper_and_not_below_its_min
     idle = {"load": 0.0, "forecast": forecast_of(0.001)}
     assert decided(1, **idle).replicas == 0
     assert decided(1, min_replicas=1, **idle).replicas == 1
-    # 0.05 of a replica expected at all times: missing it costs 99 × 0.05 > 1 replica.
+    # 0.05 of a replica expected at all times: missing it costs 120 × 0.05 > 1 replica.
     assert decided(1, load=0.0, forecast=forecast_of(0.05)).replicas == 1
 
 
@@ -133,13 +133,13 @@ def test_nothing_is_decided_when_off_or_when_the_target_was_not_observed() -> No
 
 
 def test_a_start_costs_its_price_and_what_it_is_billed_before_it_serves() -> None:
-    """No misses: each one more costs its price, and (1000 s + the policy's 200 s) / 600 s of it once: 1 + 2 an hour."""
-    objective = ScalingObjective(switch_s=200.0)
+    """No misses: each more costs its price, and (800 s + the policy's 100 s) / 600 s of it once: 1 + 1.5 an hour."""
+    objective = ScalingObjective(switch_s=100.0)
     cost = decided(5, min_replicas=9, load=3.0, forecast=forecast_of(3.0, STEADY), objective=objective).cost
     assert cost is not None
     assert cost.one_fewer is not None
-    assert cost.one_more - cost.chosen == pytest.approx(3.0)
-    assert cost.chosen - cost.one_fewer == pytest.approx(3.0)
+    assert cost.one_more - cost.chosen == pytest.approx(2.5)
+    assert cost.chosen - cost.one_fewer == pytest.approx(2.5)
 
 
 def test_nothing_is_stopped_that_would_be_ordered_again_at_once() -> None:

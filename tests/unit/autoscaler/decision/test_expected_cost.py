@@ -8,10 +8,11 @@ import pytest
 
 from autoscaler.decision.decide import decide
 from autoscaler.decision.expected_cost import Weighing, cost_curve
-from cluster.autoscaling import LeadTime, Scaler
+from cluster.autoscaling import LeadTime, Scaler, ScalingObjective
 from tests.builders.scalers import NOW_S, forecast_of, scaler
 
 LEADS_S = tuple(np.linspace(100.0, 600.0, 20).tolist())
+MISS_COST = ScalingObjective().miss_cost
 NO_SWITCHING = Weighing(start_s=0.0, stop_s=0.0, returns=False)
 
 
@@ -22,7 +23,7 @@ def test_the_cost_of_a_number_is_its_price_and_that_of_the_load_that_it_misses_a
     curve = cost_curve(scaler(2, lead_time=LeadTime((300.0,))), known, 2, NOW_S, NO_SWITCHING)
 
     for number, (cost, served) in enumerate(zip(curve.per_hour, curve.served, strict=True)):
-        assert cost == pytest.approx(number + 99.0 * (np.maximum(values - number, 0.0) @ weights))
+        assert cost == pytest.approx(number + MISS_COST * (np.maximum(values - number, 0.0) @ weights))
         assert served == pytest.approx(weights[values <= number].sum())
 
 
@@ -34,7 +35,7 @@ def test_what_no_candidate_serves_is_missed_by_the_last_one_too() -> None:
     curve = cost_curve(scaler(1, max_replicas=1, lead_time=LeadTime((300.0,))), known, 1, NOW_S, NO_SWITCHING)
 
     assert len(curve.per_hour) == 3
-    assert curve.per_hour[2] == pytest.approx(2 + 99.0 * (np.maximum(values - 2, 0.0) @ weights))
+    assert curve.per_hour[2] == pytest.approx(2 + MISS_COST * (np.maximum(values - 2, 0.0) @ weights))
 
 
 def test_a_load_that_is_known_exactly_is_served_by_as_many_replicas() -> None:

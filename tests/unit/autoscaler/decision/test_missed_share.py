@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.decision.missed_share import MOST, first, missed_after
+from autoscaler.decision.missed_share import LEAST, MOST, SETTLED_S, first, missed_after
 from cluster.autoscaling import MissedShare, Replicas
 from tests.builders.scalers import scaler
 
@@ -12,7 +12,7 @@ TARGET = 0.005
 
 
 def known(miss_cost: float = 40.0) -> MissedShare:
-    return MissedShare(TARGET, miss_cost)
+    return MissedShare(TARGET, miss_cost, load=10.0, for_s=SETTLED_S)
 
 
 def after(missed: MissedShare, load: float, at_s: float, ready: int = 10) -> MissedShare:
@@ -44,7 +44,7 @@ def test_missed_load_raises_the_miss_cost_and_a_day_without_any_lowers_it_by_hal
 def test_the_miss_cost_stays_where_just_the_target_is_missed() -> None:
     """One minute in twenty of load 11 on ten replicas misses 1 of 11 × 20: 0.45 % of the load."""
     found = replace(known(), target=1 / (19 * 10 + 11))
-    for minute in range(1, 2001):
+    for minute in range(1, 8001):
         found = after(found, 11.0 if minute % 20 == 0 else 10.0, 60.0 * minute)
 
     assert found.miss_cost == pytest.approx(40.0, rel=0.05)
@@ -62,6 +62,27 @@ def test_the_miss_cost_is_bounded_whatever_is_missed() -> None:
     for minute in range(1, 300):
         found = after(found, 1e6, 60.0 * minute, ready=0)
     assert found.miss_cost == MOST
+
+
+def test_the_miss_cost_falls_to_its_least_where_nothing_is_missed_for_long() -> None:
+    found = known()
+    for quarter in range(1, 4000):
+        found = after(found, 9.0, 300.0 * quarter)
+    assert found.miss_cost == pytest.approx(LEAST / TARGET)
+
+
+def test_a_policy_that_begins_learns_twice_as_fast() -> None:
+    """exp(-0.1 × 0.005 × 5) = 0.9975, and its square."""
+    settled, new = after(known(), 9.0, 300.0), after(replace(known(), for_s=0.0), 9.0, 300.0)
+    assert 1 - new.miss_cost / 40.0 == pytest.approx(2 * (1 - settled.miss_cost / 40.0), rel=0.01)
+
+
+def test_what_is_served_counts_where_replicas_are_not_alike() -> None:
+    held = replace(scaler(), missed=known(), load=9.0, observed_at_s=60.0, replica_load=1.0, replicas=Replicas(10, 9))
+    found, other = missed_after(replace(held, ready_load=9.0)), missed_after(replace(held, ready_load=8.0))
+    assert found is not None
+    assert other is not None
+    assert other.miss_cost > known().miss_cost > found.miss_cost
 
 
 def test_a_smaller_share_begins_with_a_larger_miss_cost() -> None:

@@ -158,7 +158,7 @@ def test_a_target_that_begins_to_be_observed_is_not_scaled_down_on_its_first_sam
 
     assert decision is not None
     assert (decision.replicas, decision.limited_by) == (12, "stabilization")
-    for later_s, replicas in ((15.0, 12), (590.0, 12), (610.0, 3)):  # the window of 600 s begins with the observation
+    for later_s, replicas in ((15.0, 12), (290.0, 12), (310.0, 3)):  # the window of 300 s begins with the observation
         at_s = NOW_S + later_s
         now = replace(seen, observed_at_s=at_s)
         later = decide(scaler_of("default/web", known, replace(fleet, at_s=at_s), now), at_s)

@@ -18,7 +18,7 @@ from controller.loops.autoscaler.targets import TargetState
 from controller.snapshot.scalers import PolicyState, scaler_of, with_conflicts
 from tests.builders.background import Here
 from tests.builders.fleet import node, pod, world
-from tests.builders.mix import profile, service
+from tests.builders.mix import of_types, profile, service
 from tests.builders.scalers import scaler
 from tests.clock import HandClock
 from tests.unit.controller.loops.autoscaler.test_targets import BEGIN_S, policy
@@ -122,6 +122,27 @@ def test_measured_lengths_count_on_the_edges_of_the_profiles(
     assert found.demand is not None
     assert found.demand.grid == LengthGrid((100, 200), (50,))
     assert found.demand.share.tolist() == [[pytest.approx(each)] for each in expected]
+
+
+@pytest.mark.parametrize(("ready", "served"), [({"L4": 5}, 5.0), ({"A100": 1}, 10.0), ({"A100": 1, "L4": 5}, 15.0)])
+def test_what_is_ready_of_a_service_counts_by_what_it_serves(ready: dict[str, int], served: float) -> None:
+    """An A100 serves ten requests/s for what ten L4s cost, an L4 one; the last decision was for 15 requests/s."""
+    types = {"A100": 10.0, "L4": 1.0}
+    running = replace(service("default/chat", replicas=of_types({"A100": 1, "L4": 5})), demand=None)
+    nodes = [node(name, gpus=8, gpu_type=name) for name in types]
+    profiles = [profile(name, ((rate,),)) for name, rate in types.items()]
+    fleet = replace(world(nodes, services=[running], profiles=profiles, prices=types), at_s=BEGIN_S + 60.0)
+    read = policy(target=SERVICE, mode="Auto", capacity=None, demand={"sources": [{"role": "requests", "push": {}}]})
+    read = read.model_copy(update={"status": ScalingPolicyStatus(desired_replicas=2)})
+    grid = LengthGrid((100,), (50,))
+    seen = PolicyState(
+        lengths=(grid, np.array([[1.0]])), replicas=Replicas(6, sum(ready.values())), ready=of_types(ready)
+    )
+
+    found = scaler_of(NAME, read, fleet, seen)
+
+    assert found.ready_load is not None
+    assert found.ready_load == pytest.approx(min(served, 2 * found.replica_load * served / 15.0))
 
 
 def test_tokens_alone_are_no_load_of_a_service() -> None:

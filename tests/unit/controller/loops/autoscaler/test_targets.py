@@ -9,6 +9,7 @@ import pytest
 from msgspec import structs
 
 from cluster.autoscaling import MOST_ORDERED
+from cluster.workloads import InstanceType
 from controller.api.notation import rfc3339
 from controller.api.scaling_policy import MOST_REPLICAS, ScalingPolicy, Target
 from controller.api.structs import object_from
@@ -213,13 +214,15 @@ def test_a_policy_that_is_off_is_not_read() -> None:
 
 def test_the_instances_of_a_service_are_its_pods() -> None:
     reading = Reading()
-    reading.api.answers[PODS] = {"items": [pod("a", 0, 10), pod("b", 0)]}
+    labels = {"tonnage.dev/gpu-type": "A100", "tonnage.dev/gpus-per-instance": "2"}
+    reading.api.answers[PODS] = {"items": [pod("a", 0, 10, labels=labels), pod("b", 0, labels=labels)]}
     service = {"apiVersion": "tonnage.dev/v1alpha1", "kind": "ModelService", "name": "chat"}
 
     state = reading.turn(policy(target=service))
 
     assert state.replicas is not None
     assert (state.replicas.wanted, state.replicas.ready) == (2, 1)
+    assert state.ready == {InstanceType("A100", 2): 1}
 
 
 def hpa(kind: str = "Deployment", name: str = "web", namespace: str = "default", **meta: Any) -> Hpa:
