@@ -25,13 +25,17 @@ if TYPE_CHECKING:
 UNSAFE = 1
 CSV = click.Path(path_type=Path)
 row_options: Callable[[Callable[..., None]], Callable[..., None]] = adding(
+    click.option("--row", type=click.Path(path_type=Path), metavar="YAML",
+                 help="Row of pools: machines, work, courses (examples/power/). [default: A100 servers that chat]"),
+    click.option("--grow", default="", help="Pools of --row to add servers to. [default: all, in proportion]"),
     click.option("--rate", "rates", type=CSV, metavar="CSV",
                  help="Request rates over time, columns t_s and req_per_s. [default: generated]"),
     click.option("--days", type=click.IntRange(1), help="Number of days to use. [default: all]"),
     click.option("--worst-day", is_flag=True, help="Only the day with the highest rate."),
     setting("--above above_share", 0.0, "Only periods with at least this fraction of the highest rate.",
             click.FloatRange(0, 1)),
-    setting("--servers base_servers", 40, "Servers for which the row was planned.", click.IntRange(4)),
+    click.option("--servers", "base_servers", type=click.IntRange(4),
+                 help="Servers for which the row was planned. [default: 40]"),
     setting("--peak base_peak_share", 0.79, "Peak draw of the planned row, as a fraction of its budget.",
             click.FloatRange(0.1, 1)),
     click.option("--budget-w", type=click.FloatRange(0, min_open=True), help="Budget in watts, instead of --peak."),
@@ -40,13 +44,6 @@ row_options: Callable[[Callable[..., None]], Callable[..., None]] = adding(
                  help="Control delay of every policy, s. [default: 2 in band, 40 out of band]"),
     click.option("--telemetry", "telemetry_s", type=click.FloatRange(0),
                  help="Delay of readings for every policy, s, in steps of 2. [default: 0 in band, 2 for meters]"),
-    setting("--batch", 1, "Requests that a server handles together.", click.IntRange(1, 32)),
-    setting("--mix", "chat", "Kind of requests.", click.Choice(["chat", "code"])),
-    click.option("--lengths", type=CSV, metavar="CSV",
-                 help="Request lengths for --mix code. [default: built-in quantiles]"),
-    setting("--busy peak_busy_share", 0.8, "Fraction of servers busy at the highest rate.", click.FloatRange(0.05, 1)),
-    setting("--burstiness", 1.0, "Burstiness of arrivals: 1 is Poisson, less is smoother.", click.FloatRange(0, 10)),
-    setting("--low-share", 0.5, "Fraction of servers in the low class.", click.FloatRange(0.02, 0.98)),
     report_option(),
     output_choice("table", "json"),
 )  # fmt: skip
@@ -92,10 +89,10 @@ def simulate_power(
     from cli.printing.power_study_output import in_words, runs_json, tables_of
     from simulator.power.agents import faults_from
     from simulator.power.report import render_power
-    from simulator.power.study import Study, check_study, label_of, play
+    from simulator.power.study import check_study, label_of, play
     from simulator.sweep.runner import WorkerProcesses, runs_of, sweep
 
-    study = Study(**row)
+    study = _study(row)
     names = tuple(dict.fromkeys(filter(None, (name.strip() for name in policies.split(",")))))
     check_study(study, names, option="--policies")
     study = replace(study, brake=not no_brake, faults=faults_from(faults, study.curve().for_s))
@@ -154,10 +151,10 @@ def headroom(
     from cli.inputs.sweeps import seeds_from
     from cli.printing.power_study_output import headroom_in_words, headroom_json, probe_in_words
     from simulator.power.report import render_power
-    from simulator.power.study import Study, check_study, find_headroom, label_of
+    from simulator.power.study import check_study, find_headroom, label_of
     from simulator.sweep.runner import PolicyRun, WorkerProcesses
 
-    study = Study(**row)
+    study = _study(row)
     check_study(study, (policy,))
     began_s, started_at = perf_counter(), datetime.now(UTC)
     found = find_headroom(
@@ -181,17 +178,24 @@ def headroom(
         ctx.exit(UNSAFE)
 
 
+def _study(row: dict[str, Any]) -> "Study":
+    from simulator.power.study import Study
+
+    return Study(**row | {"grow": tuple(filter(None, (name.strip() for name in row["grow"].split(","))))})
+
+
 def _facts(study: "Study", seeds: str, started_at: datetime, wall_s: float) -> tuple[tuple[str, str], ...]:
     """What a report says of how it was made."""
-    machine = study.machine
     assumed = (
-        f"{machine.name}, {machine.idle_w:.0f} W idle to {machine.highest_w:.0f} W",
-        f"planned for {study.base_servers} servers that peak at {study.base_peak_share:.0%} of the budget"
+        f"planned for {study.planned} servers that peak at {study.base_peak_share:.0%} of the budget"
         if study.budget_w is None
         else f"a budget of {study.budget_w:.0f} W",
-        f"{study.peak_busy_share:.0%} of the servers busy at the highest rate",
-        f"mix {study.mix}, batch {study.batch}",
-        f"burstiness {study.burstiness:g} (1 is Poisson), {study.low_share:.0%} of the servers of the low class",
+        *(
+            f"{pool.name}: {pool.servers} × {pool.machine.name}, {pool.machine.idle_w:.0f} W idle to "
+            f"{pool.machine.highest_w:.0f} W, "
+            + (f"steps of {pool.step_s:g} s" if pool.step_s else f"batch {pool.batch}, {pool.peak_busy_share:.0%} busy")
+            for pool in study.pools(study.planned)
+        ),
     )
     more = (("seeds", seeds), ("request rates", study.curve().source), ("assumed", "; ".join(assumed)))
     return report_facts(started_at, wall_s, *more)
