@@ -26,8 +26,9 @@ UNSAFE = 1
 CSV = click.Path(path_type=Path)
 row_options: Callable[[Callable[..., None]], Callable[..., None]] = adding(
     click.option("--row", type=click.Path(path_type=Path), metavar="YAML",
-                 help="Row of pools: machines, work, courses (examples/power/). [default: A100 servers that chat]"),
-    click.option("--grow", default="", help="Pools of --row to add servers to. [default: all, in proportion]"),
+                 help="Row of pools (docs/power-simulation.md). [default: A100 servers that chat]"),
+    click.option("--grow", default="", callback=lambda _, __, names: tuple(filter(None, names.split(","))),
+                 help="Pools of --row to add servers to. [default: all, in proportion]"),
     click.option("--rate", "rates", type=CSV, metavar="CSV",
                  help="Request rates over time, columns t_s and req_per_s. [default: generated]"),
     click.option("--days", type=click.IntRange(1), help="Number of days to use. [default: all]"),
@@ -89,10 +90,10 @@ def simulate_power(
     from cli.printing.power_study_output import in_words, runs_json, tables_of
     from simulator.power.agents import faults_from
     from simulator.power.report import render_power
-    from simulator.power.study import check_study, label_of, play
+    from simulator.power.study import Study, check_study, label_of, play
     from simulator.sweep.runner import WorkerProcesses, runs_of, sweep
 
-    study = _study(row)
+    study = Study(**row)
     names = tuple(dict.fromkeys(filter(None, (name.strip() for name in policies.split(",")))))
     check_study(study, names, option="--policies")
     study = replace(study, brake=not no_brake, faults=faults_from(faults, study.curve().for_s))
@@ -151,10 +152,10 @@ def headroom(
     from cli.inputs.sweeps import seeds_from
     from cli.printing.power_study_output import headroom_in_words, headroom_json, probe_in_words
     from simulator.power.report import render_power
-    from simulator.power.study import check_study, find_headroom, label_of
+    from simulator.power.study import Study, check_study, find_headroom, label_of
     from simulator.sweep.runner import PolicyRun, WorkerProcesses
 
-    study = _study(row)
+    study = Study(**row)
     check_study(study, (policy,))
     began_s, started_at = perf_counter(), datetime.now(UTC)
     found = find_headroom(
@@ -176,12 +177,6 @@ def headroom(
         save_report(report, render_power(done, facts, headroom_in_words(found)))
     if found.safe is None:
         ctx.exit(UNSAFE)
-
-
-def _study(row: dict[str, Any]) -> "Study":
-    from simulator.power.study import Study
-
-    return Study(**row | {"grow": tuple(filter(None, (name.strip() for name in row["grow"].split(","))))})
 
 
 def _facts(study: "Study", seeds: str, started_at: datetime, wall_s: float) -> tuple[tuple[str, str], ...]:

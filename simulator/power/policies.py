@@ -13,7 +13,7 @@ import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
 from simulator.power.machine import DGX_A100
-from simulator.power.requests import CLASSES, Pool
+from simulator.power.requests import CLASSES, ServerPool
 
 PERIOD_S = 2.0
 """Period of telemetry and decisions; each reading is the mean of one period."""
@@ -117,7 +117,7 @@ class _Clocks:
     """Locked clocks by class, converted to orders for every server. Clocks are an A100's; other machines are locked at
     the same fraction of their highest."""
 
-    def __init__(self, pools: Sequence[Pool]) -> None:
+    def __init__(self, pools: Sequence[ServerPool]) -> None:
         self.of_class: IntArray = np.repeat([pool.of_class for pool in pools], [pool.servers for pool in pools])
         """Class of each server, shape (servers,)."""
         self._number = 0
@@ -144,7 +144,7 @@ class Polca(MeterPolicy):
     low_mhz: Sequence[float] = (FREE_MHZ, 1275.0, 1110.0)
     high_mhz: Sequence[float] = (FREE_MHZ, 1305.0)
 
-    def __init__(self, pools: Sequence[Pool], budget_w: float, delay_s: float) -> None:
+    def __init__(self, pools: Sequence[ServerPool], budget_w: float, delay_s: float) -> None:
         super().__init__(budget_w)
         self._clocks, self._delay_s = _Clocks(pools), delay_s
         self._first, self._second = 0.80, 0.89
@@ -187,7 +187,7 @@ class TwoClocks(MeterPolicy):
     memory_s = 604_800.0
     up = 0.1
 
-    def __init__(self, pools: Sequence[Pool], budget_w: float) -> None:
+    def __init__(self, pools: Sequence[ServerPool], budget_w: float) -> None:
         super().__init__(budget_w)
         self._clocks = _Clocks(pools)
         idle_w = [[pool.servers * pool.machine.idle_w * (pool.of_class == n) for pool in pools] for n in range(2)]
@@ -222,7 +222,7 @@ class TwoClocks(MeterPolicy):
 BASELINES = ("no-cap", "polca", "two-clocks")
 
 
-def baseline(name: str, pools: Sequence[Pool], budget_w: float, delay_s: float) -> RowPolicy:
+def baseline(name: str, pools: Sequence[ServerPool], budget_w: float, delay_s: float) -> RowPolicy:
     """A policy by its name in BASELINES."""
     match name:
         case "no-cap":

@@ -225,7 +225,7 @@ def _read_lengths(path: Path) -> IntArray:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pool:
+class ServerPool:
     """Servers of one machine with one kind of work: requests from a queue of their own, or steps of a job.
 
     The load is relative to the number of servers: more of them get more work.
@@ -282,7 +282,7 @@ class Requests:
             )
 
 
-def draw_requests(pools: Sequence[Pool], seed: int) -> Requests:
+def draw_requests(pools: Sequence[ServerPool], seed: int) -> Requests:
     """All requests of a row in order of arrival; the same arguments give the same requests."""
     chance = np.random.default_rng([seed, sum(pool.servers for pool in pools)])
     parts = [(_first_steps if pool.step_s else _requests)(pool, number, chance) for number, pool in enumerate(pools)]
@@ -294,7 +294,7 @@ def draw_requests(pools: Sequence[Pool], seed: int) -> Requests:
     return Requests(**joined)  # type: ignore[arg-type]
 
 
-def _first_steps(pool: Pool, number: int, chance: np.random.Generator) -> Requests:
+def _first_steps(pool: ServerPool, number: int, chance: np.random.Generator) -> Requests:
     """The first step of each server after every pause; those that wait for no other begin at different times."""
     begins, _ = pool.curve.high_s()
     late_s = 0.0 if pool.together else pool.step_s
@@ -308,7 +308,7 @@ def _first_steps(pool: Pool, number: int, chance: np.random.Generator) -> Reques
     )
 
 
-def _requests(pool: Pool, number: int, chance: np.random.Generator) -> Requests:
+def _requests(pool: ServerPool, number: int, chance: np.random.Generator) -> Requests:
     machine, weight = pool.machine, _weights(pool)
     peak_per_s = pool.peak_busy_share * pool.servers * _capacity_per_s(pool, weight)
     instants, integral = pool.curve.expected()
@@ -334,13 +334,13 @@ def _requests(pool: Pool, number: int, chance: np.random.Generator) -> Requests:
     )
 
 
-def _weights(pool: Pool) -> FloatArray:
+def _weights(pool: ServerPool) -> FloatArray:
     """Frequency of each kind of the mix in the pool's class, shape (kinds,)."""
     high = pool.of_class == HIGH
     return np.array([kind.share * (kind.high_share if high else 1 - kind.high_share) for kind in pool.mix])
 
 
-def _capacity_per_s(pool: Pool, weight: FloatArray) -> float:
+def _capacity_per_s(pool: ServerPool, weight: FloatArray) -> float:
     """Requests per second that one server sustains at full clock with a full batch."""
     machine = pool.machine
     prompt, output = _lengths(pool.mix, weight, 100_000, np.random.default_rng(0))

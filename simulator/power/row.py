@@ -17,7 +17,7 @@ import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
 from simulator.power.machine import POWER_EXPONENT, PROMPT_EXPONENT, TOKEN_EXPONENT
-from simulator.power.requests import Pool, Requests
+from simulator.power.requests import Requests, ServerPool
 
 IDLE, PROMPT, TOKENS = 0, 1, 2
 SPEED_EXPONENT = (0.0, PROMPT_EXPONENT / POWER_EXPONENT, TOKEN_EXPONENT / POWER_EXPONENT)
@@ -89,7 +89,7 @@ class _Server:
 class Row:
     """Servers, their requests, and the meter at the row's breaker."""
 
-    def __init__(self, pools: Sequence[Pool], requests: Requests, *, budget_w: float = NEVER) -> None:
+    def __init__(self, pools: Sequence[ServerPool], requests: Requests, *, budget_w: float = NEVER) -> None:
         """Servers are numbered pool by pool."""
         self.pools, self.budget_w = pools, budget_w
         self.now_s = 0.0

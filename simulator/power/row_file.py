@@ -13,14 +13,14 @@ from cluster.errors import ConfigError, Mistake
 from cluster.field_errors import setting_mistakes
 from controller.api import fields
 from simulator.power.machine import MACHINES, Machine
-from simulator.power.requests import CHAT_MIX, CLASSES, SHAPES, Pool, RateCurve, code_mix, shaped_rates
+from simulator.power.requests import CHAT_MIX, CLASSES, SHAPES, RateCurve, ServerPool, code_mix, shaped_rates
 
 COURSE_BUCKET_S = 10.0
 """Resolution of a course that is written in a file: the load changes from one stretch to the next within this time."""
 
 
-class Step(fields.Strict):
-    """Step of a job that repeats itself."""
+class StepOfJob(fields.Strict):
+    """StepOfJob of a job that repeats itself."""
 
     compute_seconds: fields.PositiveNumber = Field(description="Time that a step computes at full clock, seconds.")
     other_seconds: fields.PositiveNumber = Field(description="Time for exchange or loading after it, seconds.")
@@ -43,7 +43,7 @@ class PoolOfServers(fields.Strict):
         default=0.8, description="Fraction busy at the highest rate; above 1, requests queue."
     )
     burstiness: fields.NumberFromZero = Field(default=1.0, description="Burstiness of arrivals: 1 is Poisson.")
-    step: Step | None = Field(default=None, description="Step of training or batch jobs.")
+    step: StepOfJob | None = Field(default=None, description="StepOfJob of training or batch jobs.")
     course: str | fields.ListOf[Annotated[tuple[float, float], Field(strict=False)]] | None = Field(
         default=None, description="Stretches as [hours, fraction of the highest load], repeated; or a name."
     )
@@ -58,13 +58,13 @@ class RowOfPools(fields.Strict):
 
 
 STEPS = {
-    "training": Step(computeSeconds=3.2, otherSeconds=0.8),
-    "batch": Step(computeSeconds=60.0, otherSeconds=15.0, otherShare=0.3),
+    "training": StepOfJob(computeSeconds=3.2, otherSeconds=0.8),
+    "batch": StepOfJob(computeSeconds=60.0, otherSeconds=15.0, otherShare=0.3),
 }
 """Steps where the file states none. Chosen: training swings every few seconds, a batch job loads its next inputs."""
 
 
-def read_row(path: Path, rates: RateCurve) -> tuple[Pool, ...]:
+def read_row(path: Path, rates: RateCurve) -> tuple[ServerPool, ...]:
     """The pools of the row in this file. rates: of the pools without a course of their own.
 
     Raises ConfigError with every field that is wrong.
@@ -72,7 +72,7 @@ def read_row(path: Path, rates: RateCurve) -> tuple[Pool, ...]:
     try:
         row = RowOfPools.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(Mistake(str(path), f"cannot be read ({error})", "see examples/power/")) from error
+        raise ConfigError(Mistake(str(path), f"cannot be read ({error})", "see simulator/power/rows/")) from error
     except ValidationError as error:
         raise ConfigError(tuple(setting_mistakes(error, str(path), RowOfPools))) from error
     names = [each.name for each in row.pools]
@@ -100,14 +100,14 @@ def _is_course(course: tuple[tuple[float, float], ...]) -> bool:
     return long_enough and min(shares, default=-1.0) >= 0 and 0 < max(shares) <= 1
 
 
-def _pool(each: PoolOfServers, rates: RateCurve, for_s: float) -> Pool:
+def _pool(each: PoolOfServers, rates: RateCurve, for_s: float) -> ServerPool:
     step = (each.step or STEPS.get(each.work)) if each.work in STEPS else None
     machine = replace(
         MACHINES[each.machine],
         gpu_tdp_w=each.gpu_watts or MACHINES[each.machine].gpu_tdp_w,
         other_w=MACHINES[each.machine].other_w if each.other_watts is None else each.other_watts,
     )
-    pool = Pool(
+    pool = ServerPool(
         name=each.name,
         of_class=CLASSES.index(each.service_class),
         servers=each.servers,
@@ -122,7 +122,7 @@ def _pool(each: PoolOfServers, rates: RateCurve, for_s: float) -> Pool:
     return replace(pool, step_s=step.compute_seconds, together=each.work == "training") if step else pool
 
 
-def _stepping(machine: Machine, step: Step) -> Machine:
+def _stepping(machine: Machine, step: StepOfJob) -> Machine:
     """The machine with its phases replaced by those of a step."""
     one = column([1.0], np.float64)
     return replace(

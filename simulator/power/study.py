@@ -82,13 +82,13 @@ class Study:
             return sum(pool.servers for pool in read_row(self.row, self.curve()))
         return 40 if self.base_servers is None else self.base_servers
 
-    def pools(self, servers: int) -> tuple[requests.Pool, ...]:
+    def pools(self, servers: int) -> tuple[requests.ServerPool, ...]:
         """The row with this number of servers in all. Raises ConfigError where its files cannot be read."""
         if self.row is None:
             mix = requests.CHAT_MIX if self.mix == "chat" else requests.code_mix(self.lengths)
             curve, counts = self.curve(), ((servers + 1) // 2, servers // 2)
             return tuple(
-                requests.Pool(
+                requests.ServerPool(
                     name, number, counts[number], DGX_A100, curve, mix, burstiness=self.burstiness, batch=self.batch
                 )
                 for number, name in enumerate(requests.CLASSES)
@@ -180,7 +180,7 @@ def check_study(study: Study, policies: tuple[str, ...], *, option: str = "--pol
         for name, _ in study.rules
         if name not in known
     ]
-    nothing: tuple[requests.Pool, ...] = ()
+    nothing: tuple[requests.ServerPool, ...] = ()
     pools = tried(lambda: study.pools(study.planned), nothing, mistakes)
     mistakes += [
         Mistake(f"--grow {name}", "there is no such pool", f"choose of {', '.join(pool.name for pool in pools)}")
@@ -269,7 +269,7 @@ def _trial(study: Study, servers: int, seed: int, policy: str, budget_w: float) 
     )
 
 
-def safe_floor_w(pools: Sequence[requests.Pool], budget_w: float) -> FloatArray:
+def safe_floor_w(pools: Sequence[requests.ServerPool], budget_w: float) -> FloatArray:
     """Limit of each server that hears nothing: a part of the budget by its highest draw, where its clock can keep to
     it."""
     servers = [pool.servers for pool in pools]
@@ -287,11 +287,6 @@ class Probe:
     runs: tuple[ComparedRun, ...]
     broken: tuple[str, ...]
     """Goals that a run missed, each in a few words; empty: this size is safe."""
-
-
-def _worst_slower_pct(runs: Sequence[ComparedRun], pool: str) -> tuple[float, float]:
-    p50, p99 = (max(run.slower_pct(pool, percentile) for run in runs) for percentile in (50, 99))
-    return p50, p99
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +315,12 @@ class Headroom:
         """(pool, servers, its slowdown in percent at the median, and at the 99th percentile) of the safe row."""
         runs = next((probe.runs for probe in self.probes if probe.servers == self.safe), ())
         return tuple(
-            (pool.name, servers, *_worst_slower_pct(runs, pool.name))
+            (
+                pool.name,
+                servers,
+                max(run.slower_pct(pool.name, 50) for run in runs),
+                max(run.slower_pct(pool.name, 99) for run in runs),
+            )
             for pool, servers in (zip(runs[0].outcome.pools, runs[0].outcome.servers, strict=True) if runs else ())
         )
 
@@ -366,11 +366,15 @@ def find_headroom(
         best = tried(good)
         stopped = best if best.broken else stopped
     budget_w = min(planned_budget(study, seed)[0] for seed in seeds)
+    least_w, twice_w = (
+        sum(pool.servers * pool.machine.floor_w for pool in study.pools(count * study.planned)) for count in (1, 2)
+    )
+    more = (budget_w - least_w) // ((twice_w - least_w) / study.planned)
     return Headroom(
         policy=policy,
         planned=study.planned,
         safe=None if best.broken else good,
-        guaranteed=_guaranteed(study, budget_w),
+        guaranteed=int(study.planned + more),
         budget_w=budget_w,
         margin_w=min(run.outcome.budget_w - run.outcome.peak_w for run in best.runs),
         limited_by="; ".join(stopped.broken)
@@ -390,15 +394,6 @@ def _probe(study: Study, policy: str, seeds: Sequence[int], servers: int, way: E
             if broken := missed_goals(compared):
                 return Probe(servers, tuple(runs), broken)
     return Probe(servers, tuple(runs), ())
-
-
-def _guaranteed(study: Study, budget_w: float) -> int:
-    """Largest number of servers whose draw at their lowest clocks fits the budget."""
-    planned = study.pools(study.planned)
-    least_w = sum(pool.servers * pool.machine.floor_w for pool in planned)
-    one_more = study.pools(2 * study.planned)
-    more_w = sum(pool.servers * pool.machine.floor_w for pool in one_more) - least_w
-    return int(study.planned + (budget_w - least_w) // (more_w / study.planned))
 
 
 def missed_goals(compared: ComparedRun) -> tuple[str, ...]:

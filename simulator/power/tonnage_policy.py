@@ -18,7 +18,7 @@ from power.safety.estimator import FAULT_WORDS
 from simulator.power.agents import ROW_BREAKER
 from simulator.power.machine import DGX_A100
 from simulator.power.policies import PERIOD_S, Readings, RowOrders, periods_late
-from simulator.power.requests import CLASSES, Pool
+from simulator.power.requests import CLASSES, ServerPool
 
 ROW, POOL_LABEL = "row", "example.com/pool"
 FLOOR_MHZ: Mapping[str, float] = {"low": 810.0, "high": 1110.0}
@@ -28,7 +28,7 @@ LOWEST_LIMIT_SHARE = 0.25
 """Lowest limit as a fraction of TDP: an A100 accepts limits from 100 of its 400 W."""
 
 
-def row_table(pools: Sequence[Pool], budget_w: float) -> power.PowerTable:
+def row_table(pools: Sequence[ServerPool], budget_w: float) -> power.PowerTable:
     """A row with one budget and one device for each server: its GPUs work in step, so one limit applies to all of them.
 
     The devices are in the order of the servers. Every device counts as adopted by a controller that found it unlimited.
@@ -53,7 +53,7 @@ def row_table(pools: Sequence[Pool], budget_w: float) -> power.PowerTable:
     return replace(table, leases=leases)
 
 
-def _domains(pools: Sequence[Pool], budget_w: float) -> dict[str, PowerDomainSpec]:
+def _domains(pools: Sequence[ServerPool], budget_w: float) -> dict[str, PowerDomainSpec]:
     """The objects that an operator would write for this row: its breaker, and what the servers of each pool are."""
     points = zip(ROW_BREAKER.over, ROW_BREAKER.for_s, strict=True)
     curve = [{"over": over, "seconds": for_s} for over, for_s in points]
@@ -97,7 +97,7 @@ class TonnagePower:
     def __init__(
         self,
         name: str,
-        pools: Sequence[Pool],
+        pools: Sequence[ServerPool],
         budget_w: float,
         delay_s: float,
         telemetry_s: float,

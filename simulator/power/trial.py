@@ -13,7 +13,7 @@ from cluster.arrays import BoolArray, FloatArray, IntArray
 from simulator.power import agents as power_agents
 from simulator.power.machine import DGX_A100
 from simulator.power.policies import PERIOD_S, Readings, RowOrders, RowPolicy, periods_late
-from simulator.power.requests import Pool, Requests
+from simulator.power.requests import Requests, ServerPool
 from simulator.power.row import Row
 
 RIPPLE_W, RIPPLES = 0.5, 97
@@ -105,7 +105,7 @@ class TrialOutcome:
 
 
 def run_trial(
-    pools: Sequence[Pool],
+    pools: Sequence[ServerPool],
     requests: Requests,
     *,
     for_s: float,
@@ -140,7 +140,7 @@ class _Trial:
 
     def __init__(
         self,
-        pools: Sequence[Pool],
+        pools: Sequence[ServerPool],
         requests: Requests,
         make_policy: MakePolicy,
         rules: TrialRules,

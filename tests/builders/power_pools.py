@@ -3,10 +3,10 @@
 from typing import Any
 
 from simulator.power.machine import DGX_A100
-from simulator.power.requests import CLASSES, Pool, RateCurve, made_up_rates
+from simulator.power.requests import CLASSES, RateCurve, ServerPool, made_up_rates
 
 
-def pools_of(servers: tuple[int, int] = (1, 1), curve: RateCurve | None = None, **more: Any) -> tuple[Pool, ...]:
+def pools_of(servers: tuple[int, int] = (1, 1), curve: RateCurve | None = None, **more: Any) -> tuple[ServerPool, ...]:
     """Servers of the low and the high class."""
     curve = curve or made_up_rates(1)
-    return tuple(Pool(name, n, servers[n], DGX_A100, curve, **more) for n, name in enumerate(CLASSES))
+    return tuple(ServerPool(name, n, servers[n], DGX_A100, curve, **more) for n, name in enumerate(CLASSES))

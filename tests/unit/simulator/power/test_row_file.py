@@ -8,7 +8,7 @@ import pytest
 from cluster.errors import ConfigError
 from simulator.power.machine import DGX_A100, DGX_B200, MACHINES
 from simulator.power.policies import baseline
-from simulator.power.requests import Pool, RateCurve, draw_requests
+from simulator.power.requests import RateCurve, ServerPool, draw_requests
 from simulator.power.row import Row
 from simulator.power.row_file import PoolOfServers, read_row
 from simulator.power.study import Study
@@ -16,10 +16,10 @@ from simulator.power.tonnage_policy import row_table
 from simulator.power.trial import TrialRules, run_trial
 
 RATES = RateCurve("steady", 600.0, np.ones(6))
-EXAMPLES = sorted(Path("examples/power").glob("*.yaml"))
+EXAMPLES = sorted(Path("simulator/power/rows").glob("*.yaml"))
 
 
-def row_of(tmp_path: Path, *pools: str, more: str = "") -> tuple[Pool, ...]:
+def row_of(tmp_path: Path, *pools: str, more: str = "") -> tuple[ServerPool, ...]:
     path = tmp_path / "row.yaml"
     path.write_text(f"{more}\npools:\n" + "\n".join(f"- {{{pool}}}" for pool in pools), encoding="utf-8")
     return read_row(path, RATES)
@@ -146,7 +146,7 @@ def test_a_shipped_row_runs_under_a_rival(path: Path) -> None:
 
 
 def test_servers_are_added_in_proportion_or_to_the_pools_that_are_named() -> None:
-    mixed = Study(row=Path("examples/power/mixed-row.yaml"))
+    mixed = Study(row=Path("simulator/power/rows/mixed-row.yaml"))
     assert mixed.planned == 40
     assert [pool.servers for pool in mixed.pools(50)] == [20, 10, 5, 10, 5]
     assert [pool.servers for pool in Study(row=mixed.row, grow=("training",)).pools(45)] == [16, 8, 4, 13, 4]
