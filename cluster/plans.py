@@ -78,8 +78,6 @@ class Certificate:
     seconds: float
     cut_short: CutShort = ""
     """Limit that ended the search before the gap was closed; empty for none."""
-    figures: Mapping[str, float] = field(default_factory=dict)
-    """Figures beside the objective that add up over independent parts, such as pods that a batch leaves out."""
 
     def plus(self, other: "Certificate") -> "Certificate":
         """Certificate of two independent parts together."""
@@ -90,10 +88,6 @@ class Certificate:
             solver,
             self.seconds + other.seconds,
             worse_cut(self.cut_short, other.cut_short),
-            {
-                name: self.figures.get(name, 0.0) + other.figures.get(name, 0.0)
-                for name in sorted({*self.figures, *other.figures})
-            },
         )
 
     @property

@@ -255,9 +255,10 @@ class OperatorSettings(Part):
     Devices of other drivers are ignored, and a claim that requests one is not allocated."""
     policy: str = "tonnage"
     """Packing policy."""
-    planner: Literal["packing", "columns"] = "packing"
-    """packing: places pod by pod under the policy. columns: places all pending pods together onto the nodes with the
-    lowest total cost per hour, with a proven bound; for large batches on fleets that release idle nodes."""
+    returns_idle_nodes: bool = False
+    """Whether nodes that run nothing are given back, as in a fleet rented by the hour: a pod then starts an idle node
+    only where no node in use takes it, and the one that costs least per pod. Where they are paid for anyway, what
+    matters is that the remaining resources suit the next pods."""
     preempt: bool = True
     """Whether pods of lower priority are stopped for those of higher priority."""
     make_room: bool = True

@@ -30,14 +30,6 @@ class TreeSearch:
     """Relative distance from the proven bound at which it stops."""
 
 
-def joined(*parts: Entries) -> Entries:
-    return Entries(
-        np.concatenate([p.row for p in parts]).astype(np.int64),
-        np.concatenate([p.column for p in parts]).astype(np.int64),
-        np.concatenate([p.value for p in parts]).astype(np.float64),
-    )
-
-
 class Program:
     """min cost·x subject to row_lower ≤ A x ≤ row_upper and 0 ≤ x ≤ upper. One thread, so that results repeat."""
 
@@ -72,7 +64,11 @@ class Program:
         self._highs.passModel(lp)
 
     def add_columns(self, cost: FloatArray, entries: Entries) -> None:
-        """Adds variables from 0 up without limit. entries.column counts from the first of them."""
+        """Adds variables from 0 up without limit, whose coefficients in the existing rows are `entries`.
+
+        entries.column counts from the first of them. The next solve starts from the last basis, in which they are 0: it
+        needs a few iterations where few of them help, which is what generating columns rests on.
+        """
         order = np.lexsort((entries.row, entries.column))
         start = np.append(0, np.cumsum(np.bincount(entries.column, minlength=len(cost))))[:-1]
         self._highs.addCols(
@@ -85,11 +81,6 @@ class Program:
             entries.row[order].astype(np.int32),
             entries.value[order].astype(np.float64),
         )
-
-    def limit_rows(self, row_lower: FloatArray, row_upper: FloatArray) -> None:
-        """Sets other limits for all rows; the next solve continues from the last basis."""
-        for row, (lower, upper) in enumerate(zip(row_lower.tolist(), row_upper.tolist(), strict=True)):
-            self._highs.changeRowBounds(row, lower, upper)
 
     def solve(self) -> bool:
         """Whether there is a solution; it is optimal unless the search was limited."""
@@ -104,11 +95,6 @@ class Program:
     @property
     def objective(self) -> float:
         return float(self._highs.getInfo().objective_function_value)
-
-    @property
-    def proven(self) -> float:
-        """Lower bound on every whole-number solution."""
-        return float(self._highs.getInfo().mip_dual_bound)
 
     @property
     def values(self) -> FloatArray:

@@ -13,7 +13,6 @@ from controller.deciders.memory import PlannerMemory
 from controller.deciders.pipeline import ORDER, decide
 from controller.guard import Limits
 from controller.settings import OperatorSettings
-from placement.batch.ladder import BatchSettings
 from placement.mix.planner import MixSettings
 from placement.move_price import MovePrice
 
@@ -44,8 +43,7 @@ def decisions_from(settings: OperatorSettings, *, awaits_pods: bool = True, expl
     return Decisions(
         within_s=settings.plan_deadline_s,
         policy=settings.policy,
-        planner=settings.planner,
-        batch=BatchSettings(within_s=settings.plan_deadline_s),
+        returns_idle_nodes=settings.returns_idle_nodes,
         mix=MixSettings(explain=explain),
         preempt=settings.preempt,
         make_room=settings.make_room,

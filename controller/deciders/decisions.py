@@ -1,9 +1,7 @@
 """Settings of all deciders, as one value."""
 
 from dataclasses import dataclass, field
-from typing import Literal
 
-from placement.batch.ladder import BatchSettings
 from placement.mix.planner import MixSettings
 from placement.move_price import MovePrice
 
@@ -18,13 +16,8 @@ class Decisions:
     machine."""
     policy: str = "tonnage"
     """Packing policy, one of `placement.policies.POLICIES`."""
-    planner: Literal["packing", "columns"] = "packing"
-    """Planner of pending pods. packing: pod by pod, at the least cost under the policy. It is the default, because pods
-    mostly arrive one by one onto nodes that run anyway, and the policy accounts for future pods. columns: all at
-    once onto the nodes with the least total cost per hour, with a proven bound; better for large batches on fleets
-    whose idle nodes are given back."""
-    batch: BatchSettings = field(default_factory=BatchSettings)
-    """Settings of the planner `columns`."""
+    returns_idle_nodes: bool = False
+    """Whether nodes that run nothing are given back: a pod then starts one only where no node in use takes it."""
     mix: MixSettings = field(default_factory=MixSettings)
     preempt: bool = True
     """Whether pods of lower priority are evicted for those of higher priority."""

@@ -11,7 +11,6 @@ from threading import Thread
 
 from cluster.snapshot import Snapshot
 from controller.deciders.decisions import Decisions
-from placement.batch.columns import Memory as Columns
 from placement.engine.live_packer import LivePacker
 from placement.engine.packer import Packer
 from placement.engine.policy import Adopt, SlowWork
@@ -92,7 +91,8 @@ class PackingMemory:
     @classmethod
     def under(cls, decisions: Decisions) -> "PackingMemory":
         """Empty memory for the packing policy of these decisions."""
-        return cls(LivePacker(partial(policy_named, decisions.policy), decisions.seed))
+        policy_of = partial(policy_named, decisions.policy)
+        return cls(LivePacker(policy_of, decisions.seed, returns_idle_nodes=decisions.returns_idle_nodes))
 
     def packer_for(self, snapshot: Snapshot, left_s: float) -> Packer:
         """The packing engine for a snapshot. left_s: time until the deadline."""
@@ -109,8 +109,6 @@ class PackingMemory:
 class PlannerMemory:
     """All that a planner keeps."""
 
-    columns: Columns = field(default_factory=Columns)
-    """Columns that batch planning priced: the next batch starts from them."""
     packing: PackingMemory | None = None
     mix: SearchMemory = field(default_factory=SearchMemory)
     """Searches of the mix, which the next plan goes on with."""

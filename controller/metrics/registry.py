@@ -36,7 +36,7 @@ class Sample:
 
 Part = Literal["cycle", "power", "scaling", "health", "sandboxes"]
 PUBLISHED: Mapping[Part, tuple[table.Metric, ...]] = {
-    "cycle": table.FLEET + table.BATCH + table.SERVICES + table.AUTOSCALER,
+    "cycle": table.FLEET + table.SERVICES + table.AUTOSCALER,
     "power": table.POWER,
     "scaling": table.SCALING,
     "health": table.HEALTH,

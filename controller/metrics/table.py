@@ -86,19 +86,6 @@ gauge tonnage_observed_timestamp_seconds{part}
     Time when each part of the cluster was last observed.
 """)
 
-BATCH = described("""
-gauge tonnage_batch_cost_dollars_per_hour{rung}
-    Cost of the idle nodes that the last batch uses. Only with the planner `columns`; rung: the highest stage of its
-    solver ladder that ran.
-gauge tonnage_batch_cost_bound_dollars_per_hour{rung}
-    Proven lower bound of that cost, for plans that leave out no more pods.
-gauge tonnage_batch_cost_gap_ratio{rung}
-    Fraction of that cost above the proven lower bound; 0: proven cheapest.
-gauge tonnage_batch_left_out_pods{reason}
-    Pods that the last batch left out. short: resources are short beside the others. impossible: no plan could start
-    them beside what runs; they are no part of the cost.
-""")
-
 SERVICES = described("""
 gauge tonnage_service_cost_dollars_per_hour{model_service}
     Cost of a service's planned GPU mix, US dollars per hour.
@@ -289,7 +276,7 @@ counter tonnage_sandbox_happenings_total{policy, what, reason}
 """)
 
 METRICS = (
-    *(FLEET + BATCH + SERVICES + AUTOSCALER + LOOP + PROCESS + BACKGROUND),
+    *(FLEET + SERVICES + AUTOSCALER + LOOP + PROCESS + BACKGROUND),
     *(POWER + POWER_LOOP + SCALING + DEMAND + HEALTH + SANDBOXES + SANDBOX_COUNTS),
 )
 

@@ -14,7 +14,6 @@ from controller.ports import Undone
 from controller.report.accounts import MOST_ACCOUNTS, OTHERS, Account, accounts_of
 from controller.report.fleet_metrics import left_behind, pending_since, samples_of
 from controller.report.logs import log_cycle, log_findings
-from placement.batch.proposal import CERTIFICATE
 
 LONGEST_S = 300.0
 """Seconds between two cycles, at most, for which devices are counted: what was held in a longer gap nobody saw."""
@@ -49,7 +48,6 @@ class CycleReporter:
         self._counted_at_s: float | None = None
         self._accounts = set[Account]()
         self._since_s: dict[str, float] = {}
-        self._batch: plans.Certificate | None = None
         self._findings: tuple[plans.Finding, ...] = ()
         self._undone: tuple[Undone, ...] = ()
         kinds = [kind.__name__ for kind in actions.ACTIONS]
@@ -110,9 +108,7 @@ class CycleReporter:
             self._accounts.add(account)
             meter.count("tonnage_device_seconds_total", *account, by=devices * for_s)
             meter.count("tonnage_device_dollars_total", *account, by=usd_per_hour * for_s / 3600)
-        # Most cycles plan no batch, so the metrics show the last one.
-        self._batch = cycle.plan.certificates.get(CERTIFICATE, self._batch)
-        self._meter.publish("cycle", samples_of(cycle, self._since_s, self._batch))
+        self._meter.publish("cycle", samples_of(cycle, self._since_s))
         self._meter.set("tonnage_last_cycle_timestamp_seconds", self._now_s())
 
     def report_blind(self, error: errors.ObservationError) -> None:
@@ -144,7 +140,6 @@ class CycleReporter:
             self._meter.set("tonnage_last_cycle_timestamp_seconds", self._now_s())
         else:
             self._since_s, self._counted_at_s = {}, None
-            self._batch = None
             self._findings, self._undone = (), ()
             self._meter.publish("cycle", ())
 

@@ -13,7 +13,6 @@ from controller.report.scaling_status import NO_LIMITS, limit_of
 from controller.snapshot.namespace_bounds import first_by_name
 from controller.snapshot.scalers import is_past_bound
 from controller.snapshot.teams import facts_of_teams
-from placement.batch.proposal import IMPOSSIBLE, SHORT
 from placement.packing.spared import OUT_OF_STOPS
 
 COSTS = {"cost_per_hour": "chosen", "cost_one_fewer": "one_fewer", "cost_one_more": "one_more"}
@@ -96,11 +95,10 @@ MOST_SHOWN = 256
 and each has several series, which Prometheus keeps for hours. Chosen: as many as ScalingPolicies."""
 
 
-def samples_of(cycle: Cycle, since_s: Mapping[str, float], proof: plans.Certificate | None = None) -> Iterator[Sample]:
+def samples_of(cycle: Cycle, since_s: Mapping[str, float]) -> Iterator[Sample]:
     """Gauges after a cycle: the cluster after its completed actions.
 
     since_s: time since which each workload is pending; keys `Pod/...` and `Gang/...` (see `pending_since`).
-    proof: certificate of the last batch, possibly from an earlier cycle; None: there was no batch.
     """
     now = left_behind(cycle)
     yield from _devices(now)
@@ -125,12 +123,6 @@ def samples_of(cycle: Cycle, since_s: Mapping[str, float], proof: plans.Certific
         yield Sample("tonnage_findings", (code,), count)
     for part in dict.fromkeys((*ALWAYS_SEEN, *now.observed_at_s)):
         yield Sample("tonnage_observed_timestamp_seconds", (part,), now.at_s - now.age_s(part))
-    if proof is not None:
-        yield Sample("tonnage_batch_cost_dollars_per_hour", (proof.solver,), proof.objective)
-        yield Sample("tonnage_batch_cost_bound_dollars_per_hour", (proof.solver,), proof.bound)
-        yield Sample("tonnage_batch_cost_gap_ratio", (proof.solver,), proof.gap)
-        for why in (SHORT, IMPOSSIBLE):
-            yield Sample("tonnage_batch_left_out_pods", (why,), proof.figures.get(why, 0.0))
     yield from _services(cycle, now)
     yield from samples_of_scaling(now, cycle.plan.findings, cycle.plan.limits)
 

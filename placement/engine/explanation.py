@@ -22,7 +22,7 @@ class Candidate:
     """Bit mask of the node's devices."""
     cost: float
     terms: Mapping[str, float]
-    """Parts of the cost, as the policy names them, and `surcharge` where there is one."""
+    """Parts of the cost, as the policy names them, and `surcharge` and `idle_node` where there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,11 @@ class Explanation:
 
 
 def explain(packer: Packer, shape: workloads.PodShape, runners_up: int = 3) -> Explanation:
-    """Explains why a pod of this shape would now go where it goes. Changes nothing."""
+    """Explains why a pod of this shape would now go where it goes. Changes nothing.
+
+    The candidates are in the order in which `Packer.choose` would take them, were the better ones gone; none is one
+    where the pod has no room.
+    """
     cost, devices = packer.costs(shape)
     rank = np.arange(len(cost)) if packer.rank is None else packer.rank
     order = np.lexsort((rank, cost))
@@ -49,6 +53,8 @@ def explain(packer: Packer, shape: workloads.PodShape, runners_up: int = 3) -> E
         gpu_type = int(packer.ledger.gpu_type[node])
         if surcharge is not None and gpu_type >= 0:
             parts["surcharge"] = float(surcharge[gpu_type])
+        if packer.idle is not None:
+            parts["idle_node"] = float(packer.idle.costs(shape)[node])
         return parts
 
     return Explanation(tuple(Candidate(n, int(devices[n]), float(cost[n]), terms(n)) for n in best))

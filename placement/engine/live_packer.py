@@ -9,6 +9,7 @@ from cluster.arrays import BoolArray, IntArray, Names
 from cluster.nodes import LabelMatches
 from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import PodShape
+from placement.engine.idle_nodes import IdleNodes
 from placement.engine.ledger import Ledger
 from placement.engine.packer import Packer, content_rank
 from placement.engine.policy import Knowledge, Policy, SlowWork
@@ -111,8 +112,12 @@ class LivePacker:
     are ready decides nothing.
     """
 
-    def __init__(self, policy_of: Callable[[Knowledge], Policy], seed: int = 0) -> None:
-        """policy_of: makes the policy at a cold start. seed: of the policy's random draws."""
+    def __init__(
+        self, policy_of: Callable[[Knowledge], Policy], seed: int = 0, *, returns_idle_nodes: bool = False
+    ) -> None:
+        """policy_of: makes the policy at a cold start. seed: of the policy's random draws. returns_idle_nodes: whether
+        idle nodes are given back, so that starting one costs its price."""
+        self._returns_idle_nodes = returns_idle_nodes
         self._policy_of = policy_of
         self._seed = seed
         self.policy: Policy | None = None
@@ -146,7 +151,8 @@ class LivePacker:
         A policy that has evidence and no prices at all makes them here, in this call.
         """
         policy = self.policy or self.observe(snapshot)
-        packer = Packer(snapshot, policy, rank=content_rank(snapshot), matches=self._matches)
+        idle = IdleNodes(snapshot) if self._returns_idle_nodes else None
+        packer = Packer(snapshot, policy, content_rank(snapshot), self._matches, idle)
         self._matches = packer.filter.matches
         if policy.is_cold:
             policy.upkeep(packer.ledger)

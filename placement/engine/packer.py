@@ -14,6 +14,7 @@ from cluster.power import PowerTable
 from cluster.power_floors import PowerFloors, held_devices
 from cluster.snapshot import Snapshot, device_numbers
 from cluster.workloads import ALONE, PODS, WHOLE_GPU_MILLI, PodShape
+from placement.engine.idle_nodes import IdleNodes
 from placement.engine.ledger import Ledger
 from placement.engine.policy import Policy
 
@@ -94,13 +95,18 @@ class Packer:
     # (benchmarks/packing.py).
 
     def __init__(
-        self, snapshot: Snapshot, policy: Policy, rank: IntArray | None = None, matches: LabelMatches | None = None
+        self,
+        snapshot: Snapshot,
+        policy: Policy,
+        rank: IntArray | None = None,
+        matches: LabelMatches | None = None,
+        idle: IdleNodes | None = None,
     ) -> None:
         """Engine for a snapshot's nodes with its bound pods charged; the policy begins a draft with those pods.
 
         rank: shape (nodes,), all different; among nodes of equal cost, the one with the lowest rank is taken. None
         takes the first in the table; names then decide where tables are sorted by name (`content_rank`). matches: what
-        the last plan knew of the nodes' labels; None: nothing.
+        the last plan knew of the nodes' labels; None: nothing. idle: price of starting idle nodes; None: there is none.
         """
         policy.begin(snapshot)
         self.nodes = snapshot.nodes
@@ -108,6 +114,7 @@ class Packer:
         self.ledger = Ledger.of(snapshot)
         self.policy = policy
         self.rank = rank
+        self.idle = idle
         # Where no headroom is published, power refuses no node.
         known = snapshot.power
         self.power = PowerHeadroom(snapshot, known) if known is not None and known.headroom_w else None
@@ -142,7 +149,7 @@ class Packer:
 
     def _on(self, shape: PodShape, node: int) -> Choice | None:
         """The choice on one node, without a look at the others where nothing but the node decides."""
-        if self.power is not None or self.neighbours is not None or self.policy.counts_pods:
+        if self.power is not None or self.neighbours is not None or self.policy.counts_pods or self.idle is not None:
             cost, devices = self.costs(shape)
             return Choice(node, int(devices[node]), float(cost[node])) if cost[node] < np.inf else None
         (key, filters), ledger = self._keys(shape), self.ledger
@@ -162,6 +169,8 @@ class Packer:
         self.ledger.take(shape, choice.node, device_numbers(choice.devices))
         if self.neighbours is not None:
             self.neighbours.count(shape.beside, choice.node, 1)
+        if self.idle is not None:
+            self.idle.pods[choice.node] += 1
         self.policy.placed(shape, choice.node)
 
     def remove(self, shape: PodShape, node: int, devices: int) -> None:
@@ -169,6 +178,8 @@ class Packer:
         self.ledger.give(shape, node, device_numbers(devices))
         if self.neighbours is not None:
             self.neighbours.count(shape.beside, node, -1)
+        if self.idle is not None:
+            self.idle.pods[node] -= 1
         self.policy.removed(shape, node)
 
     def eligible(self, shape: PodShape) -> BoolArray:
@@ -195,6 +206,9 @@ class Packer:
     def costs(self, shape: PodShape) -> tuple[FloatArray, IntArray]:
         """Cost on every node, infinite where the pod may not or cannot run, and the devices it would take.
 
+        The cost is the policy's rating, which is cached, with its surcharge by GPU type and the price of starting an
+        idle node where there is one. Those two change with every pod, so they are added anew.
+
         Both of shape (nodes,); do not write to the devices.
         """
         ledger = self.ledger
@@ -213,6 +227,8 @@ class Packer:
         cost = np.where(usable, row.cost, np.inf)
         if surcharge is not None:
             cost += np.append(surcharge, 0.0)[ledger.gpu_type]  # type -1, no GPU: the appended zero
+        if self.idle is not None:
+            cost += self.idle.costs(shape)
         return cost, row.devices
 
     def _row(self, key: PodShape) -> _Row:

@@ -309,6 +309,9 @@ def _first_steps(pool: ServerPool, number: int, chance: np.random.Generator) -> 
 
 
 def _requests(pool: ServerPool, number: int, chance: np.random.Generator) -> Requests:
+    """Requests of a pool over its course, with gaps of its burstiness and lengths of its mix, for its machine at full
+    clock.
+    """
     machine, weight = pool.machine, _weights(pool)
     peak_per_s = pool.peak_busy_share * pool.servers * _capacity_per_s(pool, weight)
     instants, integral = pool.curve.expected()

@@ -95,12 +95,16 @@ def read_row(path: Path, rates: RateCurve) -> tuple[ServerPool, ...]:
 
 
 def _is_course(course: tuple[tuple[float, float], ...]) -> bool:
+    """Whether every stretch is at least one bucket long, no load is below 0 or above 1, and some load is above 0."""
     shares = [share for _, share in course]
     long_enough = all(hours * 3600.0 >= COURSE_BUCKET_S for hours, _ in course)
     return long_enough and min(shares, default=-1.0) >= 0 and 0 < max(shares) <= 1
 
 
 def _pool(each: PoolOfServers, rates: RateCurve, for_s: float) -> ServerPool:
+    """The pool of this entry of the file. Slices of a machine each take one request; a job has no batch, and
+    keeps to hard limits unless the file says otherwise, since its servers may begin and swing together.
+    """
     step = (each.step or STEPS.get(each.work)) if each.work in STEPS else None
     machine = replace(
         MACHINES[each.machine],
@@ -136,6 +140,9 @@ def _stepping(machine: Machine, step: StepOfJob) -> Machine:
 
 
 def _curve(each: PoolOfServers, rates: RateCurve) -> RateCurve:
+    """Course of the load: its own, else that of the rates for requests and a constant one for jobs. A written course
+    is relative to its highest load.
+    """
     if each.course is None:
         return RateCurve("", 600.0, np.ones(1)) if each.work in STEPS else rates
     if isinstance(each.course, str):

@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+import tracemalloc
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
@@ -106,5 +107,31 @@ def test_an_agent_shows_its_token_to_no_server_of_another_name_or_authority(tmp_
 
         assert await joins(serving(ours.vouches_for("elsewhere")), trusts) == (False, [])
         assert await joins(serving(theirs.vouches_for("localhost")), trusts) == (False, [])
+
+    lived(story)
+
+
+def test_thousands_of_agents_take_little_memory(tmp_path: Path) -> None:
+    """asyncio gives each connection a buffer of 256 kB under TLS. Both ends of each connection are in this process."""
+    connections = 20
+
+    async def story() -> None:
+        ours = Authority(tmp_path)
+        trusts = ControllerAddress(ca=ours.certificate).context()
+        server = AgentServer(lambda: None, names_itself, asyncio.get_running_loop().time)
+        async with await server.serve("127.0.0.1", 0, serving(ours.vouches_for("localhost"))) as listening:
+            port = int(listening.sockets[0].getsockname()[1])
+
+            async def connect() -> asyncio.StreamWriter:
+                return (await asyncio.open_connection("127.0.0.1", port, ssl=trusts, server_hostname="localhost"))[1]
+
+            writers = [await connect()]
+            tracemalloc.start()
+            writers += [await connect() for _ in range(connections)]
+            taken, _ = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            for writer in writers:
+                writer.close()
+        assert taken / connections < 2 * 50_000
 
     lived(story)

@@ -1,8 +1,4 @@
-"""Generated fleets and batches on which planners are compared: of servers as they are bought, and with heavy tails.
-
-In the latter a few large gangs and classes hold most of the pods, GPU types differ sixtyfold in price, shares of
-devices are any thousandths, and the fleet may be in use and in fragments.
-"""
+"""Generated fleets of servers as they are bought, and batches on them and on openb's fleet."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,13 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from cluster.arrays import BoolArray, FloatArray, IntArray, Names, column
+from cluster.arrays import IntArray, Names, column
 from cluster.nodes import NodeTable
 from cluster.snapshot import PENDING, PodTable, Snapshot
 from cluster.workloads import WHOLE_GPU_MILLI, Gang, GpuType, PodShape
-from placement.batch.columns import Memory
-from placement.batch.ladder import BatchSettings, plan_batch, seated
-from placement.batch.problem import SYSTEM_PRIORITY
 from simulator.openb.trace_reader import OPENB_PRICES, read_trace
 
 GIB = 2**30
@@ -145,36 +138,6 @@ def with_batch(empty: Snapshot, pods: int, seed: int, asks: Sequence[Ask] = ASKS
     return replace(empty, pods=pending_pods(shape, gang, tuple(_shape(ask) for ask in asks), names), gangs=gangs)
 
 
-def with_pods(seen: Snapshot, shape: PodShape, count: int) -> Snapshot:
-    """The batch with `count` more pods of one shape, each for itself."""
-    pods = seen.pods
-    names = Names((*pods.names, *(f"batch/more-{number:06d}" for number in range(count))))
-    row = np.append(pods.shape, np.full(count, len(pods.shapes)))
-    gang = np.append(pods.gang, np.full(count, -1))
-    return replace(seen, pods=pending_pods(row, gang, (*pods.shapes, shape), names))
-
-
-def churned(seen: Snapshot, share: float, seed: int, asks: Sequence[Ask] = ASKS) -> Snapshot:
-    """The batch after the fraction `share` of its pods was replaced by others (gangs as a whole)."""
-    chance = np.random.default_rng([seed, len(seen.pods), 1])
-    rows = np.arange(len(seen.pods))
-    gone = chance.random(len(rows)) < share
-    leaving = np.unique(seen.pods.gang[gone & (seen.pods.gang >= 0)])
-    # A gang is replaced with its first drawn member, so members are drawn less often.
-    keep_gang = np.array(
-        [g for g in range(len(seen.gangs)) if g not in set(leaving[chance.random(len(leaving)) < 0.25])]
-    )
-    kept = np.where(seen.pods.gang >= 0, np.isin(seen.pods.gang, keep_gang), ~gone)
-    fresh = with_batch(replace(seen, pods=seen.pods, gangs=()), int((~kept).sum()), seed + 1, asks)
-    number = np.full(len(seen.gangs) + 1, -1)
-    number[keep_gang] = np.arange(len(keep_gang))
-    gangs = tuple(seen.gangs[g] for g in keep_gang) + tuple(replace(g, name=f"{g.name}-{seed}") for g in fresh.gangs)
-    gang = np.append(number[seen.pods.gang[kept]], np.where(fresh.pods.gang >= 0, fresh.pods.gang + len(keep_gang), -1))
-    names = Names((*(seen.pods.names[int(r)] for r in rows[kept]), *(f"{n}-{seed}" for n in fresh.pods.names)))
-    shape = np.append(seen.pods.shape[kept], fresh.pods.shape)
-    return replace(seen, pods=pending_pods(shape, gang, seen.pods.shapes, names), gangs=gangs)
-
-
 def _shape(ask: Ask) -> PodShape:
     return PodShape(int(ask.cores * 1000), ask.gib * GIB, ask.gpus, ask.gpu_milli, tuple(sorted(ask.types)))
 
@@ -212,41 +175,6 @@ def pending_pods(shape: IntArray, gang: IntArray, shapes: tuple[PodShape, ...], 
     )
 
 
-@dataclass(frozen=True, slots=True)
-class HeavyCase:
-    """Size of a drawn case."""
-
-    nodes: int
-    pods: int
-    classes: int
-    in_use_share: float = 0.0
-    """Fraction of the batch of an earlier day that still runs; 0: the fleet is idle."""
-
-
-def heavy_batch(case: HeavyCase, seed: int) -> Snapshot:
-    """Fleet with a batch whose classes, gangs and prices have heavy tails."""
-    chance = np.random.default_rng([seed, case.nodes, case.pods])
-    servers = _heavy_servers(chance)
-    empty = fleet(case.nodes, (), servers)
-    shapes = tuple(_heavy_shape(chance, servers) for _ in range(case.classes))
-    weight: FloatArray = np.arange(1, case.classes + 1, dtype=np.float64) ** -1.1
-    before = _heavy_pods(empty, shapes, weight, case.pods, chance)
-    if not case.in_use_share:
-        return before
-    earlier = seated(before, plan_batch(before, Memory(), BatchSettings(), rung="best-fit").seats)
-    stays = _whole_gangs(before, chance.random(case.pods) < case.in_use_share, chance, case.in_use_share)
-    node, devices = np.where(stays, earlier.pods.node, PENDING), np.where(stays, earlier.pods.devices, 0)
-    return replace(earlier, pods=replace(earlier.pods, node=node, devices=devices))
-
-
-def random_case(seed: int) -> HeavyCase:
-    """Small case of any kind: with room or without, idle or in use."""
-    chance = np.random.default_rng([seed, 17])
-    nodes = int(chance.integers(6, 60))
-    in_use = float(chance.choice((0.0, 0.0, 0.3, 0.6)))
-    return HeavyCase(nodes, int(nodes * chance.uniform(1.5, 12)), int(chance.integers(4, 30)), in_use)
-
-
 def openb_batch(folder: Path, pods: int, seed: int) -> Snapshot:
     """Pods of the openb trace, drawn with replacement, pending on its fleet of 1,213 GPU nodes."""
     seen = read_trace(folder / "openb_node_list_gpu_node.csv", folder / "openb_pod_list_default.csv", OPENB_PRICES)
@@ -255,77 +183,4 @@ def openb_batch(folder: Path, pods: int, seed: int) -> Snapshot:
     return replace(seen, pods=pending_pods(seen.pods.shape[drawn], np.full(pods, -1), seen.pods.shapes, names))
 
 
-def _heavy_servers(chance: np.random.Generator) -> tuple[Server, ...]:
-    kinds = int(chance.integers(3, 9))
-    share = chance.pareto(1.2, kinds) + 0.1
-    share /= share.sum()
-    servers = []
-    for number in range(kinds):
-        gpus = int(chance.choice((0, 1, 2, 4, 8, 8, 16) if number else (8,)))
-        usd = float(np.exp(chance.uniform(np.log(0.1), np.log(6.0))))
-        servers.append(
-            Server(
-                f"G{number}" if gpus else "",
-                gpus,
-                int(chance.choice((16, 32, 64, 96, 128))) * max(1, gpus // 4),
-                int(chance.choice((64, 128, 256, 512))) * max(1, gpus // 2),
-                usd if gpus else 0.0,
-                float(share[number]),
-            )
-        )
-    return tuple(servers)
-
-
-def _heavy_shape(chance: np.random.Generator, servers: tuple[Server, ...]) -> PodShape:
-    types = [server for server in servers if server.gpus]
-    kind = int(chance.integers(0, 4))
-    cores, gib = float(chance.lognormal(1.0, 1.0)), float(chance.lognormal(2.0, 1.2))
-    ask = int(max(100, cores * 1000)) // 10 * 10, max(1, int(gib)) * GIB
-    if kind == 0 or not types:
-        return PodShape(*ask, 0, 0, ())
-    named = tuple(sorted({types[int(chance.integers(0, len(types)))].gpu_type})) if chance.random() < 0.3 else ()
-    if kind == 1:
-        return PodShape(*ask, 1, int(chance.integers(1, 100)) * 10, named)
-    return PodShape(*ask, int(chance.choice((1, 1, 2, 4, 8))), WHOLE_GPU_MILLI, named)
-
-
-def _heavy_pods(
-    empty: Snapshot, shapes: tuple[PodShape, ...], weight: FloatArray, pods: int, chance: np.random.Generator
-) -> Snapshot:
-    shape = chance.choice(len(shapes), size=pods, p=weight / weight.sum())
-    gang = np.full(pods, -1, dtype=np.int64)
-    gangs: list[Gang] = []
-    free = chance.permutation(pods)[: int(0.5 * pods)].tolist()
-    while len(free) > 1:
-        size = min(len(free), 2 + int(chance.pareto(0.9)), max(2, pods // 10))
-        members = [free.pop() for _ in range(size)]
-        if chance.random() < 0.6:
-            shape[members] = shape[members[0]]  # equal members
-        gang[members] = len(gangs)
-        within = RACK if chance.random() < 0.1 else None
-        gangs.append(Gang(f"batch/gang-{len(gangs):04d}", min_members=size, within=within))
-    names = tuple(f"batch/pod-{row:06d}" for row in range(pods))
-    return replace(empty, pods=pending_pods(shape, gang, shapes, names), gangs=tuple(gangs))
-
-
-def _whole_gangs(seen: Snapshot, stays: BoolArray, chance: np.random.Generator, share: float) -> BoolArray:
-    """Pods that stay, gangs whole."""
-    of_gang = np.append(chance.random(len(seen.gangs)) < share, False)
-    kept: BoolArray = np.where(seen.pods.gang >= 0, of_gang[seen.pods.gang], stays)
-    return kept
-
-
 PODS_PER_NODE = 10
-
-
-def partly_running(pods: int, waiting: float, seed: int) -> Snapshot:
-    """A fleet on which all pods of a batch run but the fraction `waiting`, whole gangs of it."""
-    asks = odd_asks(seed)
-    seen = with_batch(fleet(pods // PODS_PER_NODE, asks), pods, seed, asks)
-    after = seated(seen, plan_batch(seen, Memory(), BatchSettings(), rung="best-fit").seats)
-    chance = np.random.default_rng([seed, pods])
-    gang_waits = np.append(chance.random(len(seen.gangs)) < waiting, False)
-    waits = np.where(seen.pods.gang >= 0, gang_waits[seen.pods.gang], chance.random(pods) < waiting)
-    node, devices = np.where(waits, PENDING, after.pods.node), np.where(waits, 0, after.pods.devices)
-    priority = np.where(waits, 0, min(1, SYSTEM_PRIORITY - 1))
-    return replace(after, pods=replace(after.pods, node=node, devices=devices, priority=priority))

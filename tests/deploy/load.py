@@ -83,8 +83,7 @@ class Load:
             return
         self._arrive(number)
         self._world.pass_time(self._now_s() - self._world.observe().at_s)
-        # A batch has a certificate where it stops nobody: every other time.
-        decisions = Decisions(policy="bestfit", planner="columns", preempt=number % 2 == 0)
+        decisions = Decisions(policy="bestfit", preempt=number % 2 == 0)
         brain = OpinionatedBrain(InlineBrain(decisions, clock=ticking(1e-5)), is_late=number % 3 == 0)
         # No eviction is allowed, so the guard refuses those that are planned for the pods of high priority.
         limits = Limits(max_evictions_share=0.0, max_evictions_floor=0)

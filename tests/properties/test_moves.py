@@ -2,7 +2,6 @@
 
 from collections import Counter
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 from hypothesis import given, settings, strategies as st
@@ -34,12 +33,10 @@ def half_running(draw: st.DrawFn) -> Snapshot:
     return with_importance_shuffled(replace(placed, pods=pods), draw(st.integers(0, 2**32 - 1)))
 
 
-@given(half_running(), st.sampled_from(("packing", "columns")))
+@given(half_running(), st.booleans())
 @settings(max_examples=100, deadline=None)
-def test_no_pod_is_started_and_moved_or_moved_and_stopped_in_one_plan(
-    seen: Snapshot, planner: Literal["packing", "columns"]
-) -> None:
-    decisions = Decisions(planner=planner, move_price=FREE)
+def test_no_pod_is_started_and_moved_or_moved_and_stopped_in_one_plan(seen: Snapshot, returns: bool) -> None:
+    decisions = Decisions(returns_idle_nodes=returns, move_price=FREE)
 
     plan = decide(seen, decisions, deadline_s=60.0, clock=stopped)
 

@@ -88,7 +88,6 @@ def random_fleets(settings: OperatorSettings) -> Iterator[Cycle]:
 
 BUNDLES: dict[str, tuple[Callable[[OperatorSettings], Iterator[Cycle]], dict[str, Any]]] = {
     "day": (day_of_examples, {}),
-    "day-in-columns": (day_of_examples, {"planner": "columns"}),
     "random-fleets": (random_fleets, {}),
 }
 """Name → how its cycles are made, and with which settings."""

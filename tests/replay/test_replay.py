@@ -13,7 +13,7 @@ from tests.replay.record import BUNDLES, DEADLINE_S, golden
 HERE = Path(__file__).parent
 
 
-LONG = ("day", "day-in-columns")
+LONG = ("day",)
 
 
 @pytest.mark.parametrize(

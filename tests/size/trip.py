@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 BESIDE = ("lease.py", "leader_election.py")
 """Files of the Lease, which is renewed beside the trip whenever its time comes."""
 PATIENCE_S = 60.0
-TRIPS = 3
+TRIPS = 5
 QUIET_S = 1.0
 """How long the operator must not write before it counts as resting."""
 COMPREHENSIONS = ("<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>")

@@ -1,13 +1,12 @@
-"""The benchmark of batch planning: its cases are what they say, its check finds what is wrong, and it runs."""
+"""The benchmark of batches on a rented fleet: its check finds what is wrong, and the price of idle nodes pays."""
 
 import pytest
 
-from benchmarks.plan import plan
+from benchmarks.plan import plan_rented
 from cluster.errors import ConfigError
 from cluster.workloads import Gang
 from tests.builders.fleet import node, pod, world
 from tests.builders.plan_check import Seat, usd_per_hour, wrongs
-from tests.builders.plan_fleets import ASKS, HeavyCase, churned, fleet, heavy_batch, odd_asks, with_batch
 
 RACK = "topology.tonnage.dev/rack"
 
@@ -48,40 +47,13 @@ def test_a_plan_that_keeps_every_rule_is_not_found_wrong() -> None:
     assert usd_per_hour(seen, [(0, 0, 0b1)]) == pytest.approx(18.0)
 
 
-@pytest.mark.parametrize("asks", [ASKS, odd_asks(3)], ids=("even", "odd"))
-def test_churn_changes_some_pods_and_breaks_no_gang(asks: tuple[object, ...]) -> None:
-    before = with_batch(fleet(60, asks), 600, 1, asks)  # type: ignore[arg-type]
+def test_the_price_of_idle_nodes_saves_nodes_and_leaves_no_pod_out() -> None:
+    (row,) = plan_rented(mixes=("odd",), pods=(200,), seeds=(1,), policies=("tonnage",))
 
-    after = churned(before, 0.02, 7, asks)  # type: ignore[arg-type]
-
-    kept = len(set(before.pods.names) & set(after.pods.names))
-    assert len(after.pods) == len(before.pods)
-    assert 0.9 * len(before.pods) <= kept < len(before.pods)
-    members = [int((after.pods.gang == number).sum()) for number in range(len(after.gangs))]
-    assert members == [gang.min_members for gang in after.gangs]
-
-
-def test_no_rival_is_below_the_proven_bound() -> None:
-    (row,) = plan(pods=(200,), mixes=("odd",), churns=1, rivals=("bfd",))
-
-    assert row["cold"]["gap_pct"] >= 0
-    assert row["bfd"]["usd_per_hour"] >= row["cold"]["bound_usd_per_hour"]
+    assert row["with"]["usd_per_hour"] < 0.9 * row["without"]["usd_per_hour"]
+    assert row["with"]["left_out"] == row["without"]["left_out"] == 0
 
 
 def test_a_mix_that_is_none_is_refused() -> None:
     with pytest.raises(ConfigError, match="strange"):
-        next(plan(mixes=("strange",)))
-
-
-def test_cases_with_heavy_tails_are_whole_and_the_same_for_the_same_seed() -> None:
-    case = HeavyCase(nodes=30, pods=200, classes=15, in_use_share=0.5)
-
-    seen = heavy_batch(case, 5)
-
-    again = heavy_batch(case, 5)
-    assert seen.pods.node.tolist() == again.pods.node.tolist()
-    assert (seen.free().cpu_milli >= 0).all()
-    for number, gang in enumerate(seen.gangs):
-        members = seen.pods.node[seen.pods.gang == number]
-        assert len(members) == gang.min_members
-        assert len({node >= 0 for node in members.tolist()}) == 1, "a gang runs or waits as a whole"
+        next(plan_rented(mixes=("strange",)))

@@ -159,10 +159,10 @@ def most_devices(nodes: list[Object], pods: list[Object]) -> float:
     return float(pulp.value(model.objective) or 0.0)
 
 
-def placed_devices(nodes: list[Object], pods: list[Object], planner: str) -> int:
+def placed_devices(nodes: list[Object], pods: list[Object]) -> int:
     """Devices of the pods that are placed; fails where one is where it may not be, or a node has too little."""
     now = seen([*deepcopy(TYPES), *nodes, *pods]).snapshot
-    after = now.after(decider(settings_from({"planner": planner}))(now).actions)
+    after = now.after(decider(settings_from({}))(now).actions)
     placed = 0
     used: dict[tuple[str, str], int] = {}
     by_name, of_node = ({each["metadata"]["name"]: each for each in those} for those in (pods, nodes))
@@ -178,18 +178,11 @@ def placed_devices(nodes: list[Object], pods: list[Object], planner: str) -> int
     return placed
 
 
-@pytest.mark.parametrize("seed", range(24))
-def test_as_many_parts_of_devices_are_packed_as_an_exact_model_packs(seed: int) -> None:
-    nodes, pods = random_parts(seed)
-
-    assert placed_devices(nodes, pods, "columns") == round(most_devices(nodes, pods))
-
-
 def test_parts_of_devices_that_are_packed_one_by_one_fit_and_are_nearly_as_many() -> None:
     """Measured over these 24: 0.95 of what the exact model packs; CPU that wide pods take first is the difference."""
     each = [random_parts(seed) for seed in range(24)]
 
-    placed = sum(placed_devices(nodes, pods, "packing") for nodes, pods in each)
+    placed = sum(placed_devices(nodes, pods) for nodes, pods in each)
 
     assert placed >= 0.93 * sum(most_devices(nodes, pods) for nodes, pods in each)
 

@@ -38,7 +38,7 @@ def test_decisions_are_the_operators_to_the_last_setting() -> None:
     settings = settings_from(
         {
             "policy": "bestfit",
-            "planner": "columns",
+            "returns_idle_nodes": True,
             "preempt": False,
             "plan_deadline_s": 3.0,
             "gang_deadline_s": 12.0,
@@ -49,9 +49,9 @@ def test_decisions_are_the_operators_to_the_last_setting() -> None:
 
     decisions, limits = decisions_from(settings), limits_from(settings)
 
-    assert (decisions.policy, decisions.planner) == ("bestfit", "columns")
+    assert (decisions.policy, decisions.returns_idle_nodes) == ("bestfit", True)
     assert not decisions.preempt
-    assert (decisions.within_s, decisions.batch.within_s) == (3.0, 3.0)
+    assert decisions.within_s == 3.0
     assert (decisions.gang_deadline_s, decisions.release_deadline_s) == (12.0, 13.0)
     assert (limits.max_evictions_share, limits.max_evictions_floor, limits.max_age_s) == (0.2, 3, 14.0)
 
@@ -70,6 +70,6 @@ def test_what_is_not_set_is_as_shipped_wherever_decisions_and_limits_are_made() 
     shipped = OperatorSettings.model_fields
     both = {each.name: each.default for each in fields(Decisions) if each.name in shipped}
 
-    assert {"policy", "planner", "preempt", "gang_deadline_s", "release_deadline_s"} <= both.keys()
+    assert {"policy", "returns_idle_nodes", "preempt", "gang_deadline_s", "release_deadline_s"} <= both.keys()
     assert both == {name: shipped[name].default for name in both}
     assert limits_from(settings_from({})) == Limits()

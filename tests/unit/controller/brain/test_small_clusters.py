@@ -18,7 +18,7 @@ CLUSTERS = {
 }
 DECISIONS = {
     "defaults": Decisions(),
-    "columns": Decisions(planner="columns"),
+    "returns idle nodes": Decisions(returns_idle_nodes=True),
 }
 
 

@@ -146,10 +146,10 @@ def test_the_guard_counts_the_headroom_again() -> None:
     assert [refused.reason.code for refused in checked.refused] == ["NoPowerHeadroom"]
 
 
-@pytest.mark.parametrize("planner", ["packing", "columns"])
-def test_both_planners_stay_within_the_headroom(planner: str) -> None:
+@pytest.mark.parametrize("returns", [False, True])
+def test_plans_stay_within_the_headroom(returns: bool) -> None:
     seen = powered({"a": 3.5 * RISE_W, "b": 1.5 * RISE_W}, [pod(f"p{n}", 1) for n in range(8)], gpus=4, per_row=2)
-    plan = decide(seen, Decisions(planner=planner), deadline_s=60.0, clock=lambda: 0.0)  # type: ignore[arg-type]
+    plan = decide(seen, Decisions(returns_idle_nodes=returns), deadline_s=60.0, clock=lambda: 0.0)
     rows = [name.split("/")[0] for name in where(plan).values()]
 
     assert (rows.count("a"), rows.count("b")) == (3, 1)
