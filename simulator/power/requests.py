@@ -233,9 +233,12 @@ class ServerPool:
 
     name: str
     of_class: int
+    """LOW or HIGH: low is limited first. Pools of one class are limited alike, whatever their machines are."""
     servers: int
     machine: Machine
+    """Every server of the pool. For jobs its prompts and tokens stand for the two parts of a step."""
     curve: RateCurve
+    """Course of the load. All pools of a row have courses of the same duration."""
     mix: tuple[RequestKind, ...] = CHAT_MIX
     peak_busy_share: float = 0.8
     """Fraction of the capacity of the servers at full clock that is requested at the curve's highest rate."""

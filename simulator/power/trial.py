@@ -58,7 +58,9 @@ class PoolOutcome:
     requests: int
     """Number of requests; of a job, of steps that ended, whose durations then stand in place of latencies."""
     unserved: int
+    """Number of requests that still waited when the run ended; each counts with the time that it had waited."""
     p50_s: float
+    """Median of the latencies, or of the durations of steps; NaN where there were none."""
     p99_s: float
     held_share: float
     """Fraction of its servers' time spent working slower than at full clock."""
