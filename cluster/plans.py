@@ -1,8 +1,10 @@
 """Plans: actions in phases with their reasons, unplaced workloads with theirs, and certificates of optimality."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal
+
+import numpy as np
 
 from cluster import arrays, autoscaling, demand, workloads
 from cluster.actions import Action
@@ -127,6 +129,37 @@ class ServicePlan:
     """The binding constraint, and the savings from one more GPU or a looser SLO."""
     refusal: Reason | None = None
     """Why no mix exists; the running instances then stay unchanged."""
+
+    def with_pool(self, phase: str, pool: "ServicePlan") -> "ServicePlan":
+        """This plan together with that of a pool of the service for one phase."""
+        own, theirs, routing = self.certificate, pool.certificate, self.routing
+        if pool.routing is not None:
+            types = tuple(replace(each, phase=phase) for each in pool.routing.instance_types)
+            weight = pool.routing.weight
+            if routing is not None:
+                types, weight = routing.instance_types + types, np.concatenate((routing.weight, weight), axis=2)
+            routing = Routing(pool.routing.grid, types, weight)
+        return replace(
+            self,
+            instances={**self.instances, **{replace(each, phase=phase): n for each, n in pool.instances.items()}},
+            cost_per_hour=self.cost_per_hour + pool.cost_per_hour,
+            routing=routing,
+            certificate=own.plus(theirs) if own and theirs else own or theirs,
+            notes=(*self.notes, *(replace(n, words=f"{phase}: {n.words}") for n in pool.notes if pool.instances)),
+            refusal=self.refusal or pool.refusal,
+        )
+
+
+def plans_of_services(
+    planned: Iterable[ServicePlan], services: Iterable[workloads.ModelService]
+) -> dict[str, ServicePlan]:
+    """Plans by service, each together with those of its pools by phase."""
+    pools, whole = {each.name: each for each in services if each.part_of}, dict[str, ServicePlan]()
+    for each in planned:
+        pool = pools.get(each.service)
+        name = each.service if pool is None else pool.part_of
+        whole[name] = each if pool is None or name not in whole else whole[name].with_pool(pool.phase, each)
+    return whole
 
 
 class HealthResult:

@@ -397,12 +397,16 @@ class InstanceType:
     """Devices of one instance (the degree of its tensor parallelism)."""
     spot: bool = False
     """Whether it runs on spot nodes only; otherwise on all others."""
+    phase: str = ""
+    """Pool of its service that it is in, where pools of all phases are named together; otherwise empty."""
 
     @property
     def name(self) -> str:
-        """Name such as `a100`, `a100x4` or `a100x4-spot`, valid as part of the names of Kubernetes objects."""
+        """Name such as `a100`, `a100x4` or `a100x4-spot`, valid as part of the names of Kubernetes objects; with its
+        phase `prefill/a100`."""
         width = f"x{self.gpus}" if self.gpus != 1 else ""
-        return f"{self.gpu_type}{width}{'-spot' if self.spot else ''}"
+        phase = f"{self.phase}/" if self.phase else ""
+        return f"{phase}{self.gpu_type}{width}{'-spot' if self.spot else ''}"
 
     def __str__(self) -> str:
         return self.name
@@ -410,11 +414,12 @@ class InstanceType:
 
 def instance_type_named(name: str, gpu_types: Collection[str]) -> InstanceType:
     """Instance type of a name, among these GPU types; a name of none of them is taken for a GPU type's."""
+    phase, _, name = name.rpartition("/")
     if name not in gpu_types and (parts := _INSTANCE_NAME.fullmatch(name)):
         for gpu_type, width in ((parts[1] + (parts[2] or ""), "1"), (parts[1], parts[3] or "1")):
             if gpu_type in gpu_types:
-                return InstanceType(gpu_type, int(width), bool(parts[4]))
-    return InstanceType(name)
+                return InstanceType(gpu_type, int(width), bool(parts[4]), phase)
+    return InstanceType(name, phase=phase)
 
 
 _INSTANCE_NAME = re.compile(r"(.+?)(x([1-9][0-9]?))?(-spot)?")

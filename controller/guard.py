@@ -240,6 +240,10 @@ def _objection_to_scale(guarded: Guarded, scale: actions.Scale) -> Reason | None
             words = f"{count} instances of {instance_type} are wanted, and the fleet holds at most {most}"
             return Reason("TooManyInstances", words, {"wanted": float(count), "most": float(most)})
     has_demand = service.demand is not None and service.demand.rate_per_s > 0
+    # The other mode of a service, together or by phase, has instances for all that this one's do.
+    whole = service.part_of or service.name
+    others = [s for s in snapshot.services if (s.name == whole if service.part_of else s.part_of == whole)]
+    has_demand &= not others or not all(any((each.replicas or {}).values()) for each in others)
     if has_demand and any(now.values()) and not any({**now, **scale.instances}.values()):
         return Reason("NoInstanceLeft", f"{scale.service} has demand, and would lose its last instance")
     # What the plan starts or stops with this step.

@@ -104,17 +104,6 @@ class Stock:
             found[patterns_of(room, self.footprints) or ()] += count
         return tuple(found.items())
 
-    def plus(self, devices: int) -> "Stock":
-        """The stock with one more node of so many devices, and as much CPU and memory as they are asked to have."""
-        slots = {width: count + devices // width for width, count in self.slots.items()}
-        room = Footprint(
-            devices,
-            max((devices * f.cpu_milli for f in self.footprints), default=0),
-            max((devices * f.memory_bytes for f in self.footprints), default=0),
-        )
-        rooms = (*self.rooms, (room, 1)) if self.rooms else ()
-        return replace(self, gpus=self.gpus + devices, slots=slots, rooms=rooms)
-
     def minus(self, footprint: Footprint, count: int) -> "Stock":
         """The stock after so many instances, on the nodes that they fill best; negative counts give back."""
         gpus = self.gpus - count * footprint.gpus

@@ -237,7 +237,8 @@ def routing_of(service: Object) -> Object:
 def type_of(weights_: Object) -> str:
     """Name of the instance type of a table of weights."""
     width = int(weights_.get("gpusPerInstance", 1))
-    return InstanceType(weights_["gpuType"], width, weights_.get("capacityType") == "spot").name
+    phase = weights_.get("phase", "all").removeprefix("all")
+    return InstanceType(weights_["gpuType"], width, weights_.get("capacityType") == "spot", phase).name
 
 
 def _placements(related: Related) -> Iterator[str]:

@@ -132,10 +132,12 @@ def tables(made: Planned, *, timings: bool = False) -> Iterator[str]:
             # Words of a refusal begin with the service's name, which has its own column.
             words = ((each["name"], each["refusal"]["words"].removeprefix(f"{each['name']}: ")) for each in refused)
             yield table(("NOT SERVED", "WHY"), words)
-    # One table for each kind of action that no other table shows; a reason that all rows share is said once.
+    # One table for each kind of action that no other table shows; a reason that all rows share is said once, where it
+    # is the same up to what the devices cost.
     steps = list(plan.steps())
     for kind in dict.fromkeys((*ACTIONS, *(type(step.action) for step in steps))):
-        rows = [(*step.action.cells, step.reason.words) for step in steps if type(step.action) is kind]
+        said = ((s.action.cells, s.reason) for s in steps if type(s.action) is kind)
+        rows = [(*cells, why.words.partition(", ")[0] if why.code == "LeastCost" else why.words) for cells, why in said]
         if rows and kind.columns:
             reasons = {row[-1] for row in rows}
             if len(rows) > 1 and len(reasons) == 1:

@@ -28,6 +28,7 @@ FORMS = ("table", "json", "httproute")
 @setting("--backend", "{service}-{type}", "Name of the backend of an instance type.", metavar="PATTERN")
 @setting("--backend-kind", "Service", "Kind of the backends; InferencePool: of the Gateway API Inference Extension.",
          click.Choice(["Service", "InferencePool"]))  # fmt: skip
+@click.option("--phase", type=click.Choice(["prefill", "decode"]), help="Pool of the HTTPRoute, where they are apart.")
 @setting("--port", 8000, "Port of the backends.", click.IntRange(1, 65535))
 @inputs_cluster.cluster_options
 def routing(
@@ -38,6 +39,7 @@ def routing(
     backend: str,
     backend_kind: str,
     port: int,
+    phase: str | None,
     access: inputs_cluster.ClusterAccess,
 ) -> None:
     """Print a ModelService's routing weights, for a gateway that sends requests to the instances.
@@ -61,7 +63,7 @@ def routing(
 
     service = inputs_cluster.on_cluster(access, work)
     if output == "httproute":
-        text = http_route(service, Backends(backend, backend_kind, port), gateway or "", hosts)
+        text = http_route(service, Backends(backend, backend_kind, port), gateway or "", hosts, phase)
     else:
         text = as_json(service) if output == "json" else as_table(service)
     click.echo(text, nl=False)
@@ -83,7 +85,7 @@ class Backends:
     def of(self, service: str, instance_type: str) -> Object:
         """Reference to the backend of one instance type. Raises ConfigError for a pattern with other fields."""
         try:
-            name = self.pattern.format(service=service, type=instance_type)
+            name = self.pattern.format(service=service, type=instance_type.replace("/", "-"))
         except (KeyError, IndexError, ValueError) as error:
             remedy = "write {service} and {type} where their names belong"
             raise ConfigError(Mistake("--backend", f"{self.pattern!r} is no pattern", remedy)) from error
@@ -105,12 +107,21 @@ def as_json(service: Object) -> str:
     return json.dumps(record, indent=2) + "\n"
 
 
-def http_route(service: Object, backends: Backends, gateway: str, hosts: Sequence[str]) -> str:
-    """HTTPRoute SERVICE-routing with a weighted backend per instance type, as YAML."""
+def http_route(
+    service: Object, backends: Backends, gateway: str, hosts: Sequence[str], phase: str | None = None
+) -> str:
+    """HTTPRoute SERVICE-routing with a weighted backend per instance type, as YAML; of one pool SERVICE-routing-PHASE.
+
+    Raises ConfigError where prefill and decode are apart and no phase is named.
+    """
+    shares = {t: part for t, part in fractions(service).items() if phase is None or t.startswith(f"{phase}/")}
+    if not shares or (phase is None and any("/" in name for name in shares)):
+        problem = f"is {phase or 'missing'}, and the service's pools are {', '.join(fractions(service))}"
+        raise ConfigError(Mistake("--phase", problem, "name the one whose instances get the route's requests"))
     namespace, _, name = gateway.rpartition("/")
     parent = {"name": name} | ({"namespace": namespace} if namespace else {})
     own = service["metadata"]["name"]
-    refs = [{**backends.of(own, each), "weight": weight} for each, weight in weights(fractions(service)).items()]
+    refs = [{**backends.of(own, each), "weight": weight} for each, weight in weights(shares).items()]
     spec = {"parentRefs": [parent], **({"hostnames": list(hosts)} if hosts else {}), "rules": [{"backendRefs": refs}]}
     about = service["metadata"]
     owner = {
@@ -120,7 +131,7 @@ def http_route(service: Object, backends: Backends, gateway: str, hosts: Sequenc
         "uid": about.get("uid", ""),
     }
     metadata = {
-        "name": f"{about['name']}-routing",
+        "name": f"{about['name']}-routing{'-' if phase else ''}{phase or ''}",
         "namespace": about.get("namespace", "default"),
         "labels": {SERVICE_LABEL: about["name"]},
         "ownerReferences": [owner],
@@ -141,16 +152,22 @@ def weights(fractions_: Mapping[str, float]) -> dict[str, int]:
 
 
 def fractions(service: Object) -> dict[str, float]:
-    """Fraction of all requests that goes to each instance type, by the histogram of the service's demand."""
+    """Fraction of all requests that goes to each instance type, by the histogram of the service's demand; of a phase
+    that has a pool of its own, among the types of this pool."""
     share = _histogram(service)
-    found: dict[str, float] = {}
+    found: dict[str, dict[str, float]] = {}
     for each in routing_of(service)["weights"]:
         parts = (float(share[i][j]) * float(to) for i, row in enumerate(each["share"]) for j, to in enumerate(row))
-        found[type_of(each)] = sum(parts)
-    whole = sum(found.values())
-    if not whole:
+        found.setdefault(each.get("phase", "all"), {})[type_of(each)] = sum(parts)
+    pools = {phase: whole for phase, each in found.items() if (whole := sum(each.values()))}
+    if not pools:
         raise TonnageError(f"{service['metadata']['name']}: no bucket of its demand has routing weights")
-    return {name: round(part / whole, 9) for name, part in sorted(found.items()) if part > 0}
+    return {
+        name: round(part / pools[phase], 9)
+        for phase in sorted(pools)
+        for name, part in sorted(found[phase].items())
+        if part > 0
+    }
 
 
 def _histogram(service: Object) -> Sequence[Sequence[float]]:

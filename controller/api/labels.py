@@ -57,6 +57,8 @@ GPUS_LABEL = "tonnage.dev/gpus-per-instance"
 """Label with the number of devices of one instance, where it is not 1."""
 CAPACITY_LABEL = "tonnage.dev/capacity-type"
 """Label with the capacity type of an instance's nodes, where it is `spot`."""
+PHASE_LABEL = "tonnage.dev/phase"
+"""Label with the pool of its service that an instance is in: `prefill` or `decode`; none: of whole requests."""
 CONTENT_ANNOTATION = "tonnage.dev/content"
 """Annotation on a Deployment: hash by `content_of`, so that an unchanged one is not written again."""
 

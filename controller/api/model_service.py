@@ -63,6 +63,16 @@ class TemplateSpec(fields.Open):
     ] = Field(description="Containers of core/v1; the first one gets the GPUs.")
 
 
+class TemplateVariant(fields.Strict):
+    """What some instances have instead, in their first container."""
+
+    phase: Literal["decode", "prefill"] | None = Field(default=None, description="Pool that has it; default: all.")
+    gpu_type: fields.ObjectName | None = Field(default=None, description="GPUType that has it; default: all.")
+    image: str | None = Field(default=None, min_length=1, max_length=1024, description="Image.")
+    args: fields.ListOf[str] = Field(default=(), max_length=256, description="More arguments.")
+    env: Annotated[dict[str, str], Field(max_length=64)] = Field(default={}, description="Environment variables.")
+
+
 class InstanceTemplate(fields.Strict):
     """Pod template of one instance."""
 
@@ -74,6 +84,11 @@ class InstanceTemplate(fields.Strict):
             "Pod spec of core/v1. Its nodeSelector, required node affinity and tolerations constrain the mix: only "
             "GPUs of nodes that they allow are counted."
         )
+    )
+    variants: fields.ListOf[TemplateVariant] = Field(
+        default=(),
+        max_length=64,
+        description="Changes by phase and GPUType; all that apply do, in order.",
     )
 
 
@@ -111,7 +126,7 @@ class ModelServiceSpec(fields.Strict):
     phases: Phases | None = Field(
         default=None,
         description="Prefill and decode may be apart, on instances of their own, where that costs less than together "
-        "and their GPUTypes name a network. Planned only: such a service has no template.",
+        "and their GPUTypes name a network; pods then have the label `tonnage.dev/phase`.",
     )
     demand: ServiceDemand | None = Field(
         default=None, description="Request load; leave it out while it is unmeasured. Unknown is never treated as zero."
@@ -162,6 +177,11 @@ PerInstanceType = Annotated[dict[str, Count], Field(max_length=64)]
 class RoutingWeights(fields.StatusPart):
     """Fraction of each bucket's requests that goes to the instances of one type."""
 
+    phase: str = Field(
+        default="all",
+        max_length=7,
+        description="Pool of the instances: `prefill`, `decode`, or `all` of whole requests.",
+    )
     gpu_type: fields.ObjectName = Field(description="Name of the GPUType.")
     gpus_per_instance: int = Field(default=1, ge=1, le=MAX_GPUS_PER_NODE, description="GPUs of one instance.")
     capacity_type: Literal["on-demand", "spot"] = Field(
@@ -182,9 +202,9 @@ class RoutingStatus(fields.StatusPart):
     weights: Annotated[
         fields.ListOf[RoutingWeights],
         Field(max_length=64),
-        fields.keyed_by("gpuType", "gpusPerInstance", "capacityType"),
+        fields.keyed_by("phase", "gpuType", "gpusPerInstance", "capacityType"),
     ] = Field(
-        description="One table per instance type; over all types they sum to 1 where a bucket has demand, else to 0."
+        description="One table per instance type; those of a phase sum to 1 where a bucket has demand, else to 0."
     )
 
 
@@ -199,7 +219,7 @@ class ModelServiceStatus(ObservedStatus):
     replicas: PerInstanceType | None = Field(
         default=None,
         description="Wanted instances per instance type: GPUType, `x` and GPUs per instance if not 1, `-spot` if "
-        "on spot nodes; absent: never planned.",
+        "on spot nodes, after `prefill/` or `decode/` if in such a pool; absent: never planned.",
     )
     running: PerInstanceType | None = Field(default=None, description="Running instances per instance type.")
     wanted_instances: Count | None = Field(default=None, description="Wanted instances of all types.")
@@ -245,12 +265,6 @@ def _sum_flaws(demand: ServiceDemand, path: Path) -> Iterator[Flaw]:
 RULES = (
     fits_label(SERVICE_LABEL),
     unchanging("spec", "model", remedy="create another service and move its users there"),
-    Rule(
-        ("spec",),
-        "!has(self.phases) || !has(self.template)",
-        "has phases and a template; leave the template out, because pools by phase are planned only",
-        lambda spec: spec.phases is None or spec.template is None,
-    ),
     rising("spec", "demand", "inputTokens"),
     rising("spec", "demand", "outputTokens"),
     Rule(

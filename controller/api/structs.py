@@ -88,8 +88,10 @@ class PodMeta(Meta, frozen=True):
 
     @property
     def service(self) -> str | None:
-        """Name of the ModelService in its namespace that its label names."""
-        return self.labels.get(api_labels.SERVICE_LABEL)
+        """Name of the ModelService in its namespace that its labels name, or of that one's pool for a phase."""
+        phase = self.labels.get(api_labels.PHASE_LABEL)
+        service = self.labels.get(api_labels.SERVICE_LABEL)
+        return f"{service}-{phase}" if service and phase else service
 
 
 class Resources(Slim, frozen=True):

@@ -45,14 +45,6 @@ class SlowWorker:
 
     task: Task | None = None
 
-    @property
-    def is_busy(self) -> bool:
-        return self.task is not None
-
-    def begin(self, work: SlowWork) -> None:
-        """Starts the work in a thread. Does not wait."""
-        self.task = Task(work)
-
     def finish(self, within_s: float) -> bool:
         """Adopts the result, waiting for it. False when it is not ready in time; it is then kept for the next call.
 
@@ -101,8 +93,8 @@ class PackingMemory:
 
     def rest(self) -> None:
         """Starts the slow work that is due, after a plan."""
-        if not self.worker.is_busy and (work := self.packer.slow_work()):
-            self.worker.begin(work)
+        if self.worker.task is None and (work := self.packer.slow_work()):
+            self.worker.task = Task(work)
 
 
 @dataclass(slots=True)

@@ -21,6 +21,7 @@ from controller.api.labels import (
     GPU_TYPE_LABEL,
     GPUS_LABEL,
     MANAGED_LABEL,
+    PHASE_LABEL,
     SCHEDULER_NAME,
     SERVICE_LABEL,
     is_device_number,
@@ -52,6 +53,7 @@ class _DeploymentLabels(Slim, frozen=True, rename=None):
     gpu_type: str = msgspec.field(default="", name=GPU_TYPE_LABEL)
     gpus: str = msgspec.field(default="1", name=GPUS_LABEL)
     capacity: str = msgspec.field(default="", name=CAPACITY_LABEL)
+    phase: str = msgspec.field(default="", name=PHASE_LABEL)
 
     @property
     def instance_type(self) -> workloads.InstanceType:
@@ -198,6 +200,9 @@ class CachedView:
         )
 
     def service(self, name: str) -> cluster_view.SeenService | None:
+        """Service of a name, or the one that has a pool of this name."""
+        if self._services.get(name) is None:
+            name = name.removesuffix("-prefill").removesuffix("-decode")
         found = self._services.get(name)
         if found is None or found.metadata.deletion_timestamp:
             return None
@@ -247,9 +252,10 @@ class CachedView:
         for each in self._deployments.all().values():
             meta = each.metadata
             if not meta.deletion_timestamp:
-                service = f"{meta.namespace}/{meta.labels.service}"
+                labels = meta.labels
+                service = f"{meta.namespace}/{labels.service}{'-' if labels.phase else ''}{labels.phase}"
                 yield cluster_view.SeenDeployment(
-                    service, meta.labels.instance_type, each.spec.replicas, meta.annotations.content, each.no_pods
+                    service, labels.instance_type, each.spec.replicas, meta.annotations.content, each.no_pods
                 )
 
 

@@ -17,6 +17,7 @@ from controller.api.labels import (
     EPOCH_ANNOTATION,
     GPU_TYPE_LABEL,
     GPUS_LABEL,
+    PHASE_LABEL,
     PLACEMENT_GATE,
     SCHEDULER_NAME,
     SERVICE_LABEL,
@@ -122,7 +123,9 @@ def _claim_template_name(instance: Instance) -> str:
 
 def _labels(instance: Instance) -> dict[str, str]:
     kind = instance.instance_type
-    labels = {SERVICE_LABEL: instance.service.name.partition("/")[2], GPU_TYPE_LABEL: kind.gpu_type}
+    labels = {SERVICE_LABEL: _written_name(instance), GPU_TYPE_LABEL: kind.gpu_type}
+    if instance.service.phase:
+        labels[PHASE_LABEL] = instance.service.phase
     if kind.gpus != 1:
         labels[GPUS_LABEL] = str(kind.gpus)
     if kind.spot:
@@ -130,12 +133,17 @@ def _labels(instance: Instance) -> dict[str, str]:
     return labels
 
 
+def _written_name(instance: Instance) -> str:
+    """Name of the ModelService whose instance it is, also where it is in a pool of it."""
+    return (instance.service.part_of or instance.service.name).partition("/")[2]
+
+
 def _owner(instance: Instance) -> dict[str, Any]:
     """Owner reference, so that the Deployment is deleted with its service."""
     return {
         "apiVersion": API_VERSION,
         "kind": "ModelService",
-        "name": instance.service.name.partition("/")[2],
+        "name": _written_name(instance),
         "uid": instance.seen.uid,
         "controller": True,
     }
@@ -145,8 +153,11 @@ def _spec(instance: Instance) -> dict[str, Any]:
     """Spec of a Deployment without its replicas: the user's pod template, adapted to this GPU type and to placement
     by Tonnage."""
     written = instance.seen.template or {}
-    metadata, spec = map_of(written.get("metadata")), dict(map_of(written.get("spec")))
+    metadata, spec, kind = map_of(written.get("metadata")), dict(map_of(written.get("spec"))), instance.instance_type
     first, *others = spec["containers"]
+    for each in written.get("variants") or ():
+        if each.get("phase") in (None, instance.service.phase) and each.get("gpuType") in (None, kind.gpu_type):
+            first = _varied(first, each)
     resources = _resources(instance, map_of(first.get("resources")))
     spec["containers"] = [{**first, "resources": resources}, *others]
     spec["affinity"] = _affinity(map_of(spec.get("affinity")), instance)
@@ -169,6 +180,18 @@ def _spec(instance: Instance) -> dict[str, Any]:
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "25%"}},
         "template": {"metadata": made, "spec": spec},
     }
+
+
+def _varied(container: Mapping[str, Any], variant: Mapping[str, Any]) -> dict[str, Any]:
+    """The container with the image, arguments and environment of a variant of the template."""
+    env = map_of(variant.get("env"))
+    kept = [each for each in container.get("env") or () if each.get("name") not in env]
+    changed = {
+        "image": variant.get("image"),
+        "args": [*(container.get("args") or ()), *more] if (more := variant.get("args")) else None,
+        "env": [*kept, *({"name": name, "value": value} for name, value in sorted(env.items()))] if env else None,
+    }
+    return {**container, **{name: value for name, value in changed.items() if value is not None}}
 
 
 def _resources(instance: Instance, written: Mapping[str, Any]) -> dict[str, Any]:
@@ -287,7 +310,7 @@ class Instances:
         of_service = instance.service
         requested = of_service.spot, of_service.instance_cpu_milli, of_service.instance_memory_bytes
         own = (service, instance.seen.uid, *requested)
-        key = (*own, instance_type, instance.recognised, instance.placer, instance.device_class)
+        key = (*own, of_service.phase, instance_type, instance.recognised, instance.placer, instance.device_class)
         template, content = self._contents.get(key, (None, None))
         if template is instance.seen.template:
             return content

@@ -29,7 +29,7 @@ from controller.loops.power import control as power
 from controller.metrics.registry import Meter, count_request, foresee_requests
 from controller.placers import NO_CLAIMS
 from controller.ports import Outcome
-from controller.report.events import AT_A_TIME, Events, decisions_of, gangs_of, refusals_of
+from controller.report.events import AT_A_TIME, Events, decisions_of, gangs_of, of_whole_services, refusals_of
 from controller.report.own_statuses import MOST_WRITES, StatusReports
 from controller.report.scaling_status import PublishedLimits
 from controller.report.statuses import log_unwritten
@@ -253,7 +253,7 @@ class ClusterWriter:
         """Events and statuses of what was done. generations: of each service when the plan was made."""
         cluster, at_s = self._cluster, time.time()
         decisions = (
-            *decisions_of(plan, outcome, gangs_of(snapshot)),
+            *of_whole_services(decisions_of(plan, outcome, gangs_of(snapshot)), snapshot),
             *refusals_of(snapshot, cluster.mistakes(), plan),
         )
         cluster.thread.call(lambda: self._events.say(decisions))

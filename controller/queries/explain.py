@@ -7,7 +7,7 @@ import numpy as np
 
 from cluster.actions import Evict
 from cluster.errors import ConfigError, Mistake, meant
-from cluster.plans import Plan, Reason, ServicePlan
+from cluster.plans import Plan, Reason, ServicePlan, plans_of_services
 from cluster.snapshot import PENDING, Snapshot, device_numbers
 from cluster.workloads import OWN_NODE, Gang, ModelService, PodShape
 from placement.engine.explanation import Explanation, explain as explain_seat
@@ -96,7 +96,8 @@ def explain(snapshot: Snapshot, plan: Plan, target: str, packer_of: PackerOf) ->
         case "ModelService":
             name = _known(found, full, [service.name for service in snapshot.services])
             service = next(each for each in snapshot.services if each.name == name)
-            return ServiceWhy(service, next(each for each in plan.services if each.service == name))
+            whole = plans_of_services(plan.services, () if service.part_of else snapshot.services)
+            return ServiceWhy(service, whole[name])
         case "Gang":
             gangs = [gang.name for gang in snapshot.gangs]
             return _gang(snapshot, after, plan, gangs.index(_known(found, full, gangs)), packer_of)

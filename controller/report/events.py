@@ -101,6 +101,12 @@ def decisions_of(plan: Plan, outcome: Outcome, gang_of: GangOf = lambda _: "") -
             yield ReportedDecision(kind, name, "Placing", unplaced.reason, is_warning=True, event=UNPLACED)
 
 
+def of_whole_services(decisions: Iterable[ReportedDecision], snapshot: Snapshot) -> Iterator[ReportedDecision]:
+    """The decisions, of which those about a service's pool for a phase are about the service."""
+    whole = {service.name: service.part_of for service in snapshot.services if service.part_of}
+    return (replace(d, name=whole[d.name]) if d.kind == "ModelService" and d.name in whole else d for d in decisions)
+
+
 def refusals_of(snapshot: Snapshot, mistakes: Iterable[Mistake], plan: Plan) -> Iterator[ReportedDecision]:
     """One decision for each object that is refused for what is written in it; a pod that runs is not.
 

@@ -1,11 +1,11 @@
 """Status of a ModelService after a cycle: counts, cost, proven bound, routing, conditions."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from cluster.plans import Plan, Reason, ServicePlan
+from cluster.plans import Plan, Reason, ServicePlan, plans_of_services
 from cluster.snapshot import Snapshot
-from cluster.workloads import InstanceType
+from cluster.workloads import InstanceType, ModelService
 from controller.api import conditions
 from controller.api.model_service import ModelServiceStatus, RoutingStatus, RoutingWeights
 from controller.ports import Outcome
@@ -56,6 +56,7 @@ def service_status_after(before: Status, plan: ServicePlan, facts: ServiceFacts,
                 gpu_type=each.gpu_type,
                 gpus_per_instance=each.gpus,
                 capacity_type="spot" if each.spot else "on-demand",
+                phase=each.phase or "all",
                 share=tuple(tuple(round(float(x), DIGITS) for x in row) for row in plan.routing.weight[:, :, number]),
             )
             for number, each in enumerate(plan.routing.instance_types)
@@ -107,8 +108,7 @@ def _claims(
     else:
         yield accepted(())
     mix = ", ".join(f"{count} × {each}" for each, count in sorted(plan.instances.items())) or "no instance"
-    pools = [note.words for note in plan.notes if note.code == "PoolsByPhase"]
-    found = Reason("MixFound", f"{pools[0] if pools else mix} at {plan.cost_per_hour:.2f} $/h")
+    found = Reason("MixFound", f"{mix} at {plan.cost_per_hour:.2f} $/h")
     yield (conditions.PLANNED, "False", plan.refusal) if plan.refusal else (conditions.PLANNED, "True", found)
     yield conditions.READY, *_ready(plan, asked, running, facts)
     yield conditions.DEGRADED, *_degraded(plan, asked, running)
@@ -145,21 +145,6 @@ def _degraded(plan: ServicePlan, asked: Mapping[str, int], running: Mapping[str,
     return "False", Reason("AsAsked", "no degradation is known")
 
 
-def _with_pools(whole: ServicePlan, pools: Sequence[ServicePlan]) -> ServicePlan:
-    """The plan of a service with the cost, the bound and the words of its pools by phase, where it has such."""
-    proofs = [pool.certificate for pool in pools if pool.certificate]
-    if not pools or len(proofs) < len(pools):
-        return whole
-    words = "; ".join(
-        f"{pool.service.removeprefix(whole.service + '-')}: "
-        + ", ".join(f"{count} × {each}" for each, count in sorted(pool.instances.items()))
-        for pool in pools
-    )
-    cost = sum(pool.cost_per_hour for pool in pools)
-    proof = replace(proofs[0], objective=cost, bound=sum(each.bound for each in proofs))
-    return replace(whole, cost_per_hour=cost, certificate=proof, notes=(Reason("PoolsByPhase", words), *whole.notes))
-
-
 def facts_of_services(
     snapshot: Snapshot, plan: Plan, outcome: Outcome, generations: Mapping[str, int], is_running: IsRunning
 ) -> dict[str, tuple[ServicePlan, ServiceFacts]]:
@@ -169,23 +154,28 @@ def facts_of_services(
     """
     running = running_instances(snapshot, is_running)
     undone = {each.step.action.subject: each.reason for each in outcome.undone}
-    asked = {service.name: service for service in snapshot.services}
-    pools: dict[str, list[ServicePlan]] = {}
-    for each in plan.services:
-        if each.service in asked and asked[each.service].part_of and each.instances:
-            pools.setdefault(asked[each.service].part_of, []).append(each)
+    asked = {service.name: service.replicas or {} for service in snapshot.services}
+    pools: dict[str, list[ModelService]] = {}
+    """The service itself and its pools by phase, by its name."""
+    for service in snapshot.services:
+        pools.setdefault(service.part_of or service.name, []).append(service)
+
+    def by_phase(name: str, counts: Mapping[str, Mapping[InstanceType, int]]) -> dict[InstanceType, int]:
+        own = ((each.phase, counts.get(each.name, {})) for each in pools.get(name, ()))
+        return {replace(kind, phase=phase): count for phase, found in own for kind, count in found.items()}
+
     return {
-        each.service: (
-            _with_pools(each, pools.get(each.service, [])),
+        name: (
+            each,
             ServiceFacts(
-                generation=generations[each.service],
-                asked=(asked[each.service].replicas or {}) if each.service in asked else {},
-                running=running.get(each.service, {}),
-                makes_pods=each.service in asked and not asked[each.service].is_planned_only,
-                undone=undone.get(f"ModelService/{each.service}"),
-                no_pods=asked[each.service].no_pods if each.service in asked else "",
+                generation=generations[name],
+                asked=by_phase(name, asked),
+                running=by_phase(name, running),
+                makes_pods=name in pools and not pools[name][0].is_planned_only,
+                undone=next((why for p in pools.get(name, ()) if (why := undone.get(f"ModelService/{p.name}"))), None),
+                no_pods=next((pool.no_pods for pool in pools.get(name, ()) if pool.no_pods), ""),
             ),
         )
-        for each in plan.services
-        if each.service in generations
+        for name, each in plans_of_services(plan.services, snapshot.services).items()
+        if name in generations
     }

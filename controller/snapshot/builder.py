@@ -231,7 +231,7 @@ class SnapshotBuilder:
             nodes = self._limited[1]
         gangs = tuple(gang.name for gang in groups.gangs)
         # Those with errors, too: a pod of such a service is still its pod.
-        services = frozenset(self._own[model_service.KIND])
+        services = frozenset(self._own[model_service.KIND]).union(s.name for s in own.services if s.part_of)
         view = self._pods.view(nodes, gangs, services, groups.gang_of, self._namespaces)
         if self._budgets and self._known_budgets[0] is not view:
             self._known_budgets = view, budgets_of(self._budgets, self._pods.members_of)

@@ -17,6 +17,7 @@ from cluster.workloads import InstanceType, ModelService as Service, Terms, Tole
 from controller.api import notation
 from controller.api.model_profile import ModelProfile
 from controller.api.model_service import ModelService
+from controller.api.rule import Path
 from controller.api.structs import NodeConstraints, PodSpec, object_from
 from controller.objects.read import Findings, Read
 from controller.snapshot.nodes import TypeIndex, terms_of, tolerations_of
@@ -100,13 +101,13 @@ def valid_services(
     A model without any profile is no error, because the profile may be measured later: the plan refuses the service
     with that reason and leaves its instances unchanged.
     """
-    valid = []
+    valid: list[Service] = []
     for each in read:
         own = Findings()
         try:
             made = _service(each, profiles, types, own)
             if made is not None:
-                valid += [made, *_pools_by_phase(made, each, {other.name for other in read}, own)]
+                valid += _with_pools(made, each, {other.name for other in read}, own)
         except Exception as error:  # noqa: BLE001 - one service must not stop the others
             own.mistake(each.unreadable(error))
         findings.extend(own)
@@ -141,10 +142,13 @@ def _service(
                 findings.mistake(read.mistake((*here, field), problem, remedy))
     except ValidationError as error:
         findings.mistake(read.mistake(here, str(error), "write it as in a Pod"))
-    for n, name in enumerate(spec.gpu_types):
+    variants = enumerate(template.variants if template is not None else ())
+    named: list[tuple[Path, str]] = [(("spec", "gpuTypes", n), name) for n, name in enumerate(spec.gpu_types)]
+    named += [(("spec", "template", "variants", n, "gpuType"), each.gpu_type) for n, each in variants if each.gpu_type]
+    for path, name in named:
         if types.named(name) is None:
             problem = f"there is no GPUType {name!r}"
-            findings.mistake(read.mistake(("spec", "gpuTypes", n), problem, errors.meant(name, types.names)))
+            findings.mistake(read.mistake(path, problem, errors.meant(name, types.names)))
     usable = [p for p in profiles if p.model == spec.model and p.gpu_type in (spec.gpu_types or types.names)]
     for name in sorted(set(spec.gpu_types) & set(types.names) - {p.gpu_type for p in usable}):
         words = f"it may use {name}, but no ModelProfile of {spec.model} exists for it: never used"
@@ -186,21 +190,32 @@ def _service(
     )
 
 
-def _pools_by_phase(
+NO_TYPE = ("",)
+"""GPU types of a pool that may have none."""
+
+
+def _with_pools(
     service: Service, read: Read[ModelService], names: Collection[str], findings: Findings
 ) -> Iterator[Service]:
-    """The service's pools for prefill and for decode, where they may be apart: services with the whole's demand."""
-    phases = read.object.spec.phases
-    if phases is None:
+    """The service for whole requests, and its pools for prefill and for decode, where they may be or still are apart.
+
+    Pools are services with the whole's demand. Where phases may be apart no more, they are there to be scaled to 0.
+    """
+    phases, had = read.object.spec.phases, dict[str, dict[InstanceType, int]]()
+    for each, count in (service.replicas or {}).items():
+        had.setdefault(each.phase, {})[replace(each, phase="")] = count
+    yield replace(service, replicas=had.get("", {})) if service.replicas is not None else service
+    if phases is None and not had.keys() - {""}:
         return
-    for phase, pool in (("prefill", phases.prefill), ("decode", phases.decode)):
+    for phase in ("prefill", "decode"):
         name = f"{service.name}-{phase}"
         if name in names:
             problem = f"has a pool called {name}, and so is another service"
             findings.mistake(read.mistake(("spec", "phases", phase), problem, "rename that service"))
             continue
-        gpu_types = tuple(sorted(pool.gpu_types)) or service.gpu_types
-        yield replace(service, name=name, phase=phase, part_of=service.name, gpu_types=gpu_types, replicas=None)
+        own = tuple(sorted(getattr(phases, phase).gpu_types)) or service.gpu_types if phases else NO_TYPE
+        replicas = None if service.replicas is None else had.get(phase, {})
+        yield replace(service, name=name, phase=phase, part_of=service.name, gpu_types=own, replicas=replicas)
 
 
 def _check_lengths(read: Read[ModelService], usable: Sequence[ThroughputProfile], findings: Findings) -> None:

@@ -12,7 +12,7 @@ from placement.budget import Budget
 from placement.mix import columns
 from placement.mix.columns import ColumnPool, MixProof
 from placement.mix.feasibility import is_feasible
-from placement.mix.heuristics import best_single_type, greedy_mix, running_mix, stock_after
+from placement.mix.heuristics import best_single_type, greedy_mix, stock_after
 from placement.mix.memory import SearchMemory
 from placement.mix.milp import MixChoice, RelaxedMaster, StockPrices, no_prices, relaxed
 from placement.mix.optimizer import answer_mix, certain_shortage, mixes_on
@@ -189,7 +189,7 @@ def _keep_running(pool: columns.ColumnPool, budget: Budget) -> None:
     for k, need in enumerate(pool.question.needs):
         counts = need.running_counts
         known = pool.with_instances(k, counts)
-        mix = running_mix(need) if known is None else known.mix
+        mix = None if known is None else known.mix
         if mix is None and need.running:
             solved = mixes_on(pool.alone(k), (counts,), RUNNING_NODES, budget)
             mix = None if solved is None else solved[0]

@@ -67,38 +67,6 @@ def greedy_mix(need: problem.Need, stock: Mapping[str, Stock]) -> problem.Mix | 
     return problem.Mix(instances, share) if in_stock(need, instances, stock) else None
 
 
-def running_mix(need: problem.Need) -> problem.Mix | None:
-    """Mix on the instances that run now, if they serve the need with each bucket on the cheapest type in turn."""
-    if not need.running:
-        return None
-    names = [f"running {offer.instance_type}" for offer in need.offers]
-    offers = tuple(replace(offer, places=(name,)) for name, offer in zip(names, need.offers, strict=True))
-    counts = need.running_counts
-    stock = {n: Stock(int(c) * o.gpus) for n, c, o in zip(names, counts, need.offers, strict=True)}
-    found = greedy_mix(replace(need, offers=offers), stock)
-    return None if found is None else problem.Mix(counts, found.share)
-
-
-def whole_slices(need: problem.Need, mix: problem.Mix) -> problem.Mix:
-    """Mix with its split slices moved whole to the types with most headroom, and with more instances where needed."""
-    if need.slice_factor is None:
-        return mix
-    parts = need.slice_factor
-    count = np.floor(mix.share * parts + TOLERANCE)
-    pools = _Pools(need)
-    for b, g in np.argwhere(count > 0):
-        pools.add(int(b), int(g), count[b, g] / parts)
-    load = np.column_stack([offer.load for offer in need.offers])
-    missing = [b for b in range(len(need.cells)) for _ in range(round(parts - count[b].sum()))]
-    for b in sorted(missing, key=lambda b: -np.min(load[b])):
-        room = [pools.room_left(b, g, 1 / parts, int(mix.instances[g])) for g in range(len(need.offers))]
-        best = int(np.argmax(room))
-        pools.add(b, best, 1 / parts)
-        count[b, best] += 1
-    share = count / parts
-    return problem.Mix(np.maximum(mix.instances, instances_for(need, share)), share)
-
-
 def instances_for(need: problem.Need, share: FloatArray) -> IntArray:
     """Fewest instances that hold these fractions, shape (offers,)."""
     rooms = (

@@ -119,7 +119,7 @@ MORE_WORK = 2.0
 class MixVariant:
     """What is known of a variant."""
 
-    cost_per_hour: float | None
+    mixes: tuple[Mix, ...] | None
     """None: the work did not suffice, or there is no answer."""
     work: float
     """Work that it was given."""
@@ -136,20 +136,20 @@ class VariantMemory:
         """Begins a plan: what it does not ask for again is forgotten with the next one."""
         self.before, self.now = self.now, {}
 
-    def cost_per_hour(self, question: MixQuestion, budget: Budget) -> float | None:
-        """Cost of the best answer, from memory or solved within the budget; None where it is not known."""
+    def mixes(self, question: MixQuestion, budget: Budget) -> tuple[Mix, ...] | None:
+        """The best answer, from memory or solved within the budget; None where it is not known."""
         digest = digest_of(question)
         known = self.now.get(digest) or self.before.get(digest)
-        if known is None or (known.cost_per_hour is None and budget.work >= MORE_WORK * known.work):
+        if known is None or (known.mixes is None and budget.work >= MORE_WORK * known.work):
             if not budget.allows_more():
                 return None
             work, answer = budget.work, answer_mix(question, budget)
             is_solved = isinstance(answer, MixAnswer) and not answer.certificate.cut_short
-            known = MixVariant(answer.cost_per_hour if is_solved and isinstance(answer, MixAnswer) else None, work)
-            if budget.time_ran_out and known.cost_per_hour is None:
+            known = MixVariant(answer.mixes if is_solved and isinstance(answer, MixAnswer) else None, work)
+            if budget.time_ran_out and known.mixes is None:
                 return None  # another plan may have more time for the same work
         self.now[digest] = known
-        return known.cost_per_hour
+        return known.mixes
 
 
 MOST_RESTED = 19

@@ -12,7 +12,7 @@ from cluster.arrays import IntArray
 from cluster.plans import Certificate, CutShort, Reason, worse_cut
 from placement.budget import Budget
 from placement.mix.feasibility import SharedStocks, crowd_at, is_feasible
-from placement.mix.heuristics import start_mixes, whole_slices
+from placement.mix.heuristics import start_mixes
 from placement.mix.milp import build_model, mixes_from
 from placement.mix.pool_split import split_and_rounded
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, total_cost
@@ -174,15 +174,14 @@ def _split(question: MixQuestion, found: SearchState, nodes: int, budget: Budget
     if not solved.has_answer:
         return _with(question, found, solved, None)
     relaxed = mixes_from(question, split)
-    rounded = tuple(whole_slices(need, mix) for need, mix in zip(question.needs, relaxed, strict=True))
     is_solved = solved.status == "optimal"
-    found = replace(_with(question, found, solved, rounded), is_split_solved=is_solved)
+    found = replace(_with(question, found, solved, relaxed), is_split_solved=is_solved)
     if not any(need.slice_factor for need in question.needs):
         return replace(found, is_done=is_solved)
     if is_good(question, found, gap) or not budget.allows_more():
         return found
-    # Rounding slice by slice cost an instance, but the same instances may hold whole slices in another arrangement. If
-    # they do, that is found fast; if they do not, the proof may be long, and the full model is better.
+    # The same instances may hold whole slices in another arrangement. If they do, that is found fast; if they do not,
+    # the proof may be long, and the full model is better.
     instances = tuple(mix.instances for mix in relaxed)
     return _with(question, found, solved, mixes_on(question, instances, nodes, budget))
 

@@ -75,7 +75,7 @@ def solve_at(
     if not solved.has_answer:
         return solved, None
     (mix,) = milp.mixes_from(alone, model)
-    return solved, heuristics.whole_slices(need, mix)
+    return solved, mix
 
 
 def shared_again(need: Need, mix: Mix) -> Mix | None:

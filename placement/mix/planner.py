@@ -1,6 +1,7 @@
 """Mix decider: the present number of instances of each GPU type for each model service."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,9 +14,17 @@ from cluster.snapshot import Snapshot
 from placement.budget import Budget
 from placement.mix import problem, problem_builder
 from placement.mix.admission import Answered, answer_shared
-from placement.mix.feasibility import crowd_at, is_feasible, seats_of
+from placement.mix.feasibility import is_feasible
 from placement.mix.heuristics import best_single_type, stocks_without_others
-from placement.mix.memory import FoundMixes, SearchMemory, StandingMixes, VariantMemory, own_question, profiles_digest
+from placement.mix.memory import (
+    FoundMixes,
+    SearchMemory,
+    StandingMixes,
+    VariantMemory,
+    own_question,
+    profiles_digest,
+    stock_that_counts,
+)
 from placement.mix.optimizer import Mixes, SearchState, answer_mix, concluded, first_unserved, is_good, search
 from placement.mix.pool_split import split_and_rounded
 from placement.mix.problem_builder import need_of
@@ -28,7 +37,7 @@ QUESTION_SHARE = 1 / 3
 def explain(
     snapshot: Snapshot, question: problem.MixQuestion, answer: problem.MixAnswer, budget: Budget, memory: VariantMemory
 ) -> dict[str, tuple[Reason, ...]]:
-    """Notes per service, in the order: load, single type, stock, headroom, SLO.
+    """Notes per service, in the order: load, single type, cheaper mix, headroom, SLO.
 
     Savings are differences between solved problems, not shadow prices: instances are whole, so a marginal price of the
     relaxed model says little about the next one. They are as exact as both solutions; savings beyond the work are left
@@ -37,8 +46,8 @@ def explain(
     memory: of the plan's explanations, from which a variant that was solved before is taken.
     """
 
-    def resolve(changed: problem.MixQuestion) -> float | None:
-        return memory.cost_per_hour(changed, budget.part(QUESTION_SHARE))
+    def resolve(changed: problem.MixQuestion) -> tuple[problem.Mix, ...] | None:
+        return memory.mixes(changed, budget.part(QUESTION_SHARE))
 
     notes: dict[str, list[Reason]] = {need.service: [] for need in question.needs}
     for need, mix in zip(question.needs, answer.mixes, strict=True):
@@ -57,15 +66,14 @@ def explain(
             name = need.offers[int(single.instances.argmax())].instance_type
             words = f"the cheapest single type, {name}, would cost {saved:.2f} $/h more"
             notes[need.service].append(Reason("SingleType", words, {"saved_per_hour": saved}))
-    # Where the search for the answer itself was cut short, that for a question as large would be as well.
-    shared = [] if answer.certificate.cut_short else list(_stock(question, answer, resolve))
     remaining = stocks_without_others(question.stock, question.needs, answer.mixes)
     for need, mix, left in zip(question.needs, answer.mixes, remaining, strict=True):
         own = replace(question, needs=(need,), stock=left)
-        notes[need.service] += shared
+        notes[need.service] += _cheaper(own, mix, resolve)
         without = replace(own, needs=(replace(need, headroom_share=0.0),))
-        bare = resolve(without) if need.headroom_share != 0 else None
-        if bare is not None:
+        found = resolve(without) if need.headroom_share != 0 else None
+        if found is not None:
+            bare = problem.mix_cost(need, found[0])
             extra = problem.mix_cost(need, mix) - bare
             share = extra / bare if bare else 0.0
             words = f"headroom for bursts costs {extra:.2f} $/h ({share:.0%})"
@@ -74,29 +82,29 @@ def explain(
     return {service: tuple(reasons) for service, reasons in notes.items()}
 
 
-Resolve = Callable[[problem.MixQuestion], float | None]
-"""Cost per hour of a variant; None where it is not known."""
+Resolve = Callable[[problem.MixQuestion], tuple[problem.Mix, ...] | None]
+"""Mixes of a variant; None where they are not known."""
+CENT = 0.01
+"""Saving below which nothing is said of a cheaper mix, dollars per hour."""
 
 
-def _stock(question: problem.MixQuestion, answer: problem.MixAnswer, resolve: Resolve) -> Iterator[Reason]:
-    """Savings from the next instance's devices of each exhausted type."""
-    seats = seats_of(question, answer.mixes) or {}
-    left = dict(question.stock)
-    for (group, name), count in seats.items():
-        left[name] = left[name].minus(group.footprint, count)
-    for crowd, at in {crowd_at(question, seats, name): name for name in [*question.stock][::-1]}.items():
-        takers = [offer for need in question.needs for offer in need.offers if at in offer.stocks]
-        smallest = min((offer.footprint for offer in takers), default=None)
-        if smallest is None or any(left[name].holds(smallest) for name in crowd.stocks):
-            continue
-        richer = resolve(replace(question, stock={**question.stock, at: question.stock[at].plus(smallest.gpus)}))
-        if richer is not None:
-            saved = max(0.0, answer.cost_per_hour - richer)
-            yield Reason(
-                "StockBinds",
-                f"all {crowd.gpus} {crowd.name} are used; {smallest.gpus} more would save {saved:.2f} $/h",
-                {"gpus": float(crowd.gpus), "saved_per_hour": saved},
-            )
+def _cheaper(own: problem.MixQuestion, mix: problem.Mix, resolve: Resolve) -> Iterator[Reason]:
+    """The mix that a service would have in a stock without end, and the devices that it needs beside those of `own`."""
+    need = own.needs[0]
+    binds = any(not stock.is_quota for stock in stock_that_counts(own, need).values())
+    found = resolve(replace(own, stock={})) if binds else None
+    if found is None or (saved := problem.mix_cost(need, mix) - problem.mix_cost(need, found[0])) < CENT:
+        return
+    wanted, missing = [], Counter[str]()
+    for offer, count in zip(need.offers, found[0].instances.tolist(), strict=True):
+        wanted += [f"{count} × {offer.instance_type}"] if count else []
+        missing[offer.gpu_type] += count * offer.gpus
+    for name in {name for offer in need.offers for name in offer.stocks} & own.stock.keys():
+        missing[own.stock[name].gpu_type or name] -= own.stock[name].gpus
+    more = ", ".join(f"{count} more {name}" for name, count in missing.items() if count > 0) or "other room on nodes"
+    cost = problem.mix_cost(need, found[0])
+    words = f"{' and '.join(wanted)} at {cost:.2f} $/h would cost {saved:.2f} $/h less and need {more}"
+    yield Reason("Cheaper", words, {"cost_per_hour": cost, "saved_per_hour": saved})
 
 
 def _looser_slos(snapshot: Snapshot, own: problem.MixQuestion, mix: problem.Mix, resolve: Resolve) -> Iterator[Reason]:
@@ -106,9 +114,9 @@ def _looser_slos(snapshot: Snapshot, own: problem.MixQuestion, mix: problem.Mix,
     looser = {p.slo for p in snapshot.profiles if p.model == service.model and p.slo.tpot_s > need.slo.tpot_s}
     for slo in sorted(looser, key=lambda slo: slo.tpot_s):
         relaxed = need_of(service, snapshot, slo_s=slo.tpot_s)
-        cost = resolve(replace(own, needs=(relaxed,))) if isinstance(relaxed, problem.Need) else None
-        if cost is not None:
-            saved = max(0.0, problem.mix_cost(need, mix) - cost)
+        found = resolve(replace(own, needs=(relaxed,))) if isinstance(relaxed, problem.Need) else None
+        if found is not None and isinstance(relaxed, problem.Need):
+            saved = max(0.0, problem.mix_cost(need, mix) - problem.mix_cost(relaxed, found[0]))
             yield Reason(
                 "LooserSlo",
                 f"{slo.label} per token instead of {need.slo.label} would save {saved:.2f} $/h",
@@ -212,7 +220,8 @@ def plan_of(snapshot: Snapshot, plans: Mapping[str, ServicePlan], certificate: C
     """The plan with the changes that these mixes need. plans: of all services of the snapshot, by name."""
     names = snapshot.gpu_type_names
     services = {service.name: service for service in snapshot.services}
-    steps: list[Step] = []
+    changes: dict[str, dict[workloads.InstanceType, int]] = {}
+    start: set[str] = set()
     for service in services.values():
         plan = plans[service.name]
         if plan.refusal is not None:
@@ -229,12 +238,19 @@ def plan_of(snapshot: Snapshot, plans: Mapping[str, ServicePlan], certificate: C
         profiled |= plan.instances.keys() | {each for each in now if each.gpu_type in gpu_types}
         in_order = sorted(profiled, key=lambda each: (names.index(each.gpu_type), each))
         wanted = {each: plan.instances.get(each, 0) for each in in_order}
-        changed = {name: count for name, count in wanted.items() if count != now.get(name, 0)}
-        starts = {name: count for name, count in changed.items() if count > now.get(name, 0)}
-        if service.is_loading or (starts and service.is_loading is not None):
-            changed = starts  # what is to stop serves until all are ready
+        changes[service.name] = {each: count for each, count in wanted.items() if count != now.get(each, 0)}
+        if any(count > now.get(each, 0) for each, count in wanted.items()):
+            start.add(service.part_of or service.name)
+    steps: list[Step] = []
+    # Last, what stops all of a mode: the guard sees the instances of the other one.
+    for name, changed in sorted(changes.items(), key=lambda each: not sum(plans[each[0]].instances.values())):
+        service, plan = services[name], plans[name]
+        now = service.replicas or {}
+        if service.is_loading or ((service.part_of or name) in start and service.is_loading is not None):
+            # What is to stop serves until all are ready, also in the other mode of a service.
+            changed = {each: count for each, count in changed.items() if count > now.get(each, 0)}
         if changed:
-            words = ", ".join(f"{name} {now.get(name, 0)} → {count}" for name, count in changed.items())
+            words = ", ".join(f"{each} {now.get(each, 0)} → {count}" for each, count in changed.items())
             words = f"{service.name}: {words}; the whole mix costs {plan.cost_per_hour:.2f} $/h"
             bound = plan.certificate.bound if plan.certificate else 0.0
             reason = Reason("CheapestMix", words, {"cost_per_hour": plan.cost_per_hour, "bound": bound})
@@ -278,6 +294,8 @@ class _Mode:
     cost: float
     """Dollars per hour; inf: it cannot be served so."""
     bound: float
+    why: Reason | None = None
+    """Why it cannot be served so, where its pools could be alone."""
 
 
 def _chosen_phases(
@@ -289,6 +307,9 @@ def _chosen_phases(
     memory: SearchMemory,
 ) -> tuple[list[problem.Need], dict[str, ServicePlan], dict[tuple[str, ...], _Mode]]:
     """Prefill and decode together or apart, for each service that allows both, whichever costs less by itself.
+
+    Running instances stay in their mode unless the other one's cost, with its starts, is less; and as they are where
+    no mode is found, with the reason as a refusal.
 
     Sets        m ∈ {together, apart}: modes of a service; o ∈ offers of a mode's pools: one pool of whole requests, or
                 one of prefill and one of decode; b: buckets of lengths
@@ -302,19 +323,31 @@ def _chosen_phases(
     Returns the needs of the chosen modes, the plans of all other pools, which hold no instances, and the other mode of
     each service by the chosen one's pools.
     """
-    by_name = {need.service: need for need in needs}
+    services, by_name = {each.name: each for each in snapshot.services}, {need.service: need for need in needs}
+
+    def cost_of(mode: _Mode) -> float:
+        runs = any(sum((services[each].replicas or {}).values()) for each in mode.names)
+        return mode.cost if runs else mode.cost * (1 + services[mode.names[0]].start_share)
+
     idle: dict[str, ServicePlan] = {}
     others: dict[tuple[str, ...], _Mode] = {}
     for name in dict.fromkeys(service.part_of for service in snapshot.services if service.part_of):
         pools = tuple(service.name for service in snapshot.services if service.part_of == name)
         both = ((name,), pools)
         modes = [_mode(snapshot, each, by_name, settings, budget.part(PHASES_SHARE), memory) for each in both]
-        chosen, other = sorted(modes, key=lambda mode: mode.cost)
+        chosen, other = sorted(modes, key=cost_of)
+        if math.isinf(chosen.cost) and any(sum((services[each].replicas or {}).values()) for each in pools):
+            unserved = refusals.get(name) or chosen.why or other.why or Reason("NoMode", f"{name}: no mode serves it")
+            for each in (name, *pools):
+                refusals[each] = unserved
+                by_name.pop(each, None)
+            continue
         others[chosen.names] = other
         words = "prefill and decode are apart" if chosen.names == pools else "prefill and decode are together"
         saved = {} if math.isinf(other.cost) else {"saved_per_hour": other.cost - chosen.cost}
         if saved:
-            words += f", which costs {saved['saved_per_hour']:.2f} $/h less"
+            amount = saved["saved_per_hour"]
+            words += f", which costs {abs(amount):.2f} $/h {'less' if amount >= 0 else 'more, and no starts'}"
         elif why := refusals.get(other.names[0]):
             words += f": {why.words}"
         for each in other.names if math.isfinite(chosen.cost) else pools:
@@ -346,7 +379,8 @@ def _mode(
         answers = [answer_mix(everything, budget, gap=settings.gap)]
     if undone := [each for each in answers if isinstance(each, Reason)]:
         is_open = any(each.code in UNDECIDED_CODES for each in undone)
-        return _Mode(names, math.inf, math.fsum(_bound_alone(each, budget) for each in own) if is_open else math.inf)
+        bound = math.fsum(_bound_alone(each, budget) for each in own) if is_open else math.inf
+        return _Mode(names, math.inf, bound, undone[0])
     found = [each for each in answers if isinstance(each, problem.MixAnswer)]
     return _Mode(names, sum(each.cost_per_hour for each in found), math.fsum(each.certificate.bound for each in found))
 

@@ -98,13 +98,7 @@ class Splitter:
         least = [price * each for price, each in zip(prices, self.least, strict=True)]
         known, lines = self._descended(prices, self._lines_of(np.array(least).argmin(axis=0)))
         if hint is not None:
-            starts = [hint]
-        else:  # all pools, and each pool alone that can serve everything, on its lowest line
-            top = tuple(len(room) - 1 for room in self.room)
-            alone = [g for g in range(len(top)) if self.serves[:, g].all() and top[g]]
-            starts = [top, *(tuple(t if n == g else 0 for n, t in enumerate(top)) for g in alone)]
-        for start in starts:
-            known, lines = min((known, lines), self._descended(prices, start))
+            known, lines = min((known, lines), self._descended(prices, hint))
         # Offers by the dollars of their pools, the largest first: the search for lines then excludes most early.
         each, _ = self._dollars(prices, lines)
         order = list(range(len(lines)))

@@ -1,6 +1,7 @@
 """Draft of a packing: the node and devices of every pod while the plan is made, with rollback of every attempt."""
 
 from collections.abc import Hashable, Iterable, Sequence
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -126,6 +127,11 @@ class PackingDraft:
         self._on: list[set[int]] | None = None
         """Rows on each node, from the first time that they are needed."""
         self._reclaimable: Reclaimable | None = None
+
+    @cached_property
+    def prices(self) -> arrays.FloatArray:
+        """Dollars per device and hour of each node."""
+        return self.snapshot.device_prices()
 
     @property
     def mark(self) -> int:

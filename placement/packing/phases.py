@@ -267,9 +267,13 @@ def _bind(draft: PackingDraft, row: int) -> plans.Step:
         return plans.Step(
             action, plans.Reason("SameSeat", "restarts in the same place, because its gang restarts as a whole")
         )
-    return plans.Step(
-        action, plans.Reason("LeastCost", f"least cost under {policy}", {"cost": draft.choices[row].cost})
-    )
+    shape, words, figures = draft.shape(row), f"least cost under {policy}", {"cost": draft.choices[row].cost}
+    devices = shape.gpus * shape.gpu_milli / workloads.WHOLE_GPU_MILLI
+    if dollars := devices * float(draft.prices[draft.node[row]]):
+        gpu_type = snapshot.gpu_type_names[int(snapshot.nodes.gpu_type[draft.node[row]])]
+        words = f"{words}, {devices:g} × {gpu_type} at {dollars:.2f} $/h"
+        figures["dollars_per_hour"] = dollars
+    return plans.Step(action, plans.Reason("LeastCost", words, figures))
 
 
 MOST_EXPLAINED = 256

@@ -436,7 +436,6 @@ def test_every_panel_variable_and_alert_shows_a_running_operator(installed: Kube
     ):
         default("apply", "--server-side", "-f", "-", stdin=listed(served, unmeasured, wide, *scaled()))
         until_empty(lambda: [each for each in unanswered(prometheus) if "teams" not in each])
-        # Where a team has a share, batches are not planned in columns.
         installed("apply", "-f", "-", stdin=yaml.safe_load(TEAM))
         until_empty(lambda: [each for each in unanswered(prometheus) if "teams" in each])
 
@@ -517,9 +516,8 @@ def until_empty(lacking: Callable[[], list[str]]) -> None:
     assert found == []
 
 
-LATER = re.compile("of the last batch|coverage", re.IGNORECASE)
-"""Panels of batches show something where the setting `planner` is columns, which it is not here; a forecast covers its
-first sample a minute after it was made. tests/deploy/test_on_prometheus.py looks at them."""
+LATER = re.compile("coverage", re.IGNORECASE)
+"""A forecast covers its first sample a minute after it was made. tests/deploy/test_on_prometheus.py looks at it."""
 
 
 def of_the_first_minute(lacking: list[str]) -> list[str]:

@@ -45,7 +45,7 @@ class OpinionatedBrain:
     is_late: bool
 
     def plan(self, snapshot: Snapshot, deadline_s: float) -> Plan:
-        plan = self.brain.plan(replace(snapshot, teams=()), deadline_s)  # batches know no shares
+        plan = self.brain.plan(snapshot, deadline_s)
         found = Finding("Gang/waits", Reason("NeverFits", "no node has 8 free GPUs"))
         tired = Unplaced("Pod/ns/tired", Reason("OutOfStops", "as many pods as may be were stopped for it in an hour"))
         late = (Reason("PackingOutOfTime", "the deadline passed"),) if self.is_late else ()

@@ -79,3 +79,19 @@ def test_without_routing_or_with_a_wrong_pattern_nothing_is_printed() -> None:
 
 def test_instance_types_keep_their_small_letters_as_headers() -> None:
     assert "% TO a100x4-spot" in as_table(SERVICE)
+
+
+def test_pools_by_phase_have_fractions_and_routes_of_their_own() -> None:
+    routing = SERVICE["status"]["routing"]
+    table = [("prefill", "h100", [[1.0], [1.0]]), ("decode", "l4", [[1.0], [0.0]]), ("decode", "a100", [[0.0], [1.0]])]
+    parts = [{"phase": phase, "gpuType": gpu_type, "share": share} for phase, gpu_type, share in table]
+    apart = {**SERVICE, "status": {"routing": {**routing, "weights": parts}}}
+
+    assert fractions(apart) == {"decode/a100": 0.25, "decode/l4": 0.75, "prefill/h100": 1.0}
+    route = yaml.safe_load(http_route(apart, POOLS, "g", (), "decode"))
+    assert route["metadata"]["name"] == "chat-routing-decode"
+    assert [each["name"] for each in route["spec"]["rules"][0]["backendRefs"]] == ["chat-decode-a100", "chat-decode-l4"]
+    with pytest.raises(ConfigError, match="--phase"):
+        http_route(apart, POOLS, "g", ())
+    with pytest.raises(ConfigError, match="--phase"):
+        http_route(SERVICE, POOLS, "g", (), "decode")

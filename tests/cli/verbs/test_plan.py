@@ -350,7 +350,7 @@ def test_files_are_planned_with_an_operators_settings_unless_others_are_named(tm
     named = json.loads(run("-f", manifest, "-o", "json", "--config", str(config), "--policy", "fgd").stdout)
 
     words = [plan["placements"][0]["reason"]["words"] for plan in (default, other, named)]
-    assert words == [f"least cost under {policy}" for policy in ("tonnage", "bestfit", "fgd")]
+    assert words == [f"least cost under {policy}, 1 × a100 at 4.00 $/h" for policy in ("tonnage", "bestfit", "fgd")]
 
 
 def test_settings_that_no_operator_takes_are_named_before_anything_is_planned(tmp_path: Path) -> None:

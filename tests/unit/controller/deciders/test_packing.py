@@ -5,7 +5,7 @@ from threading import Event
 
 from cluster.snapshot import Snapshot
 from controller.deciders.decisions import Decisions
-from controller.deciders.memory import PlannerMemory
+from controller.deciders.memory import PlannerMemory, Task
 from controller.deciders.packing import PRICES_LATE
 from controller.deciders.pipeline import decide
 from placement.budget import stopped
@@ -59,7 +59,7 @@ def test_prices_that_are_late_are_named_and_the_earlier_ones_used() -> None:
         may_end.wait(timeout=10)
         return lambda: None
 
-    kept.worker.begin(work)
+    kept.worker.task = Task(work)
     codes = planned(seen, memory, deadline_s=0.0)
     may_end.set()
 

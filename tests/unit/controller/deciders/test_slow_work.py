@@ -4,7 +4,7 @@ from threading import Event
 
 import pytest
 
-from controller.deciders.memory import SlowWorker
+from controller.deciders.memory import SlowWorker, Task
 from placement.engine.policy import Adopt
 
 
@@ -27,7 +27,7 @@ class Work:
 def test_a_result_is_adopted_once_and_not_before_it_is_asked_for() -> None:
     work, worker = Work(), SlowWorker()
     work.may_end.set()
-    worker.begin(work)
+    worker.task = Task(work)
     before = work.adopted
 
     assert worker.finish(within_s=10.0)
@@ -37,10 +37,10 @@ def test_a_result_is_adopted_once_and_not_before_it_is_asked_for() -> None:
 
 def test_a_result_that_is_late_is_kept_for_the_next_plan() -> None:
     work, worker = Work(), SlowWorker()
-    worker.begin(work)
+    worker.task = Task(work)
 
     late = worker.finish(within_s=0.0)
-    was_busy = worker.is_busy
+    was_busy = worker.task is not None
     work.may_end.set()
 
     assert not late
@@ -54,7 +54,7 @@ def test_an_error_is_raised_where_the_result_is_asked_for_and_only_once() -> Non
         raise RuntimeError("the solver failed")
 
     worker = SlowWorker()
-    worker.begin(fails)
+    worker.task = Task(fails)
 
     with pytest.raises(RuntimeError, match="the solver failed"):
         worker.finish(within_s=10.0)

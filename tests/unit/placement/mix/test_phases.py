@@ -1,12 +1,17 @@
 """Services whose prefill and decode may be apart: which mode is chosen, what an SLO on the first token does."""
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from cluster.actions import Scale
 from cluster.plans import Plan
+from cluster.workloads import InstanceType
 from controller.settings import settings_from
+from placement.budget import Budget
+from placement.mix.planner import plan_mix
 from tests.mix_exact.comparison import observed, planned
 from tests.mix_exact.phases import own
 
@@ -107,3 +112,51 @@ def test_a_pool_that_is_called_as_another_service_is_a_mistake() -> None:
 
     with pytest.raises(Exception, match="rename that service"):
         observed(manifests)
+
+
+def running(status: dict[str, int], **world: Any) -> Plan:
+    manifests = fleet(ttft="500ms", **world)
+    manifests[-1]["status"] = {"mix": status}
+    return plan_of(manifests)
+
+
+def scaled(plan: Plan) -> dict[str, dict[str, int]]:
+    steps = (step.action for step in plan.steps() if isinstance(step.action, Scale))
+    return {each.service: {kind.name: count for kind, count in each.instances.items()} for each in steps}
+
+
+def test_running_phases_stay_apart_where_the_other_mode_saves_less_than_its_starts() -> None:
+    """6 requests/s need 3 × cheap and 2 × dear, 11 $/h; whole, at 2.5 a second and instance, 3 × dear with room: 12."""
+    together, apart = running({"dear": 3}, whole=3.0), running({"decode/cheap": 3, "prefill/dear": 2}, whole=3.0)
+
+    assert scaled(together) != {}, "1 of 12 $/h pays the starts"
+    assert scaled(apart) == {}
+    assert scaled(running({"decode/cheap": 3, "prefill/dear": 2}, whole=0.5)) == {}
+
+
+def test_running_pools_stay_as_they_are_while_no_mode_is_found() -> None:
+    """Their service is refused: they are not stopped for that."""
+    manifests = fleet(ttft="1ms")
+    manifests[-1]["status"] = {"mix": {"decode/cheap": 3, "prefill/dear": 2}}
+    plan = plan_of(manifests)
+
+    assert scaled(plan) == {}
+    assert all(each.refusal for each in plan.services)
+
+
+def test_pools_whose_service_has_no_phases_any_more_are_scaled_to_none() -> None:
+    plan = running({"decode/cheap": 3, "prefill/dear": 2}, whole=4.0, phased=False)
+
+    assert scaled(plan)["default/s-decode"] == {"cheap": 0}
+    assert scaled(plan)["default/s-prefill"] == {"dear": 0}
+    assert pools(plan) == {"default/s": {"dear"}}
+
+
+def test_what_is_stopped_in_one_mode_serves_until_the_instances_of_the_other_are_ready() -> None:
+    snapshot, _ = planned(fleet(ttft="500ms", whole=0.5), settings_from({}))
+    whole, *pools_ = snapshot.services
+    had = replace(whole, replicas={InstanceType("dear"): 12}, is_loading=False)
+    services = (had, *(replace(each, is_loading=False, replicas={}) for each in pools_))
+    plan = plan_mix(replace(snapshot, services=services), Budget(1e6))
+
+    assert scaled(plan) == {"default/s-decode": {"cheap": 3}, "default/s-prefill": {"dear": 2}}

@@ -222,7 +222,7 @@ def test_notes_say_what_binds_and_what_the_next_gpu_or_a_looser_slo_would_save()
     notes = {note.code: note for note in only(planned(snapshot)).notes}
 
     # Now 1 + 4 = 5; with one more good 2, so 3 saved; at 200 ms one good does all, so 4 saved. Bad alone costs 8.
-    assert notes["StockBinds"].figures["saved_per_hour"] == pytest.approx(3.0)
+    assert notes["Cheaper"].words == "2 × good at 2.00 $/h would cost 3.00 $/h less and need 1 more good"
     assert notes["LooserSlo"].figures["saved_per_hour"] == pytest.approx(4.0)
     assert notes["SingleType"].figures["saved_per_hour"] == pytest.approx(3.0)
     assert notes["PoolLoad"].figures["busy_share"] == pytest.approx(1.0)

@@ -96,7 +96,7 @@ def test_tainted_nodes_count_for_services_that_tolerate_the_taint_alone() -> Non
     assert list(refusals(plan)) == ["ns/y"]
 
 
-def test_the_note_on_a_stock_that_binds_names_the_nodes() -> None:
+def test_the_next_cheaper_mix_says_what_it_would_need() -> None:
     """One more A100 in zone a would do what an H100 does there now."""
     nodes = [there("a", 1, "a"), there("b", 8, "b"), there("h", 2, "a", gpu_type="H100")]
     snapshot = world(
@@ -109,6 +109,6 @@ def test_the_note_on_a_stock_that_binds_names_the_nodes() -> None:
     (mine,) = [each for each in plan.services if each.service == "ns/x"]
 
     assert mine.instances == of_types({"A100": 1, "H100": 1})
-    assert [note.words for note in mine.notes if note.code == "StockBinds"] == [
-        "all 1 A100 on nodes for ns/x are used; 1 more would save 3.00 $/h"
+    assert [note.words for note in mine.notes if note.code == "Cheaper"] == [
+        "2 × A100 at 2.00 $/h would cost 3.00 $/h less and need 1 more A100"
     ]

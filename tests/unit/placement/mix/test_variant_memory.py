@@ -28,7 +28,7 @@ def tight(cheap: int = 2) -> Snapshot:
 
 
 TIGHT = tight()
-SAVINGS = ("StockBinds", "Headroom", "LooserSlo")
+SAVINGS = ("Cheaper", "Headroom", "LooserSlo")
 
 
 @pytest.fixture
@@ -81,14 +81,14 @@ def test_what_the_work_did_not_suffice_for_is_tried_again_with_twice_as_much_alo
     """Otherwise each plan's explanations would fail at the same variants, and the last services never have a turn."""
     hard, memory = question(hard_need(1)), VariantMemory()
     little = 40.0
-    assert memory.cost_per_hour(hard, Budget(little)) is None
+    assert memory.mixes(hard, Budget(little)) is None
     memory.begin()
 
-    assert memory.cost_per_hour(hard, Budget(1.5 * little)) is None
+    assert memory.mixes(hard, Budget(1.5 * little)) is None
     assert len(solved) == 1
     memory.begin()
 
-    assert memory.cost_per_hour(hard, ample()) is not None
+    assert memory.mixes(hard, ample()) is not None
     assert len(solved) == 2
 
 
@@ -101,11 +101,13 @@ def test_what_no_plan_asks_for_any_more_is_forgotten() -> None:
     for _ in range(2):
         planned(replace(TIGHT, services=TIGHT.services[:1]), memory)
 
-    assert of_both.isdisjoint(memory.variants.before.keys() | memory.variants.now.keys())
+    left = memory.variants.before.keys() | memory.variants.now.keys()
+    assert of_both - left, "those of the second service are gone"
+    assert left < of_both
 
 
 def test_time_that_ran_out_is_no_answer() -> None:
     hard, memory = question(hard_need(1)), VariantMemory()
 
-    assert memory.cost_per_hour(hard, Budget(work_of(2.0), clock=lambda: 1.0, over_at_s=0.5)) is None
-    assert memory.cost_per_hour(hard, ample()) is not None
+    assert memory.mixes(hard, Budget(work_of(2.0), clock=lambda: 1.0, over_at_s=0.5)) is None
+    assert memory.mixes(hard, ample()) is not None
