@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 
 from cli.printing.tables import table
-from simulator.power.requests import CLASSES, DAY_S
+from simulator.power.requests import DAY_S
 from simulator.power.study import ComparedRun, Headroom, Probe
 from simulator.sweep.runner import PolicyRun
 
@@ -17,8 +17,8 @@ def record_of(run: PolicyRun, compared: ComparedRun) -> dict[str, object]:
     """One run as plain data, for programs."""
     outcome = compared.outcome
     classes = {}
-    for name in CLASSES:
-        mine = outcome.of_class(name)
+    for mine in outcome.pools:
+        name = mine.name
         classes[name] = {
             "requests": mine.requests,
             "unserved": mine.unserved,
@@ -70,7 +70,8 @@ def tables_of(done: Done) -> str:
 def _table_of(label: str, done: Done) -> str:
     """One line per policy with the worst of the seeds: for a breaker, the mean is no safeguard."""
     headings = ["policy", "delay s", "seeds", "brakes", "over s", "longest", "breaker", "peak"]
-    for name in CLASSES:
+    names = [pool.name for pool in done[0][1].outcome.pools]
+    for name in names:
         headings += [f"{name} P50 %", "P99 %", "held %"]
     rows = []
     for policy in dict.fromkeys(run.policy for run, _ in done):
@@ -78,9 +79,9 @@ def _table_of(label: str, done: Done) -> str:
         cells = [policy, f"{mine[0].delay_s:g}", str(len(mine))]
         for figure, form in WORST.items():
             cells.append(format(max(getattr(compared.outcome, figure) for compared in mine), form))
-        for name in CLASSES:
+        for name in names:
             cells += [f"{max(compared.slower_pct(name, percent) for compared in mine):+.2f}" for percent in (50, 99)]
-            cells.append(f"{max(100 * compared.outcome.of_class(name).held_share for compared in mine):.2f}")
+            cells.append(f"{max(100 * compared.outcome.of_pool(name).held_share for compared in mine):.2f}")
         cells.append(f"{sum(not compared.missed() for compared in mine)}/{len(mine)}")
         rows.append([*cells, f"{max(compared.cpu_s for compared in mine):.0f}"])
     first = done[0][1].outcome
@@ -119,6 +120,10 @@ def headroom_in_words(found: Headroom) -> str:
         f"Margin: {found.margin_w / 1000:.1f} kW of {found.budget_w / 1000:.1f} kW at the highest 2 s.\n"
         f"The next size is limited by: {found.limited_by}.\n"
         f"Guaranteed without simulation: {found.guaranteed} servers at their lowest clock stay within the budget.\n"
+        + "".join(
+            f"{name}, {servers} servers: slower by {p50:.1f} % at the median, {p99:.1f} % at the 99th percentile.\n"
+            for name, servers, p50, p99 in found.costs
+        )
     )
 
 
@@ -134,6 +139,10 @@ def headroom_json(found: Headroom) -> str:
         "budget_w": round(found.budget_w, 1),
         "margin_w": round(found.margin_w, 1),
         "limited_by": found.limited_by,
+        "costs": [
+            {"pool": name, "servers": servers, "p50_slower_pct": round(p50, 3), "p99_slower_pct": round(p99, 3)}
+            for name, servers, p50, p99 in found.costs
+        ],
         "probes": [
             {
                 "servers": probe.servers,

@@ -25,13 +25,18 @@ if TYPE_CHECKING:
 UNSAFE = 1
 CSV = click.Path(path_type=Path)
 row_options: Callable[[Callable[..., None]], Callable[..., None]] = adding(
+    click.option("--row", type=click.Path(path_type=Path), metavar="YAML",
+                 help="Row of pools (docs/power-simulation.md). [default: A100 servers that chat]"),
+    click.option("--grow", default="", callback=lambda _, __, names: tuple(filter(None, names.split(","))),
+                 help="Pools of --row to add servers to. [default: all, in proportion]"),
     click.option("--rate", "rates", type=CSV, metavar="CSV",
                  help="Request rates over time, columns t_s and req_per_s. [default: generated]"),
     click.option("--days", type=click.IntRange(1), help="Number of days to use. [default: all]"),
     click.option("--worst-day", is_flag=True, help="Only the day with the highest rate."),
     setting("--above above_share", 0.0, "Only periods with at least this fraction of the highest rate.",
             click.FloatRange(0, 1)),
-    setting("--servers base_servers", 40, "Servers for which the row was planned.", click.IntRange(4)),
+    click.option("--servers", "base_servers", type=click.IntRange(4),
+                 help="Servers for which the row was planned. [default: 40]"),
     setting("--peak base_peak_share", 0.79, "Peak draw of the planned row, as a fraction of its budget.",
             click.FloatRange(0.1, 1)),
     click.option("--budget-w", type=click.FloatRange(0, min_open=True), help="Budget in watts, instead of --peak."),
@@ -40,13 +45,6 @@ row_options: Callable[[Callable[..., None]], Callable[..., None]] = adding(
                  help="Control delay of every policy, s. [default: 2 in band, 40 out of band]"),
     click.option("--telemetry", "telemetry_s", type=click.FloatRange(0),
                  help="Delay of readings for every policy, s, in steps of 2. [default: 0 in band, 2 for meters]"),
-    setting("--batch", 1, "Requests that a server handles together.", click.IntRange(1, 32)),
-    setting("--mix", "chat", "Kind of requests.", click.Choice(["chat", "code"])),
-    click.option("--lengths", type=CSV, metavar="CSV",
-                 help="Request lengths for --mix code. [default: built-in quantiles]"),
-    setting("--busy peak_busy_share", 0.8, "Fraction of servers busy at the highest rate.", click.FloatRange(0.05, 1)),
-    setting("--burstiness", 1.0, "Burstiness of arrivals: 1 is Poisson, less is smoother.", click.FloatRange(0, 10)),
-    setting("--low-share", 0.5, "Fraction of servers in the low class.", click.FloatRange(0.02, 0.98)),
     report_option(),
     output_choice("table", "json"),
 )  # fmt: skip
@@ -183,15 +181,16 @@ def headroom(
 
 def _facts(study: "Study", seeds: str, started_at: datetime, wall_s: float) -> tuple[tuple[str, str], ...]:
     """What a report says of how it was made."""
-    machine = study.machine
     assumed = (
-        f"{machine.name}, {machine.idle_w:.0f} W idle to {machine.highest_w:.0f} W",
-        f"planned for {study.base_servers} servers that peak at {study.base_peak_share:.0%} of the budget"
+        f"planned for {study.planned} servers that peak at {study.base_peak_share:.0%} of the budget"
         if study.budget_w is None
         else f"a budget of {study.budget_w:.0f} W",
-        f"{study.peak_busy_share:.0%} of the servers busy at the highest rate",
-        f"mix {study.mix}, batch {study.batch}",
-        f"burstiness {study.burstiness:g} (1 is Poisson), {study.low_share:.0%} of the servers of the low class",
+        *(
+            f"{pool.name}: {pool.servers} × {pool.machine.name}, {pool.machine.idle_w:.0f} W idle to "
+            f"{pool.machine.highest_w:.0f} W, "
+            + (f"steps of {pool.step_s:g} s" if pool.step_s else f"batch {pool.batch}, {pool.peak_busy_share:.0%} busy")
+            for pool in study.pools(study.planned)
+        ),
     )
     more = (("seeds", seeds), ("request rates", study.curve().source), ("assumed", "; ".join(assumed)))
     return report_facts(started_at, wall_s, *more)

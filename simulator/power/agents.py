@@ -75,15 +75,15 @@ class Agents:
         self,
         servers: int,
         *,
-        safe_floor_w: float,
-        clamp_w: float,
+        safe_floor_w: FloatArray | float,
+        clamp_w: FloatArray,
         faults: Sequence[Fault],
         seed: int,
         set_limit: Callable[[int, float, float, float, float], None],
     ) -> None:
-        """safe_floor_w: limit of a server whose lease ran out.
+        """safe_floor_w: limit of each server whose lease ran out.
 
-        clamp_w: lowest limit that a clamped server keeps.
+        clamp_w: lowest limit that each clamped server keeps.
         set_limit: called with (server, clock fraction, watts, joules of burst, highest draw of a burst) whenever the
         limits in force change.
         """

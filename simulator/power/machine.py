@@ -6,7 +6,8 @@ limit is one number, the *share* of a phase's power above idle that it leaves. T
 leaves what fits.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -46,6 +47,14 @@ class Machine:
     token_s: FloatArray
     """Time for one token of every request in the batch."""
     token_share: FloatArray
+    slices: int = 1
+    """Instances that serve apart from each other (MIG). One limit and one clock apply to all; the draw grows with the
+    instances at work, and a prompt counts as tokens of its length in time, since it interrupts no other instance."""
+
+    @property
+    def overshoot(self) -> float:
+        """Highest draw of the GPUs over their limit: measured peaks of prompts exceed TDP by up to 3 %."""
+        return max(float(self.prompt_share.max()), 1.0)
 
     @property
     def _tdp_w(self) -> float:
@@ -85,7 +94,10 @@ class Machine:
 
     def token_swing_w(self, batch: int) -> float:
         """Power above idle while a batch generates tokens at full clock."""
-        share = float(np.interp(np.log(batch), np.log(self.batch), self.token_share))
+        return self.swing_w(float(np.interp(np.log(batch), np.log(self.batch), self.token_share)))
+
+    def swing_w(self, share: float) -> float:
+        """Power above idle at this fraction of the GPUs' TDP."""
         return self._tdp_w * (share - self.idle_share)
 
     def share_at(self, mhz: float) -> float:
@@ -118,3 +130,42 @@ DGX_A100 = Machine(
     # The mean over a request is 0.635 of TDP at batch 1 and 3 % more at 16; its prompt is the hotter part.
     token_share=_column(0.60, 0.60, 0.60, 0.61, 0.62, 0.63),
 )
+
+DGX_H100 = replace(
+    DGX_A100,
+    name="DGX H100 serving BLOOM-176B",
+    gpu_tdp_w=700.0,
+    other_w=2500.0,
+    highest_mhz=1980.0,
+    # Times: the same measurements on h100-80gb. They carry no power there: prompts draw as on the A100; tokens as
+    # Llama 3.1 405B on eight H100 (ml-energy, batch 8 to 32: 0.58 to 0.67 of TDP).
+    prompt_s=_column(0.0484, 0.0511, 0.0765, 0.133, 0.258, 0.698, 1.530),
+    token_s=_column(0.0362, 0.0370, 0.0380, 0.0381, 0.0409, 0.0460),
+    token_share=_column(0.55, 0.56, 0.57, 0.58, 0.60, 0.67),
+)
+DGX_B200 = replace(
+    DGX_H100,
+    name="DGX B200 serving Llama 3.1 405B",
+    gpu_tdp_w=1000.0,
+    other_w=3500.0,
+    # Tokens: Llama 3.1 405B on eight B200 (ml-energy, batch 8 to 128). Prompts: chosen, half the time of the H100's.
+    prompt_s=DGX_H100.prompt_s / 2,
+    batch=_column(8, 16, 32, 64, 128),
+    token_s=_column(0.0291, 0.0294, 0.0295, 0.0308, 0.0365),
+    token_share=_column(0.73, 0.76, 0.84, 0.92, 0.95),
+)
+A100_MIG = replace(
+    DGX_A100,
+    name="eight A100 in seven slices each",
+    # A slice is a fifty-sixth of the server and serves a model of a fifty-sixth of the size at the same speed.
+    batch=_column(1, 56),
+    token_s=_column(0.0490, 0.0490),
+    token_share=_column(0.20 + (0.635 - 0.20) / 56, 0.635),
+    slices=56,
+)
+MACHINES: Mapping[str, Machine] = {
+    "dgx-a100": DGX_A100,
+    "dgx-h100": DGX_H100,
+    "dgx-b200": DGX_B200,
+    "a100-mig": A100_MIG,
+}

@@ -12,7 +12,8 @@ from typing import Protocol
 import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
-from simulator.power.machine import Machine
+from simulator.power.machine import DGX_A100
+from simulator.power.requests import CLASSES, ServerPool
 
 PERIOD_S = 2.0
 """Period of telemetry and decisions; each reading is the mean of one period."""
@@ -113,19 +114,21 @@ UNCAP_BELOW = 0.05
 
 
 class _Clocks:
-    """Locked clocks by class, converted to orders for every server."""
+    """Locked clocks by class, converted to orders for every server. Clocks are an A100's; other machines are locked at
+    the same fraction of their highest."""
 
-    def __init__(self, machine: Machine, servers: tuple[int, ...]) -> None:
-        self._machine, self._servers = machine, servers
+    def __init__(self, pools: Sequence[ServerPool]) -> None:
+        self.of_class: IntArray = np.repeat([pool.of_class for pool in pools], [pool.servers for pool in pools])
+        """Class of each server, shape (servers,)."""
         self._number = 0
 
     def orders(self, low_mhz: float, high_mhz: float) -> RowOrders:
-        return self.orders_of_shares([self._machine.share_at(low_mhz), self._machine.share_at(high_mhz)])
+        return self.orders_of_shares([DGX_A100.share_at(low_mhz), DGX_A100.share_at(high_mhz)])
 
     def orders_of_shares(self, share: Sequence[float]) -> RowOrders:
         """share: fraction of its power above idle that the clock of each class leaves."""
         self._number += 1
-        clock: FloatArray = np.repeat(share, self._servers)
+        clock: FloatArray = np.array(share)[self.of_class]
         count = len(clock)
         return RowOrders(self._number, np.full(count, self._number), clock, np.full(count, np.inf))
 
@@ -141,9 +144,9 @@ class Polca(MeterPolicy):
     low_mhz: Sequence[float] = (FREE_MHZ, 1275.0, 1110.0)
     high_mhz: Sequence[float] = (FREE_MHZ, 1305.0)
 
-    def __init__(self, machine: Machine, servers: tuple[int, ...], budget_w: float, delay_s: float) -> None:
+    def __init__(self, pools: Sequence[ServerPool], budget_w: float, delay_s: float) -> None:
         super().__init__(budget_w)
-        self._clocks, self._delay_s = _Clocks(machine, servers), delay_s
+        self._clocks, self._delay_s = _Clocks(pools), delay_s
         self._first, self._second = 0.80, 0.89
         self._stages = [0, 0]
         self._since_s = 0.0
@@ -184,21 +187,23 @@ class TwoClocks(MeterPolicy):
     memory_s = 604_800.0
     up = 0.1
 
-    def __init__(self, machine: Machine, servers: tuple[int, ...], budget_w: float) -> None:
+    def __init__(self, pools: Sequence[ServerPool], budget_w: float) -> None:
         super().__init__(budget_w)
-        self._clocks, self._servers, self._idle_w = _Clocks(machine, servers), servers, machine.idle_w
-        self._floor = [machine.share_at(mhz) for mhz in self.floor_mhz]
+        self._clocks = _Clocks(pools)
+        idle_w = [[pool.servers * pool.machine.idle_w * (pool.of_class == n) for pool in pools] for n in range(2)]
+        self._idle_w = [sum(own) for own in idle_w]
+        self._floor = [DGX_A100.share_at(mhz) for mhz in self.floor_mhz]
         self._rise_w = self.first_rise_share * budget_w
         self._rows_w: list[float] = []
         self._share = self._during = [1.0, 1.0]
         """Shares ordered last, and those in force during the period that is read next."""
 
     def step(self, now_s: float, seen: Readings) -> RowOrders | None:  # noqa: ARG002
-        low_w, high_w = (float(part.sum()) for part in np.split(seen.server_w, [self._servers[0]]))
+        low_w, high_w = np.bincount(self._clocks.of_class, seen.server_w, len(CLASSES)).tolist()
         self._rows_w = [*self._rows_w[-2:], low_w + high_w]
         rise_w = self._rows_w[-1] - min(self._rows_w)
         self._rise_w = max(self._rise_w * np.exp(-PERIOD_S / self.memory_s), rise_w)
-        idle_w = [count * self._idle_w for count in self._servers]
+        idle_w = self._idle_w
         free_w = [max(w - idle, 0.0) / s for w, idle, s in zip((low_w, high_w), idle_w, self._during, strict=True)]
         excess_w = sum(free_w) + sum(idle_w) - (self._budget_w - self.reserve_rises * self._rise_w)
         wanted = []
@@ -217,14 +222,14 @@ class TwoClocks(MeterPolicy):
 BASELINES = ("no-cap", "polca", "two-clocks")
 
 
-def baseline(name: str, machine: Machine, servers: tuple[int, ...], budget_w: float, delay_s: float) -> RowPolicy:
+def baseline(name: str, pools: Sequence[ServerPool], budget_w: float, delay_s: float) -> RowPolicy:
     """A policy by its name in BASELINES."""
     match name:
         case "no-cap":
             return NoCap(budget_w)
         case "polca":
-            return Polca(machine, servers, budget_w, delay_s)
+            return Polca(pools, budget_w, delay_s)
         case "two-clocks":
-            return TwoClocks(machine, servers, budget_w)
+            return TwoClocks(pools, budget_w)
         case _:
             raise KeyError(name)

@@ -7,7 +7,7 @@ import numpy as np
 
 from cluster.arrays import FloatArray
 from simulator.power.policies import PERIOD_S
-from simulator.power.requests import CLASSES, DAY_S
+from simulator.power.requests import DAY_S
 from simulator.power.study import ComparedRun
 from simulator.reports.charts import INK, Chart, colour, dash, drawn
 from simulator.reports.sweep_report import PageSection, PageTable, ReportPage, legend_of, render
@@ -22,12 +22,7 @@ POINTS = 700
 """Points of a line: each is the highest draw of its interval, so that no peak is lost."""
 
 
-COLUMNS = (
-    "brakes",
-    "s over budget",
-    "peak / budget",
-    *(f"{name} {what}" for name in CLASSES for what in ("P50 %", "P99 %", "held %")),
-)
+COLUMNS = ("brakes", "s over budget", "peak / budget")
 
 TERMS = {
     "budget": "Power that may be drawn at the row's breaker continuously. It is computed so that the row as planned "
@@ -35,9 +30,9 @@ TERMS = {
     "brake": "The hardware power brake: triggered by a mean draw over 2 s at the budget, acts after 5 s on all GPUs, "
     "holds for 60 s. A safe row never triggers it.",
     "s over budget": "Time during which the row drew more than its budget, exact to the event.",
-    "P50 %, P99 %": "Increase of the latency of a class at its median and its 99th percentile, against the same "
-    "requests on the same servers with unlimited power.",
-    "held %": "Fraction of the time of a class's servers during which they worked slower than at full clock.",
+    "P50 %, P99 %": "Increase of the latency of a pool of servers (of a job: of the time of a step) at its median and "
+    "its 99th percentile, against the same work on the same servers with unlimited power.",
+    "held %": "Fraction of the time of a pool's servers during which they worked slower than at full clock.",
     "worst of the seeds": "Each figure is that of the seed for which it is worst: means do not protect a breaker.",
 }
 
@@ -71,10 +66,11 @@ def _section(label: str, done: Done) -> PageSection:
     draws = [outcome.row_w / outcome.budget_w for outcome in worst]
     name = f"power-{label}"
     rows = tuple((policy, *_cells(runs)) for policy, runs in mine.items())
+    costs = tuple(f"{pool.name} {what}" for pool in first.pools for what in ("P50 %", "P99 %", "held %"))
     return PageSection(
         title=f"{label} servers: {sum(first.servers)} under a budget of {first.budget_w / 1000:.1f} kW",
         headline=_headline(mine),
-        tables=(PageTable("The worst of the seeds.", ("Policy", *COLUMNS), rows),),
+        tables=(PageTable("The worst of the seeds.", ("Policy", *COLUMNS, *costs), rows),),
         charts=(
             Chart(
                 "Draw against budget",
@@ -107,9 +103,9 @@ def _cells(runs: Sequence[ComparedRun]) -> tuple[str, ...]:
         f"{max(outcome.over_s for outcome in outcomes):.1f}",
         f"{max(outcome.peak_share for outcome in outcomes):.3f}",
     ]
-    for name in CLASSES:
+    for name in [pool.name for pool in outcomes[0].pools]:
         cells += [f"{max(compared.slower_pct(name, percentile) for compared in runs):+.2f}" for percentile in (50, 99)]
-        cells.append(f"{max(100 * outcome.of_class(name).held_share for outcome in outcomes):.2f}")
+        cells.append(f"{max(100 * outcome.of_pool(name).held_share for outcome in outcomes):.2f}")
     return tuple(cells)
 
 

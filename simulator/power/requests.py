@@ -1,11 +1,11 @@
-"""Requests of a row: rates over days, class, length and arrival; drawn once, so that every policy serves the same."""
+"""Work of a row: its pools of servers, their requests or steps over days; the same for every policy."""
 
 import csv
 import gzip
 import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +65,16 @@ class RateCurve:
         kept = high | np.append(high[1:], False) | np.insert(high[:-1], 0, False)
         source = f"{self.source}, where it is at least {100 * share:g} % of its highest"
         return RateCurve(source, self.bucket_s, self.share[kept])
+
+    def lasting(self, for_s: float) -> "RateCurve":
+        """The curve for this time: its beginning, or repeated from its start."""
+        return replace(self, share=np.resize(self.share, round(for_s / self.bucket_s)))
+
+    def high_s(self) -> tuple[list[float], list[float]]:
+        """(begins, ends) of the stretches with at least half of the highest rate."""
+        change = np.diff(np.concatenate([[0], self.share >= 0.5 * self.share.max(), [0]]).astype(np.int64))
+        begins, ends = (np.flatnonzero(change == sign) * self.bucket_s for sign in (1, -1))
+        return begins.tolist(), ends.tolist()
 
     def hottest_day(self) -> int:
         """The day (from 0) that has the highest rate."""
@@ -214,20 +224,37 @@ def _read_lengths(path: Path) -> IntArray:
     return np.array(pairs, dtype=np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class RowLoad:
-    """Load of a row, relative to its size: more servers get more requests."""
+@dataclass(frozen=True, slots=True, eq=False)
+class ServerPool:
+    """Servers of one machine with one kind of work: requests from a queue of their own, or steps of a job.
 
+    The load is relative to the number of servers: more of them get more work.
+    """
+
+    name: str
+    of_class: int
+    """LOW or HIGH: low is limited first. Pools of one class are limited alike, whatever their machines are."""
+    servers: int
+    machine: Machine
+    """Every server of the pool. For jobs its prompts and tokens stand for the two parts of a step."""
+    curve: RateCurve
+    """Course of the load. All pools of a row have courses of the same duration."""
     mix: tuple[RequestKind, ...] = CHAT_MIX
     peak_busy_share: float = 0.8
-    """Fraction of the capacity of a class's servers at full clock that is requested at the curve's highest rate."""
+    """Fraction of the capacity of the servers at full clock that is requested at the curve's highest rate."""
     burstiness: float = 1.0
     """Standard deviation over mean of the times between arrivals: 1 is Poisson, below is smoother, above is
     burstier."""
-    low_share: float = 0.5
-    """Fraction of the servers for the low class; each class has its own servers and the same load."""
     batch: int = 1
     """Largest number of requests that one server processes together."""
+    step_s: float = 0.0
+    """Time that a step of a job computes at full clock, with the draw of the machine's prompts; then it exchanges
+    results or loads data, which is the machine's only token. Steps follow each other while the curve is at half of its
+    highest or above. 0: the pool serves requests."""
+    together: bool = False
+    """Whether all servers begin each step together, as in synchronous training."""
+    bursts: bool = True
+    """Whether its class may exceed its leases for moments."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -235,7 +262,7 @@ class Requests:
     """Every request of a run in order of arrival; each column has shape (requests,)."""
 
     at_s: FloatArray
-    of_class: IntArray
+    of_pool: IntArray
     prompt_s: FloatArray
     """Time to compute the prompt at full clock."""
     swing_w: FloatArray
@@ -246,94 +273,85 @@ class Requests:
         return len(self.at_s)
 
     def each(self, at_a_time: int = 20_000) -> Iterator[tuple[int, float, int, float, float, int]]:
-        """(number, arrival, class, prompt seconds, prompt watts, tokens) of each request, as plain numbers.
+        """(number, arrival, pool, prompt seconds, prompt watts, tokens) of each request, as plain numbers.
 
         They are converted to objects in parts, so that millions of requests fit into memory.
         """
         for start in range(0, len(self), at_a_time):
             part = slice(start, start + at_a_time)
-            columns = (self.at_s, self.of_class, self.prompt_s, self.swing_w, self.tokens)
+            columns = (self.at_s, self.of_pool, self.prompt_s, self.swing_w, self.tokens)
             yield from zip(
                 range(start, start + at_a_time), *(values[part].tolist() for values in columns), strict=False
             )
 
 
-def servers_of(servers: int, low_share: float) -> tuple[int, int]:
-    """Number of servers of each class; an odd one goes to the low class."""
-    low = min(max(int(np.ceil(servers * low_share - 1e-9)), 1), servers - 1)
-    return low, servers - low
-
-
-def draw_requests(machine: Machine, curve: RateCurve, load: RowLoad, servers: int, seed: int) -> Requests:
-    """Requests for a row with this number of servers; the same arguments give the same requests."""
-    chance = np.random.default_rng([seed, servers])
-    return in_order(
-        [
-            requests_of(
-                machine,
-                curve,
-                load,
-                own,
-                number,
-                np.array(
-                    [kind.share * (kind.high_share if number == HIGH else 1 - kind.high_share) for kind in load.mix]
-                ),
-                chance,
-            )
-            for number, own in enumerate(servers_of(servers, load.low_share))
-        ]
-    )
-
-
-def in_order(parts: Sequence[Requests]) -> Requests:
-    """All requests in order of arrival."""
+def draw_requests(pools: Sequence[ServerPool], seed: int) -> Requests:
+    """All requests of a row in order of arrival; the same arguments give the same requests."""
+    chance = np.random.default_rng([seed, sum(pool.servers for pool in pools)])
+    parts = [(_first_steps if pool.step_s else _requests)(pool, number, chance) for number, pool in enumerate(pools)]
     order = np.argsort(np.concatenate([part.at_s for part in parts]), kind="stable")
     joined: Mapping[str, FloatArray] = {
         name: np.concatenate([getattr(part, name) for part in parts])[order]
-        for name in ("at_s", "of_class", "prompt_s", "swing_w", "tokens")
+        for name in ("at_s", "of_pool", "prompt_s", "swing_w", "tokens")
     }
     return Requests(**joined)  # type: ignore[arg-type]
 
 
-def requests_of(
-    machine: Machine,
-    curve: RateCurve,
-    load: RowLoad,
-    servers: int,
-    number: int,
-    weight: FloatArray,
-    chance: np.random.Generator,
-) -> Requests:
-    """Requests to these servers of one class.
+def _first_steps(pool: ServerPool, number: int, chance: np.random.Generator) -> Requests:
+    """The first step of each server after every pause; those that wait for no other begin at different times."""
+    begins, _ = pool.curve.high_s()
+    late_s = 0.0 if pool.together else pool.step_s
+    at_s = np.repeat(begins, pool.servers) + chance.uniform(0.0, 1.0, len(begins) * pool.servers) * late_s
+    return Requests(
+        at_s=at_s,
+        of_pool=np.full(len(at_s), number, dtype=np.int8),
+        prompt_s=np.full(len(at_s), pool.step_s, dtype=np.float32),
+        swing_w=np.full(len(at_s), pool.machine.swing_w(float(pool.machine.prompt_share[0])), dtype=np.float32),
+        tokens=np.ones(len(at_s), dtype=np.int32),
+    )
 
-    number: of the class. weight: shape (kinds,), frequency of each kind of the mix.
+
+def _requests(pool: ServerPool, number: int, chance: np.random.Generator) -> Requests:
+    """Requests of a pool over its course, with gaps of its burstiness and lengths of its mix, for its machine at full
+    clock.
     """
-    peak_per_s = load.peak_busy_share * servers * _capacity_per_s(machine, load, weight)
-    instants, integral = curve.expected()
+    machine, weight = pool.machine, _weights(pool)
+    peak_per_s = pool.peak_busy_share * pool.servers * _capacity_per_s(pool, weight)
+    instants, integral = pool.curve.expected()
     total = peak_per_s * integral[-1]
-    if load.burstiness <= 0:
+    if pool.burstiness <= 0:
         places = np.arange(chance.random(), total)
     else:
-        shape = load.burstiness**-2
-        room = int(total + 8 * load.burstiness * np.sqrt(total) + 100)
+        shape = pool.burstiness**-2
+        room = int(total + 8 * pool.burstiness * np.sqrt(total) + 100)
         places = np.cumsum(chance.gamma(shape, 1 / shape, room))
         places = places[places < total]
     at_s = np.interp(places, peak_per_s * integral, instants)
-    prompt, output = _lengths(load.mix, weight, len(at_s), chance)
+    prompt, output = _lengths(pool.mix, weight, len(at_s), chance)
+    prompt_s = machine.prompt_seconds(prompt)
+    if machine.slices > 1:
+        prompt_s, output = np.zeros(len(at_s)), output + np.ceil(prompt_s / machine.token_seconds(1))
     return Requests(
         at_s=at_s,
-        of_class=np.full(len(at_s), number, dtype=np.int8),
-        prompt_s=machine.prompt_seconds(prompt).astype(np.float32),
+        of_pool=np.full(len(at_s), number, dtype=np.int8),
+        prompt_s=prompt_s.astype(np.float32),
         swing_w=machine.prompt_swing_w(prompt).astype(np.float32),
         tokens=output.astype(np.int32),
     )
 
 
-def _capacity_per_s(machine: Machine, load: RowLoad, weight: FloatArray) -> float:
+def _weights(pool: ServerPool) -> FloatArray:
+    """Frequency of each kind of the mix in the pool's class, shape (kinds,)."""
+    high = pool.of_class == HIGH
+    return np.array([kind.share * (kind.high_share if high else 1 - kind.high_share) for kind in pool.mix])
+
+
+def _capacity_per_s(pool: ServerPool, weight: FloatArray) -> float:
     """Requests per second that one server sustains at full clock with a full batch."""
-    prompt, output = _lengths(load.mix, weight, 100_000, np.random.default_rng(0))
-    busy_s = machine.prompt_seconds(prompt).mean() + output.mean() * machine.token_seconds(load.batch) / load.batch
-    return float(1.0 / busy_s)
+    machine = pool.machine
+    prompt, output = _lengths(pool.mix, weight, 100_000, np.random.default_rng(0))
+    prompts_s = machine.prompt_seconds(prompt).mean() / machine.slices
+    return float(1.0 / (prompts_s + output.mean() * machine.token_seconds(pool.batch) / pool.batch))
 
 
 def _lengths(

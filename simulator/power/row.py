@@ -1,7 +1,7 @@
-"""Simulated row of servers that serve two classes of requests in continuous time, with the draw of each at every
+"""Simulated row of servers that serve requests and take steps in continuous time, with the draw of each at every
 instant.
 
-Each class has its own servers and one queue, first come first served. A server takes up to `batch` requests. It
+Each pool has its own servers and one queue, first come first served. A server takes up to `batch` requests. It
 computes their prompts one at a time, and generates tokens for all requests past their prompt together; prompts have
 priority. Phases change by events, so draws are exact between events and no time step has to be chosen. A limit that
 changes within a phase changes the speed of the rest of it.
@@ -9,14 +9,15 @@ changes within a phase changes the speed of the rest of it.
 
 import heapq
 from array import array
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
-from simulator.power.machine import POWER_EXPONENT, PROMPT_EXPONENT, TOKEN_EXPONENT, Machine
-from simulator.power.requests import Requests
+from simulator.power.machine import POWER_EXPONENT, PROMPT_EXPONENT, TOKEN_EXPONENT
+from simulator.power.requests import Requests, ServerPool
 
 IDLE, PROMPT, TOKENS = 0, 1, 2
 SPEED_EXPONENT = (0.0, PROMPT_EXPONENT / POWER_EXPONENT, TOKEN_EXPONENT / POWER_EXPONENT)
@@ -46,9 +47,11 @@ class _Server:
         "draw_w",
         "ends_s",
         "held_s",
+        "idle_w",
+        "least",
         "number",
-        "of_class",
         "phase",
+        "pool",
         "progress",
         "since_s",
         "speed",
@@ -59,8 +62,8 @@ class _Server:
         "work_s",
     )
 
-    def __init__(self, number: int, of_class: int, idle_w: float) -> None:
-        self.number, self.of_class = number, of_class
+    def __init__(self, number: int, pool: int, idle_w: float, least: float) -> None:
+        self.number, self.pool, self.idle_w, self.least = number, pool, idle_w, least
         self.phase = IDLE
         self.waiting: deque[Aboard] = deque()
         """Requests whose prompt is being computed or is next."""
@@ -86,11 +89,9 @@ class _Server:
 class Row:
     """Servers, their requests, and the meter at the row's breaker."""
 
-    def __init__(
-        self, machine: Machine, requests: Requests, servers: tuple[int, ...], *, batch: int, budget_w: float = NEVER
-    ) -> None:
-        """servers: number of servers of each class; they are numbered class by class."""
-        self.machine, self.batch, self.budget_w = machine, batch, budget_w
+    def __init__(self, pools: Sequence[ServerPool], requests: Requests, *, budget_w: float = NEVER) -> None:
+        """Servers are numbered pool by pool."""
+        self.pools, self.budget_w = pools, budget_w
         self.now_s = 0.0
         self.latency_s = np.full(len(requests), np.nan, dtype=np.float32)
         """Latency by request, from its arrival to its last token; NaN until it is done."""
@@ -98,26 +99,36 @@ class Row:
         """Time in which used credit is restored."""
         self.over_s, self.longest_over_s = 0.0, 0.0
         """Time above the budget so far, and its longest stretch."""
-        count = sum(servers)
-        of_class = np.repeat(np.arange(len(servers)), servers)
-        self._idle_w, self._least = machine.idle_w, machine.least_share
-        self._servers = [_Server(n, int(c), machine.idle_w) for n, c in enumerate(of_class)]
+        self.steps_s = [array("d") for _ in pools]
+        """Durations of the steps of each pool so far; a step taken together lasts until its slowest server is done."""
+        servers = [pool.servers for pool in pools]
+        of_pool = [number for number, pool in enumerate(pools) for _ in range(pool.servers)]
+        of_server = [pools[number].machine for number in of_pool]
+        self._servers = [
+            _Server(n, number, machine.idle_w, machine.least_share)
+            for n, (number, machine) in enumerate(zip(of_pool, of_server, strict=True))
+        ]
         self._first = np.concatenate([[0], np.cumsum(servers)]).tolist()
         self._load = [[0] * own for own in servers]
         self._turn = [0] * len(servers)
         self._queue: tuple[deque[Aboard], ...] = tuple(deque() for _ in servers)
-        self._token_s = [0.0, *(machine.token_seconds(n) for n in range(1, batch + 1))]
-        self._token_w = [0.0, *(machine.token_swing_w(n) for n in range(1, batch + 1))]
+        self._batch = [pool.batch for pool in pools]
+        self._token_s = [[0.0, *(p.machine.token_seconds(n) for n in range(1, p.batch + 1))] for p in pools]
+        self._token_w = [[0.0, *(p.machine.token_swing_w(n) for n in range(1, p.batch + 1))] for p in pools]
+        self._high_s = [pool.curve.high_s() if pool.step_s else ([], []) for pool in pools]
+        self._ended = [0] * len(pools)
+        """Number of servers whose step ended and whose next one has not begun."""
         self._events: list[tuple[float, int, int]] = []
         # Draws are in plain arrays for the events, which change one at a time; numpy sees the same memory.
-        self._draw, self._shift = array("d", [machine.idle_w]) * count, array("d", [0.0]) * count
+        count, idle_w = len(of_pool), [machine.idle_w for machine in of_server]
+        self._draw, self._shift = array("d", idle_w), array("d", [0.0]) * count
         self.draw_w: FloatArray = np.frombuffer(self._draw)
         """Present draw of each server, shape (servers,). A view: copy what is to be kept."""
         self._shift_view = np.frombuffer(self._shift)
         self._phase = bytearray(count)
         self.phase: IntArray = np.frombuffer(self._phase, dtype=np.uint8)
         """Present phase, shape (servers,): IDLE, PROMPT or TOKENS. A view: copy what is to be kept."""
-        self._total_w, self._window_s, self._over_since_s = machine.idle_w * count, 0.0, -1.0
+        self._total_w, self._window_s, self._over_since_s = sum(idle_w), 0.0, -1.0
         self._arrivals: Iterator[tuple[int, float, int, float, float, int]] = requests.each()
         self._next = next(self._arrivals, None)
 
@@ -191,25 +202,26 @@ class Row:
                 self._settle(server, self.now_s)
         return np.array([server.held_s for server in self._servers])
 
-    def _arrive(self, number: int, at_s: float, of_class: int, prompt_s: float, swing_w: float, tokens: int) -> None:
+    def _arrive(self, number: int, at_s: float, pool: int, prompt_s: float, swing_w: float, tokens: int) -> None:
         request = (number, at_s, prompt_s, swing_w, tokens)
-        load = self._load[of_class]
+        load = self._load[pool]
         least = min(load)
-        if least >= self.batch:
-            self._queue[of_class].append(request)
+        if least >= self._batch[pool]:
+            if not self.pools[pool].step_s:  # a server still at its last step goes on with the next
+                self._queue[pool].append(request)
             return
         # Round robin among the emptiest, as a load balancer does; always choosing the first would wear one server and
         # spare another.
-        turn = self._turn[of_class]
+        turn = self._turn[pool]
         try:
             place = load.index(least, turn)
         except ValueError:
             place = load.index(least)
-        self._turn[of_class] = place + 1
-        self._admit(self._servers[self._first[of_class] + place], request, at_s)
+        self._turn[pool] = place + 1
+        self._admit(self._servers[self._first[pool] + place], request, at_s)
 
     def _admit(self, server: _Server, request: Aboard, now_s: float) -> None:
-        self._load[server.of_class][server.number - self._first[server.of_class]] += 1
+        self._load[server.pool][server.number - self._first[server.pool]] += 1
         server.waiting.append(request)
         if server.phase == PROMPT:
             return
@@ -225,7 +237,8 @@ class Row:
             heapq.heappush(server.decoding, (server.progress + tokens, number, arrived_s))
             self._begin(server, now_s)
             return
-        decoding, queue = server.decoding, self._queue[server.of_class]
+        decoding, queue = server.decoding, self._queue[server.pool]
+        steps = self.pools[server.pool].step_s
         server.progress = decoding[0][0]
         while decoding and decoding[0][0] <= server.progress:
             _, number, arrived_s = heapq.heappop(decoding)
@@ -233,10 +246,26 @@ class Row:
             if queue:
                 server.waiting.append(queue.popleft())
             else:
-                self._load[server.of_class][server.number - self._first[server.of_class]] -= 1
+                self._load[server.pool][server.number - self._first[server.pool]] -= 1
         if not decoding:
             server.progress = 0.0
         self._begin(server, now_s)
+        if steps:
+            self._next_step(server.pool, number, arrived_s, now_s)
+
+    def _next_step(self, pool: int, number: int, arrived_s: float, now_s: float) -> None:
+        """Records a step that ended, and begins the next one: at once, or when the slowest server is done."""
+        job = self.pools[pool]
+        self._ended[pool] += 1
+        if job.together and self._ended[pool] < job.servers:
+            return
+        self.steps_s[pool].append(now_s - arrived_s)
+        begins, ends = self._high_s[pool]
+        if now_s < ends[bisect_right(begins, now_s) - 1]:
+            swing_w = job.machine.swing_w(float(job.machine.prompt_share[0]))
+            for _ in range(self._ended[pool]):
+                self._arrive(number, now_s, pool, job.step_s, swing_w, 1)
+        self._ended[pool] = 0
 
     def _begin(self, server: _Server, now_s: float) -> None:
         """Starts the next phase: a prompt if one waits, else tokens, else idle."""
@@ -246,7 +275,7 @@ class Row:
         elif server.decoding:
             server.phase = TOKENS
             batch = len(server.decoding)
-            server.swing_w, server.step_s = self._token_w[batch], self._token_s[batch]
+            server.swing_w, server.step_s = self._token_w[server.pool][batch], self._token_s[server.pool][batch]
             server.work_s = (server.decoding[0][0] - server.progress) * server.step_s
         else:
             server.phase, server.speed = IDLE, 1.0
@@ -254,7 +283,7 @@ class Row:
             self._phase[server.number] = IDLE
             if server.burst_j:
                 self._count_credit(server, now_s)
-            self._draws(server, self._idle_w, now_s)
+            self._draws(server, server.idle_w, now_s)
             return
         self._phase[server.number] = server.phase
         self._run(server, now_s)
@@ -263,9 +292,9 @@ class Row:
         """Fraction of the phase's power above idle that the limits in force leave."""
         share, swing_w = server.clock, server.swing_w
         cap_w = server.cap_w if not server.bursting or server.cap_w > server.burst_w else server.burst_w
-        if self._idle_w + swing_w * share > cap_w:
-            share = (cap_w - self._idle_w) / swing_w
-        return share if share > self._least else self._least
+        if server.idle_w + swing_w * share > cap_w:
+            share = (cap_w - server.idle_w) / swing_w
+        return share if share > server.least else server.least
 
     def _run(self, server: _Server, now_s: float) -> None:
         """Continues the rest of the phase under the limits in force."""
@@ -278,7 +307,7 @@ class Row:
         server.since_s = now_s
         server.version += 1
         server.ends_s = now_s + server.work_s / server.speed
-        draw_w = self._idle_w + server.swing_w * share
+        draw_w = server.idle_w + server.swing_w * share
         wakes_s = min(server.ends_s, self._credit_turns_s(server, draw_w, now_s)) if server.burst_j else server.ends_s
         heapq.heappush(self._events, (wakes_s, server.number, server.version))
         self._draws(server, draw_w, now_s)
@@ -299,7 +328,7 @@ class Row:
         if server.bursting:
             over_w = draw_w - server.cap_w
             return now_s + server.credit_j / over_w + AGENT_LOOKS_S if over_w > 0 else NEVER
-        if self._idle_w + server.swing_w * server.clock <= server.cap_w:
+        if server.idle_w + server.swing_w * server.clock <= server.cap_w:
             return NEVER
         back_w = min(server.burst_j / self.credit_back_s, server.cap_w - draw_w)
         missing_j = 0.5 * server.burst_j - server.credit_j

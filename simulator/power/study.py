@@ -9,14 +9,16 @@ from pathlib import Path
 
 import numpy as np
 
-from cluster.errors import ConfigError, Mistake
+from cluster.arrays import FloatArray
+from cluster.errors import ConfigError, Mistake, tried
 from power.rules import PowerRules
 from simulator.power import requests
 from simulator.power.agents import Fault
-from simulator.power.machine import DGX_A100, Machine
+from simulator.power.machine import DGX_A100
 from simulator.power.policies import BASELINES, PERIOD_S, RowPolicy, baseline
+from simulator.power.row_file import read_row
 from simulator.power.tonnage_policy import TONNAGE_POLICIES, TonnagePower
-from simulator.power.trial import ClassOutcome, TrialOutcome, TrialRules, run_trial
+from simulator.power.trial import PoolOutcome, TrialOutcome, TrialRules, run_trial
 from simulator.sweep.runner import Executor, PolicyRun, one_by_one
 
 POLICIES = (*BASELINES, *TONNAGE_POLICIES)
@@ -38,6 +40,10 @@ GOALS = {("low", 50): 5.0, ("low", 99): 50.0, ("high", 50): 1.0, ("high", 99): 5
 class Study:
     """Inputs of a comparison. Together with a run of the sweep they determine the result."""
 
+    row: Path | None = None
+    """YAML of the row as planned (`row_file.py`); None for A100 servers that serve the mix, half of them low."""
+    grow: tuple[str, ...] = ()
+    """Pools of that row to which servers are added; none: all, in proportion."""
     rates: Path | None = None
     """CSV of request rates; None for the built-in synthetic rates."""
     shape: str | None = None
@@ -50,8 +56,8 @@ class Study:
     mix: str = "chat"
     lengths: Path | None = None
     """CSV of prompt and output lengths for the mix `code`."""
-    base_servers: int = 40
-    """Servers of the row as planned, which its budget was made for."""
+    base_servers: int | None = None
+    """Servers of the row as planned, which its budget was made for; 40 where no file says so."""
     base_peak_share: float = 0.79
     """Peak draw of that row as a fraction of the budget."""
     budget_w: float | None = None
@@ -61,9 +67,7 @@ class Study:
     telemetry_s: float | None = None
     """Delay of readings of every policy; None gives each its own."""
     batch: int = 1
-    peak_busy_share: float = 0.8
     burstiness: float = 1.0
-    low_share: float = 0.5
     faults: tuple[Fault, ...] = ()
     brake: bool = True
     noise_share: float = 0.01
@@ -72,8 +76,29 @@ class Study:
     """Settings of `power/rules.py` that Tonnage's policies have instead of their defaults, by name."""
 
     @property
-    def machine(self) -> Machine:
-        return DGX_A100
+    def planned(self) -> int:
+        """Servers of the row as planned."""
+        if self.row is not None:
+            return sum(pool.servers for pool in read_row(self.row, self.curve()))
+        return 40 if self.base_servers is None else self.base_servers
+
+    def pools(self, servers: int) -> tuple[requests.ServerPool, ...]:
+        """The row with this number of servers in all. Raises ConfigError where its files cannot be read."""
+        if self.row is None:
+            mix = requests.CHAT_MIX if self.mix == "chat" else requests.code_mix(self.lengths)
+            curve, counts = self.curve(), ((servers + 1) // 2, servers // 2)
+            return tuple(
+                requests.ServerPool(
+                    name, number, counts[number], DGX_A100, curve, mix, burstiness=self.burstiness, batch=self.batch
+                )
+                for number, name in enumerate(requests.CLASSES)
+            )
+        pools = read_row(self.row, self.curve())
+        grows = [not self.grow or pool.name in self.grow for pool in pools]
+        most = sum(pool.servers for pool, more in zip(pools, grows, strict=True) if more)
+        ends = np.cumsum([pool.servers * more for pool, more in zip(pools, grows, strict=True)])
+        added = np.diff(np.rint(ends * (servers - self.planned) / most).astype(int), prepend=0).tolist()
+        return tuple(replace(pool, servers=pool.servers + more) for pool, more in zip(pools, added, strict=True))
 
     def curve(self) -> requests.RateCurve:
         """Raises ConfigError where the rates cannot be read."""
@@ -82,15 +107,6 @@ class Study:
         curve = requests.made_up_rates(self.days) if self.rates is None else requests.read_rates(self.rates, self.days)
         curve = curve.days(curve.hottest_day(), 1) if self.worst_day else curve
         return curve.above(self.above_share) if self.above_share else curve
-
-    def load(self) -> requests.RowLoad:
-        return requests.RowLoad(
-            mix=requests.CHAT_MIX if self.mix == "chat" else requests.code_mix(self.lengths),
-            peak_busy_share=self.peak_busy_share,
-            burstiness=self.burstiness,
-            low_share=self.low_share,
-            batch=self.batch,
-        )
 
     def delay_of(self, policy: str) -> float:
         return DELAY_S.get(policy, OUT_OF_BAND_S) if self.delay_s is None else self.delay_s
@@ -108,25 +124,26 @@ class ComparedRun:
     delay_s: float
     telemetry_s: float
     outcome: TrialOutcome
-    free: tuple[ClassOutcome, ...]
-    """Results of the classes without any limit."""
+    free: tuple[PoolOutcome, ...]
+    """Results of the pools without any limit."""
     base_spike_share: float
     """Largest rise within 40 s of the row as planned, over the budget."""
     cpu_s: float
     """Processor time of this run alone."""
 
-    def slower_pct(self, of_class: str, percentile: int) -> float:
-        """Increase of a class's latency at this percentile (50 or 99), in percent."""
-        mine, free = self.outcome.of_class(of_class), self.free[requests.CLASSES.index(of_class)]
+    def slower_pct(self, of_pool: str, percentile: int) -> float:
+        """Increase of a pool's latency, or of the time of its steps, at this percentile (50 or 99), in percent."""
+        mine, free = self.outcome.of_pool(of_pool), next(pool for pool in self.free if pool.name == of_pool)
         ratio = mine.p50_s / free.p50_s if percentile == 50 else mine.p99_s / free.p99_s
         return 100.0 * (ratio - 1.0)
 
     def missed(self) -> tuple[str, ...]:
         """POLCA's goals that it misses, each in a few words."""
         missed = [
-            f"{name} P{percentile} +{self.slower_pct(name, percentile):.2f} % (goal {goal:g} %)"
+            f"{pool.name} P{percentile} +{self.slower_pct(pool.name, percentile):.2f} % (goal {goal:g} %)"
+            for pool in self.outcome.pools
             for (name, percentile), goal in GOALS.items()
-            if not self.slower_pct(name, percentile) < goal
+            if name == requests.CLASSES[pool.of_class] and not self.slower_pct(pool.name, percentile) < goal
         ]
         return (*([f"{self.outcome.brakes} brakes"] if self.outcome.brakes else []), *missed)
 
@@ -155,23 +172,27 @@ def check_study(study: Study, policies: tuple[str, ...], *, option: str = "--pol
         mistakes.append(Mistake("--telemetry", f"is {study.telemetry_s:g}", late))
     if study.lengths is not None and study.mix != "code":
         mistakes.append(Mistake("--lengths", f"are not used by the mix {study.mix!r}", "add --mix code"))
+    if study.row is not None and study.base_servers is not None:
+        mistakes.append(Mistake("--servers", "is stated in the file of --row too", "leave it out"))
     known = {field.name for field in fields(PowerRules)}
     mistakes += [
         Mistake(f"--rule {name}", "there is no such rule", "see power/rules.py")
         for name, _ in study.rules
         if name not in known
     ]
-    for read in (study.curve, study.load):
-        try:
-            read()
-        except ConfigError as error:
-            mistakes.extend(error.mistakes)
+    nothing: tuple[requests.ServerPool, ...] = ()
+    pools = tried(lambda: study.pools(study.planned), nothing, mistakes)
+    mistakes += [
+        Mistake(f"--grow {name}", "there is no such pool", f"choose of {', '.join(pool.name for pool in pools)}")
+        for name in study.grow
+        if name not in [pool.name for pool in pools]
+    ]
     if mistakes:
         raise ConfigError(tuple(mistakes))
 
 
 def servers_with(study: Study, extra_share: float) -> int:
-    return round(study.base_servers * (1 + extra_share))
+    return round(study.planned * (1 + extra_share))
 
 
 def play(run: PolicyRun, study: Study) -> ComparedRun:
@@ -188,7 +209,7 @@ def play(run: PolicyRun, study: Study) -> ComparedRun:
         delay_s=study.delay_of(run.policy),
         telemetry_s=study.telemetry_of(run.policy),
         outcome=outcome,
-        free=free.classes,
+        free=free.pools,
         base_spike_share=spike_share,
         cpu_s=time.process_time() - began_s,
     )
@@ -199,7 +220,7 @@ def planned_budget(study: Study, seed: int) -> tuple[float, float]:
 
     The budget is chosen so that the row as planned peaks at its fraction of it, under this seed's requests.
     """
-    base = _unlimited(study, study.base_servers, seed)
+    base = _unlimited(study, study.planned, seed)
     budget_w = base.peak_w / study.base_peak_share if study.budget_w is None else study.budget_w
     return budget_w, replace(base, budget_w=budget_w).spike_share(OUT_OF_BAND_S)
 
@@ -214,28 +235,26 @@ def _unlimited(study: Study, servers: int, seed: int) -> TrialOutcome:
 
 @lru_cache(maxsize=1)
 def _requests(study: Study, servers: int, seed: int) -> requests.Requests:
-    return requests.draw_requests(study.machine, study.curve(), study.load(), servers, seed)
+    return requests.draw_requests(study.pools(servers), seed)
 
 
 def _trial(study: Study, servers: int, seed: int, policy: str, budget_w: float) -> TrialOutcome:
     delay_s, telemetry_s = study.delay_of(policy), study.telemetry_of(policy)
-    own = requests.servers_of(servers, study.low_share)
+    pools = study.pools(servers)
 
     def make_policy(budget_w: float) -> RowPolicy:
         if policy in TONNAGE_POLICIES:
-            return TonnagePower(policy, study.machine, own, budget_w, delay_s, telemetry_s, study.rules)
-        return baseline(policy, study.machine, own, budget_w, delay_s)
+            return TonnagePower(policy, pools, budget_w, delay_s, telemetry_s, study.rules)
+        return baseline(policy, pools, budget_w, delay_s)
 
     return run_trial(
-        study.machine,
+        pools,
         _requests(
             replace(study, faults=(), brake=True, delay_s=None, telemetry_s=None, noise_share=0.0, rules=()),
             servers,
             seed,
         ),
-        own,
-        batch=study.batch,
-        for_s=study.curve().for_s,
+        for_s=pools[0].curve.for_s,
         make_policy=make_policy,
         rules=TrialRules(
             budget_w=budget_w,
@@ -244,15 +263,20 @@ def _trial(study: Study, servers: int, seed: int, policy: str, budget_w: float) 
             brake=study.brake,
             faults=study.faults,
             noise_share=study.noise_share,
-            safe_floor_w=safe_floor_w(study.machine, sum(own), budget_w),
+            safe_floor_w=safe_floor_w(pools, budget_w),
         ),
         seed=seed,
     )
 
 
-def safe_floor_w(machine: Machine, servers: int, budget_w: float) -> float:
-    """Limit of each server that hears nothing: an equal part of the budget, where the clock can keep to it."""
-    return float(np.clip(budget_w / servers, machine.floor_w, machine.highest_w))
+def safe_floor_w(pools: Sequence[requests.ServerPool], budget_w: float) -> FloatArray:
+    """Limit of each server that hears nothing: a part of the budget by its highest draw, where its clock can keep to
+    it."""
+    servers = [pool.servers for pool in pools]
+    floor_w = np.repeat([pool.machine.floor_w for pool in pools], servers)
+    highest_w = np.repeat([pool.machine.highest_w for pool in pools], servers)
+    part_w: FloatArray = np.minimum(np.maximum(highest_w * (budget_w / highest_w.sum()), floor_w), highest_w)
+    return part_w
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +311,20 @@ class Headroom:
     """Sizes in the order in which they were tried."""
 
     @property
+    def costs(self) -> tuple[tuple[str, int, float, float], ...]:
+        """(pool, servers, its slowdown in percent at the median, and at the 99th percentile) of the safe row."""
+        runs = next((probe.runs for probe in self.probes if probe.servers == self.safe), ())
+        return tuple(
+            (
+                pool.name,
+                servers,
+                max(run.slower_pct(pool.name, 50) for run in runs),
+                max(run.slower_pct(pool.name, 99) for run in runs),
+            )
+            for pool, servers in (zip(runs[0].outcome.pools, runs[0].outcome.servers, strict=True) if runs else ())
+        )
+
+    @property
     def more(self) -> int | None:
         return None if self.safe is None else self.safe - self.planned
 
@@ -315,7 +353,7 @@ def find_headroom(
         on_probe(probe)
         return probe
 
-    good, bad = study.base_servers, servers_with(study, most_extra_share) + 1
+    good, bad = study.planned, servers_with(study, most_extra_share) + 1
     best: Probe | None = None
     stopped: Probe | None = None
     while bad - good > 1:
@@ -328,11 +366,15 @@ def find_headroom(
         best = tried(good)
         stopped = best if best.broken else stopped
     budget_w = min(planned_budget(study, seed)[0] for seed in seeds)
+    least_w, twice_w = (
+        sum(pool.servers * pool.machine.floor_w for pool in study.pools(count * study.planned)) for count in (1, 2)
+    )
+    more = (budget_w - least_w) // ((twice_w - least_w) / study.planned)
     return Headroom(
         policy=policy,
-        planned=study.base_servers,
+        planned=study.planned,
         safe=None if best.broken else good,
-        guaranteed=int(budget_w // study.machine.floor_w),
+        guaranteed=int(study.planned + more),
         budget_w=budget_w,
         margin_w=min(run.outcome.budget_w - run.outcome.peak_w for run in best.runs),
         limited_by="; ".join(stopped.broken)
@@ -345,7 +387,7 @@ def find_headroom(
 def _probe(study: Study, policy: str, seeds: Sequence[int], servers: int, way: Executor) -> Probe:
     """Result of one size: every seed until one misses a goal, which is enough to reject the size."""
     runs: list[ComparedRun] = []
-    label = label_of(servers / study.base_servers - 1)
+    label = label_of(servers / study.planned - 1)
     with closing(way([PolicyRun(label, policy, seed) for seed in seeds], partial(play, study=study))) as finished:
         for _, compared in finished:
             runs.append(compared)

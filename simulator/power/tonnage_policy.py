@@ -8,7 +8,7 @@ import numpy as np
 from cluster import power
 from cluster.arrays import FloatArray, IntArray, all_of, any_of
 from controller.api.power_domain import PowerDomainSpec
-from controller.loops.power.domain_tree import CLASS_LABEL, PoweredNode
+from controller.loops.power.domain_tree import PoweredNode
 from controller.loops.power.power_table import power_table
 from power.control.state import AllocatorState, Grants, allocator_of, first_state
 from power.control.step import step
@@ -16,33 +16,34 @@ from power.leases.messages import DeviceInventory, Inventory
 from power.rules import PowerRules
 from power.safety.estimator import FAULT_WORDS
 from simulator.power.agents import ROW_BREAKER
-from simulator.power.machine import Machine
+from simulator.power.machine import DGX_A100
 from simulator.power.policies import PERIOD_S, Readings, RowOrders, periods_late
-from simulator.power.requests import CLASSES
+from simulator.power.requests import CLASSES, ServerPool
 
-ROW, ROW_LABEL = "row", "example.com/row"
+ROW, POOL_LABEL = "row", "example.com/pool"
 FLOOR_MHZ: Mapping[str, float] = {"low": 810.0, "high": 1110.0}
-"""Useful floors: the draw of token generation at these clocks. Below, more latency is lost than power is saved."""
+"""Useful floors: the draw of token generation, or of a step, at these clocks of an A100. Below, more latency is lost
+than power is saved."""
 LOWEST_LIMIT_SHARE = 0.25
 """Lowest limit as a fraction of TDP: an A100 accepts limits from 100 of its 400 W."""
 
 
-def row_table(machine: Machine, servers: tuple[int, ...], budget_w: float) -> power.PowerTable:
+def row_table(pools: Sequence[ServerPool], budget_w: float) -> power.PowerTable:
     """A row with one budget and one device for each server: its GPUs work in step, so one limit applies to all of them.
 
-    servers: number of servers of each class, in the order of CLASSES; the devices are in the same order. Every device
-    counts as adopted by a controller that found it unlimited.
+    The devices are in the order of the servers. Every device counts as adopted by a controller that found it unlimited.
     """
-    names = [f"server-{number:05}" for number in range(sum(servers))]
-    classes = np.repeat(np.array(CLASSES), servers).tolist()
-    tdp_w = machine.gpus * machine.gpu_tdp_w
-    device = DeviceInventory("A100", LOWEST_LIMIT_SHARE * tdp_w, tdp_w, tdp_w, tdp_w, managed=True)
-    table = power_table(
-        {ROW: _domain(machine, budget_w)},
-        {name: PoweredNode({ROW_LABEL: ROW, CLASS_LABEL: own}, 1) for name, own in zip(names, classes, strict=True)},
-        {name: Inventory(name, "life", {f"{name}-gpus": device}) for name in names},
-    )
-    count, most_w = len(names), table.devices.max_w
+    nodes: dict[str, PoweredNode] = {}
+    inventories: dict[str, Inventory] = {}
+    for number, pool in enumerate(pools):
+        tdp_w = pool.machine.gpus * pool.machine.gpu_tdp_w
+        device = DeviceInventory(pool.machine.name, LOWEST_LIMIT_SHARE * tdp_w, tdp_w, tdp_w, tdp_w, managed=True)
+        for _ in range(pool.servers):
+            name = f"server-{len(nodes):05}"
+            nodes[name] = PoweredNode({POOL_LABEL: str(number)}, 1)
+            inventories[name] = Inventory(name, "life", {f"{name}-gpus": device})
+    table = power_table(_domains(pools, budget_w), nodes, inventories)
+    count, most_w = len(nodes), table.devices.max_w
     leases = power.PowerLeases(
         cap_w=most_w,
         ceiling_w=most_w,
@@ -52,37 +53,30 @@ def row_table(machine: Machine, servers: tuple[int, ...], budget_w: float) -> po
     return replace(table, leases=leases)
 
 
-def _domain(machine: Machine, budget_w: float) -> PowerDomainSpec:
-    """The object that an operator would write for this row."""
+def _domains(pools: Sequence[ServerPool], budget_w: float) -> dict[str, PowerDomainSpec]:
+    """The objects that an operator would write for this row: its breaker, and what the servers of each pool are."""
     points = zip(ROW_BREAKER.over, ROW_BREAKER.for_s, strict=True)
-    classes = [
-        {"name": name, "rank": len(CLASSES) - 1 - row, "floor": _floor_share(machine, name)}
-        for row, name in enumerate(CLASSES)
-    ]
-    return PowerDomainSpec.model_validate(
-        {
-            "type": "row",
-            "budgetWatts": budget_w,
-            "breaker": {
-                "curve": [{"over": over, "seconds": for_s} for over, for_s in points],
-                "coolingSeconds": ROW_BREAKER.cooling_s,
-            },
+    curve = [{"over": over, "seconds": for_s} for over, for_s in points]
+    breaker = {"curve": curve, "coolingSeconds": ROW_BREAKER.cooling_s}
+    written: dict[str, dict[str, object]] = {ROW: {"type": "row", "budgetWatts": budget_w, "breaker": breaker}}
+    for number, pool in enumerate(pools):
+        machine, name = pool.machine, CLASSES[pool.of_class]
+        work_share = machine.prompt_share[0] if pool.step_s else machine.token_share[0]
+        clock_share = DGX_A100.share_at(FLOOR_MHZ[name])
+        floor = machine.idle_share + float(work_share - machine.idle_share) * clock_share
+        rank = len(CLASSES) - 1 - pool.of_class
+        written[f"{ROW}-{number}"] = {
+            "type": "rack",
+            "feeds": [{"name": ROW}],
             "nodes": {
-                "key": ROW_LABEL,
-                "values": [ROW],
+                "key": POOL_LABEL,
+                "values": [str(number)],
                 "otherWatts": machine.other_w,
                 "overheadShare": machine.watts_per_gpu_watt - 1,
             },
-            "classes": classes,
+            "classes": [{"name": name, "rank": rank, "floor": floor, "bursts": pool.bursts}],
         }
-    )
-
-
-def _floor_share(machine: Machine, name: str) -> float:
-    """Draw of token generation at the clock of a class's floor, as a fraction of TDP."""
-    tdp_w = machine.gpus * machine.gpu_tdp_w
-    tokens_w = machine.token_swing_w(1) / machine.watts_per_gpu_watt
-    return machine.idle_share + tokens_w * machine.share_at(FLOOR_MHZ[name]) / tdp_w
+    return {name: PowerDomainSpec.model_validate(spec) for name, spec in written.items()}
 
 
 TONNAGE_POLICIES = ("tonnage", "tonnage-oob")
@@ -103,20 +97,22 @@ class TonnagePower:
     def __init__(
         self,
         name: str,
-        machine: Machine,
-        servers: tuple[int, ...],
+        pools: Sequence[ServerPool],
         budget_w: float,
         delay_s: float,
         telemetry_s: float,
         rules: Sequence[tuple[str, float]] = (),
     ) -> None:
-        """servers: number of servers of each class. rules: settings other than their defaults.
+        """rules: settings other than their defaults.
 
         telemetry_s: delay from the end of a period until the allocator has its reading.
         """
         self.name = name
-        self._machine, self._delay_s = machine, delay_s
-        self._table = row_table(machine, servers, budget_w)
+        self._table = row_table(pools, budget_w)
+        servers = [pool.servers for pool in pools]
+        self._other_w: FloatArray = np.repeat([pool.machine.other_w for pool in pools], servers)
+        self._per_gpu_watt: FloatArray = np.repeat([pool.machine.watts_per_gpu_watt for pool in pools], servers)
+        self._per_limit: FloatArray = self._per_gpu_watt * np.repeat([p.machine.overshoot for p in pools], servers)
         reaction_s = delay_s + (1 + periods_late(telemetry_s)) * PERIOD_S
         self._rules = PowerRules(
             control_delay_s=reaction_s,
@@ -134,7 +130,6 @@ class TonnagePower:
         self._burst_j: tuple[FloatArray, FloatArray] | None = None
         self._reported: tuple[FloatArray, FloatArray] | None = None
         """Limits that servers last reported, in watts of the server and of its devices."""
-        self._per_limit = machine.watts_per_gpu_watt * (1 + (float(machine.prompt_share.max()) - 1.0))
         self._unbounded_w: FloatArray = np.full(len(self._devices), np.inf)
         self._burst_w = self._unbounded_w
         self._clocks: FloatArray = np.ones(len(self._devices))
@@ -144,13 +139,12 @@ class TonnagePower:
             self._budget_w = np.array([budget_w])
 
     def step(self, now_s: float, seen: Readings) -> RowOrders | None:
-        machine = self._machine
         if self._reported is None or self._reported[0] is not seen.cap_w:
-            limit_w = np.minimum((seen.cap_w - self._machine.other_w) / self._per_limit, self._devices.default_w)
+            limit_w = np.minimum((seen.cap_w - self._other_w) / self._per_limit, self._devices.default_w)
             self._reported = (seen.cap_w, limit_w)
         readings = power.PowerReadings(
             at_s=seen.at_s,
-            draw_w=(seen.server_w - machine.other_w) / machine.watts_per_gpu_watt,
+            draw_w=(seen.server_w - self._other_w) / self._per_gpu_watt,
             cap_w=self._reported[1],
             sequence=seen.sequence,
             phase=_PHASES.take(seen.phase),
@@ -189,7 +183,7 @@ class TonnagePower:
 
     def _plug_w(self, limit_w: FloatArray) -> FloatArray:
         """Highest draw of a server under a limit on its GPUs together; infinite at their highest limit."""
-        plug_w = self._machine.other_w + self._per_limit * limit_w
+        plug_w = self._other_w + self._per_limit * limit_w
         return np.where(limit_w >= self._devices.max_w, np.inf, plug_w)
 
     def named(self) -> Mapping[int, str]:

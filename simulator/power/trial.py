@@ -3,7 +3,7 @@
 import gc
 import heapq
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -11,9 +11,9 @@ import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from simulator.power import agents as power_agents
-from simulator.power.machine import Machine
+from simulator.power.machine import DGX_A100
 from simulator.power.policies import PERIOD_S, Readings, RowOrders, RowPolicy, periods_late
-from simulator.power.requests import CLASSES, Requests
+from simulator.power.requests import Requests, ServerPool
 from simulator.power.row import Row
 
 RIPPLE_W, RIPPLES = 0.5, 97
@@ -42,20 +42,25 @@ class TrialRules:
     brake: bool = True
     """Whether the row has a hardware brake."""
     faults: tuple[power_agents.Fault, ...] = ()
-    safe_floor_w: float = float("inf")
-    """Limit of a server whose lease has run out."""
+    safe_floor_w: FloatArray | float = float("inf")
+    """Limit of each server whose lease has run out."""
     noise_share: float = 0.0
     """Standard deviation of each reading of a server as a fraction of its draw, beside NOISE_W; 0: meters without
     errors."""
 
 
 @dataclass(frozen=True, slots=True)
-class ClassOutcome:
-    """Result of one class of service."""
+class PoolOutcome:
+    """Result of one pool of servers."""
 
+    name: str
+    of_class: int
     requests: int
+    """Number of requests; of a job, of steps that ended, whose durations then stand in place of latencies."""
     unserved: int
+    """Number of requests that still waited when the run ended; each counts with the time that it had waited."""
     p50_s: float
+    """Median of the latencies, or of the durations of steps; NaN where there were none."""
     p99_s: float
     held_share: float
     """Fraction of its servers' time spent working slower than at full clock."""
@@ -80,7 +85,7 @@ class TrialOutcome:
     breaker_share: float
     """Highest heat of the breaker: 1 opens it."""
     limit_changes: int
-    classes: tuple[ClassOutcome, ...]
+    pools: tuple[PoolOutcome, ...]
     named: tuple[tuple[float, int, str], ...] = ()
     """(instant, server, reason) of the servers that the policy found not to obey or not to be believed."""
 
@@ -92,8 +97,8 @@ class TrialOutcome:
     def peak_share(self) -> float:
         return self.peak_w / self.budget_w
 
-    def of_class(self, name: str) -> ClassOutcome:
-        return self.classes[CLASSES.index(name)]
+    def of_pool(self, name: str) -> PoolOutcome:
+        return next(pool for pool in self.pools if pool.name == name)
 
     def spike_share(self, within_s: float) -> float:
         """Largest rise of the row's draw within this time, as a fraction of the budget."""
@@ -102,11 +107,9 @@ class TrialOutcome:
 
 
 def run_trial(
-    machine: Machine,
+    pools: Sequence[ServerPool],
     requests: Requests,
-    servers: tuple[int, ...],
     *,
-    batch: int,
     for_s: float,
     make_policy: MakePolicy,
     rules: TrialRules,
@@ -117,7 +120,7 @@ def run_trial(
     seed: determines the servers that faults affect.
     """
     with _uncollected():
-        return _Trial(machine, requests, servers, batch, make_policy, rules, seed).run(for_s)
+        return _Trial(pools, requests, make_policy, rules, seed).run(for_s)
 
 
 @contextmanager
@@ -139,22 +142,22 @@ class _Trial:
 
     def __init__(
         self,
-        machine: Machine,
+        pools: Sequence[ServerPool],
         requests: Requests,
-        servers: tuple[int, ...],
-        batch: int,
         make_policy: MakePolicy,
         rules: TrialRules,
         seed: int,
     ) -> None:
-        self.machine, self.requests, self.servers, self.rules = machine, requests, servers, rules
+        self.pools, self.requests, self.rules = pools, requests, rules
+        self.servers = servers = tuple(pool.servers for pool in pools)
         self.make_policy, self.policy = make_policy, make_policy(rules.budget_w)
         count = sum(servers)
-        self.row = Row(machine, requests, servers, batch=batch, budget_w=rules.budget_w)
+        self.highest_w: FloatArray = np.repeat([pool.machine.highest_w for pool in pools], servers)
+        self.row = Row(pools, requests, budget_w=rules.budget_w)
         self.agents = power_agents.Agents(
             count,
             safe_floor_w=rules.safe_floor_w,
-            clamp_w=(machine.idle_w + machine.highest_w) / 2,
+            clamp_w=(np.repeat([pool.machine.idle_w for pool in pools], servers) + self.highest_w) / 2,
             faults=rules.faults,
             seed=seed,
             set_limit=self.row.limit,
@@ -164,7 +167,7 @@ class _Trial:
             power_agents.Brake(rules.budget_w, fitted=rules.brake),
             power_agents.BreakerHeat(power_agents.ROW_BREAKER, rules.budget_w),
         )
-        self.brake_share = machine.share_at(power_agents.BRAKE_MHZ)
+        self.brake_share = DGX_A100.share_at(power_agents.BRAKE_MHZ)
         self.edges = sorted({edge for fault in rules.faults for edge in (fault.from_s, fault.to_s)})
         self.sent = 0
         self.under_way: list[tuple[float, int, int, RowOrders]] = []
@@ -205,8 +208,8 @@ class _Trial:
             longest_over_s=longest_s,
             breaker_share=self.heat.highest_share,
             limit_changes=self.agents.changes,
-            classes=tuple(
-                self._class_outcome(number, for_s, float(held.mean()) / for_s) for number, held in enumerate(held_s)
+            pools=tuple(
+                self._pool_outcome(number, for_s, float(held.mean()) / for_s) for number, held in enumerate(held_s)
             ),
             named=tuple(sorted(self.named.values())),
         )
@@ -256,7 +259,7 @@ class _Trial:
         self.row_w.append(row_w)
         self.brake.read(now_s, row_w)
         self.heat.read(PERIOD_S, row_w)
-        limited = (self.agents.clock < 1.0) | (self.agents.cap_w < self.machine.highest_w)
+        limited = (self.agents.clock < 1.0) | (self.agents.cap_w < self.highest_w)
         self.limited_s += np.add.reduceat(limited.astype(np.float64), self.firsts) / self.servers * PERIOD_S
         self.periods += 1
         shown_w = server_w + self.ripple_w[self.periods % RIPPLES]
@@ -311,17 +314,20 @@ class _Trial:
         for server, why in self.policy.named().items():
             self.named.setdefault(server, (now_s, server, why))
 
-    def _class_outcome(self, number: int, for_s: float, held_share: float) -> ClassOutcome:
-        requests = self.requests
-        mine: IntArray = np.flatnonzero((requests.of_class == number) & (requests.at_s < for_s - JUDGED_UNTIL_S))
-        latency_s = self.row.latency_s[mine].astype(np.float64)
+    def _pool_outcome(self, number: int, for_s: float, held_share: float) -> PoolOutcome:
+        requests, pool = self.requests, self.pools[number]
+        mine: IntArray = np.flatnonzero((requests.of_pool == number) & (requests.at_s < for_s - JUDGED_UNTIL_S))
+        latency_s = np.array(self.row.steps_s[number]) if pool.step_s else self.row.latency_s[mine].astype(np.float64)
         unserved = np.isnan(latency_s)
         # A request that still waits at the end has waited at least this long: leaving it out would reward a policy that
         # starves.
-        latency_s[unserved] = for_s - requests.at_s[mine][unserved]
-        p50_s, p99_s = np.percentile(latency_s, [50, 99]) if len(mine) else (np.nan, np.nan)
-        return ClassOutcome(
-            requests=len(mine),
+        if unserved.any():
+            latency_s[unserved] = for_s - requests.at_s[mine][unserved]
+        p50_s, p99_s = np.percentile(latency_s, [50, 99]) if len(latency_s) else (np.nan, np.nan)
+        return PoolOutcome(
+            name=pool.name,
+            of_class=pool.of_class,
+            requests=len(latency_s),
             unserved=int(unserved.sum()),
             p50_s=float(p50_s),
             p99_s=float(p99_s),

@@ -17,6 +17,7 @@ from simulator.power.requests import RateCurve, made_up_rates, read_rates
 from simulator.power.study import POLICIES, Study, check_study, extra_of, find_headroom, label_of, planned_budget, play
 from simulator.power.tonnage_policy import TonnagePower
 from simulator.sweep.runner import PolicyRun
+from tests.builders.power_pools import pools_of
 
 SMALL = Study(days=1, base_servers=8)
 
@@ -66,13 +67,13 @@ def test_the_row_as_planned_peaks_at_its_share_of_the_budget() -> None:
 def test_without_limits_nobody_is_slower_and_nothing_is_held() -> None:
     compared = play(PolicyRun(label_of(0.0), "no-cap", 1), SMALL)
     assert all(compared.slower_pct(name, p) == 0.0 for name in ("low", "high") for p in (50, 99))
-    assert compared.outcome.of_class("low").held_share == 0.0
+    assert compared.outcome.of_pool("low").held_share == 0.0
 
 
 def test_a_run_is_repeatable() -> None:
     one, two = (play(PolicyRun(label_of(0.4), "polca", 1), SMALL).outcome for _ in range(2))
     assert np.array_equal(one.row_w, two.row_w)
-    assert one.classes == two.classes
+    assert one.pools == two.pools
 
 
 def test_readings_come_at_once_in_band_and_as_late_as_those_of_meters_out_of_band() -> None:
@@ -86,12 +87,12 @@ def test_the_allocator_counts_on_readings_that_come_late() -> None:
         play(PolicyRun(label_of(0.4), "tonnage", 1), replace(SMALL, above_share=0.8, telemetry_s=telemetry_s)).outcome
         for telemetry_s in (0.0, 6.0)
     )
-    assert late.of_class("low").held_share > soon.of_class("low").held_share
+    assert late.of_pool("low").held_share > soon.of_pool("low").held_share
 
 
 def test_every_mistake_of_a_study_is_named_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
-        check_study(Study(rates=Path("/nowhere.csv"), mix="code", lengths=Path("/nor-here.csv")), ("polka",))
+        check_study(Study(rates=Path("/nowhere.csv"), base_servers=8, row=Path("/nor-here.yaml")), ("polka",))
     assert len(caught.value.mistakes) == 3
     with pytest.raises(ConfigError) as caught:
         check_study(Study(telemetry_s=0.2, lengths=Path("/nowhere.csv")), ("polka",), option="--policies")
@@ -135,7 +136,7 @@ def test_where_the_row_as_planned_is_not_safe_headroom_says_so_and_why() -> None
 
 def test_out_of_band_no_server_may_burst() -> None:
     made = [
-        TonnagePower(name, DGX_A100, (4, 4), 40_000.0, delay_s, 0.0)
+        TonnagePower(name, pools_of((4, 4)), 40_000.0, delay_s, 0.0)
         for name, delay_s in (("tonnage", 2.0), ("tonnage-oob", 40.0))
     ]
     now = Readings(

@@ -5,27 +5,28 @@ import pytest
 
 from cluster.arrays import column
 from simulator.power.machine import DGX_A100
-from simulator.power.requests import Requests, RowLoad, draw_requests, made_up_rates, servers_of, shaped_rates
+from simulator.power.requests import Requests, draw_requests, made_up_rates, shaped_rates
 from simulator.power.row import AGENT_LOOKS_S, CREDIT_BACK_S, Row
+from tests.builders.power_pools import pools_of
 
 TOKEN_W = DGX_A100.idle_w + DGX_A100.token_swing_w(1)
 
 
-def requests_at(*arrivals: tuple[float, float, int], of_class: int = 0) -> Requests:
+def requests_at(*arrivals: tuple[float, float, int], of_pool: int = 0) -> Requests:
     """(arrival, prompt seconds, tokens); prompts draw 3,000 W above idle."""
     at_s, prompt_s, tokens = zip(*arrivals, strict=True)
     count = len(arrivals)
     return Requests(
         column(at_s, np.float64),
-        column([of_class] * count, np.int64),
+        column([of_pool] * count, np.int64),
         column(prompt_s, np.float64),
         column([3000.0] * count, np.float64),
         column(tokens, np.int64),
     )
 
 
-def row_of(requests: Requests, servers: tuple[int, ...] = (1, 1), batch: int = 1, budget_w: float = 1e9) -> Row:
-    return Row(DGX_A100, requests, servers, batch=batch, budget_w=budget_w)
+def row_of(requests: Requests, servers: tuple[int, int] = (1, 1), batch: int = 1, budget_w: float = 1e9) -> Row:
+    return Row(pools_of(servers, batch=batch), requests, budget_w=budget_w)
 
 
 def test_a_request_alone_takes_its_prompt_and_its_tokens() -> None:
@@ -49,7 +50,7 @@ def test_a_full_server_lets_the_next_request_wait_its_turn() -> None:
 
 
 def test_requests_of_a_class_never_run_on_servers_of_the_other() -> None:
-    row = row_of(requests_at((0.0, 0.5, 100), (0.0, 0.5, 100), of_class=1))
+    row = row_of(requests_at((0.0, 0.5, 100), (0.0, 0.5, 100), of_pool=1))
     row.advance(2.0)
     assert row.close_window()[0] == DGX_A100.idle_w
 
@@ -113,9 +114,9 @@ def test_time_above_the_budget_is_counted_to_the_event() -> None:
 
 
 def test_every_request_is_served_once_and_none_before_its_work_is_done() -> None:
-    curve, load = made_up_rates(1), RowLoad(batch=4)
-    requests = draw_requests(DGX_A100, curve, load, 8, seed=7)
-    row = row_of(requests, servers_of(8, 0.5), batch=4)
+    curve = made_up_rates(1)
+    requests = draw_requests(pools_of((4, 4), curve, batch=4), seed=7)
+    row = row_of(requests, (4, 4), batch=4)
     row.advance(2 * curve.for_s)
     least_s = requests.prompt_s + requests.tokens * DGX_A100.token_seconds(1)
     assert (row.latency_s >= least_s * (1 - 1e-4)).all()
@@ -123,8 +124,7 @@ def test_every_request_is_served_once_and_none_before_its_work_is_done() -> None
 
 def test_the_mean_draw_of_windows_is_the_energy_over_the_day() -> None:
     """Windows of 2 s and one window over the same hour hold the same energy."""
-    curve, load = made_up_rates(1), RowLoad()
-    requests = draw_requests(DGX_A100, curve, load, 8, seed=7)
+    requests = draw_requests(pools_of((4, 4)), seed=7)
     fine, coarse = row_of(requests, (4, 4)), row_of(requests, (4, 4))
     means = []
     for period in range(1, 1801):
@@ -135,28 +135,27 @@ def test_the_mean_draw_of_windows_is_the_energy_over_the_day() -> None:
 
 
 def test_the_same_seed_gives_the_same_requests_and_another_seed_others() -> None:
-    curve, load = made_up_rates(1), RowLoad()
-    first, again, other = (draw_requests(DGX_A100, curve, load, 8, seed) for seed in (1, 1, 2))
+    first, again, other = (draw_requests(pools_of((4, 4)), seed) for seed in (1, 1, 2))
     assert np.array_equal(first.at_s, again.at_s)
     assert not np.array_equal(first.at_s[:50], other.at_s[:50])
 
 
 def test_each_class_is_as_busy_as_asked_at_the_highest_rate() -> None:
-    curve, load = made_up_rates(), RowLoad(peak_busy_share=0.8)
-    requests = draw_requests(DGX_A100, curve, load, 40, seed=3)
+    curve = made_up_rates()
+    requests = draw_requests(pools_of((20, 20), curve, peak_busy_share=0.8), seed=3)
     work_s = requests.prompt_s + requests.tokens * DGX_A100.token_seconds(1)
     mean_share = float(curve.share.mean())
     for number in (0, 1):
-        busy = work_s[requests.of_class == number].sum() / (20 * curve.for_s)
+        busy = work_s[requests.of_pool == number].sum() / (20 * curve.for_s)
         assert busy == pytest.approx(0.8 * mean_share, rel=0.02)
 
 
 def test_burstiness_is_the_spread_of_the_gaps_between_arrivals() -> None:
     curve = made_up_rates(1)
-    requests = draw_requests(DGX_A100, curve, RowLoad(burstiness=0.4), 40, seed=3)
+    requests = draw_requests(pools_of((20, 20), curve, burstiness=0.4), seed=3)
     instants, integral = curve.expected()
     for number in (0, 1):
-        at_s = requests.at_s[requests.of_class == number]
+        at_s = requests.at_s[requests.of_pool == number]
         gaps = np.diff(np.interp(at_s, instants, integral))
         assert gaps.std() / gaps.mean() == pytest.approx(0.4, rel=0.05)
 
@@ -185,8 +184,7 @@ def test_a_burst_ends_with_its_credit_and_what_the_agent_takes_to_look() -> None
 
 def test_credit_above_the_lease_never_exceeds_what_was_granted_and_what_came_back() -> None:
     """However requests fall, energy above the lease is bounded: that is what the breaker's share relies on."""
-    curve, load = made_up_rates(1), RowLoad()
-    requests = draw_requests(DGX_A100, curve, load, 8, seed=7)
+    requests = draw_requests(pools_of((4, 4)), seed=7)
     row, cap_w, burst_j = row_of(requests, (4, 4)), 3000.0, 5000.0
     for server in range(8):
         row.limit(server, clock=1.0, cap_w=cap_w, burst_j=burst_j)

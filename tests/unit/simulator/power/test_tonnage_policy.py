@@ -5,10 +5,11 @@ import pytest
 
 from simulator.power.machine import DGX_A100
 from simulator.power.policies import Readings, RowOrders, RowPolicy
-from simulator.power.requests import RateCurve, RowLoad, draw_requests
+from simulator.power.requests import RateCurve, draw_requests
 from simulator.power.study import safe_floor_w
 from simulator.power.tonnage_policy import TonnagePower
 from simulator.power.trial import TrialOutcome, TrialRules, run_trial
+from tests.builders.power_pools import pools_of
 
 SERVERS = (6, 6)
 BUDGET_W = 12 * 3500.0
@@ -35,14 +36,11 @@ class Watched:
 
 @pytest.fixture(scope="module")
 def run() -> tuple[TrialOutcome, list[RowOrders]]:
-    requests = draw_requests(
-        DGX_A100, RateCurve("steady", 600.0, np.ones(6)), RowLoad(peak_busy_share=0.95), 12, seed=9
-    )
-    watched = Watched(TonnagePower("tonnage", DGX_A100, SERVERS, BUDGET_W, 2.0, 2.0))
-    rules = TrialRules(budget_w=BUDGET_W, safe_floor_w=safe_floor_w(DGX_A100, 12, BUDGET_W))
-    outcome = run_trial(
-        DGX_A100, requests, SERVERS, batch=1, for_s=3600.0, make_policy=lambda _: watched, rules=rules, seed=1
-    )
+    pools = pools_of(SERVERS, RateCurve("steady", 600.0, np.ones(6)), peak_busy_share=0.95)
+    watched = Watched(TonnagePower("tonnage", pools, BUDGET_W, 2.0, 2.0))
+    rules = TrialRules(budget_w=BUDGET_W, safe_floor_w=safe_floor_w(pools, BUDGET_W))
+    requests = draw_requests(pools, seed=9)
+    outcome = run_trial(pools, requests, for_s=3600.0, make_policy=lambda _: watched, rules=rules, seed=1)
     return outcome, watched.orders
 
 

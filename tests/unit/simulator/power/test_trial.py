@@ -9,11 +9,13 @@ from cluster.power import BreakerCurve
 from simulator.power.agents import Brake, BreakerHeat, Fault, opens_after_s
 from simulator.power.machine import DGX_A100
 from simulator.power.policies import BASELINES, MeterPolicy, Readings, RowOrders, baseline
-from simulator.power.requests import RateCurve, RowLoad, draw_requests
+from simulator.power.requests import RateCurve, draw_requests
 from simulator.power.trial import TrialOutcome, TrialRules, run_trial
+from tests.builders.power_pools import pools_of
 
 SERVERS = (4, 4)
 STEADY = RateCurve("steady", 600.0, np.ones(6))
+POOLS = pools_of(SERVERS, STEADY)
 CURVE = BreakerCurve(over=(1.1, 1.2, 2.0), for_s=(600.0, 60.0, 5.0))
 
 
@@ -38,11 +40,9 @@ class FakePolicy(MeterPolicy):
 
 
 def trial(policy: MeterPolicy, for_s: float = 600.0, **rules: object) -> TrialOutcome:
-    requests = draw_requests(DGX_A100, STEADY, RowLoad(), 8, seed=5)
+    requests = draw_requests(POOLS, seed=5)
     given = TrialRules(**{"budget_w": 1e9, **rules})  # type: ignore[arg-type]
-    return run_trial(
-        DGX_A100, requests, SERVERS, batch=1, for_s=for_s, make_policy=lambda _: policy, rules=given, seed=2
-    )
+    return run_trial(POOLS, requests, for_s=for_s, make_policy=lambda _: policy, rules=given, seed=2)
 
 
 def test_the_brake_acts_late_and_holds() -> None:
@@ -157,13 +157,13 @@ def test_a_cut_budget_is_judged_by_the_smaller_one() -> None:
 def test_who_starves_at_the_end_counts_with_the_time_waited() -> None:
     """A policy that never serves must not look fast."""
     free, starved = trial(FakePolicy(1e9), for_s=3600.0), trial(FakePolicy(0.0), for_s=3600.0)
-    assert starved.of_class("low").unserved > free.of_class("low").unserved
-    assert starved.of_class("low").p50_s > free.of_class("low").p50_s
+    assert starved.of_pool("low").unserved > free.of_pool("low").unserved
+    assert starved.of_pool("low").p50_s > free.of_pool("low").p50_s
 
 
 @pytest.mark.parametrize("name", [name for name in BASELINES if name not in ("no-cap", "two-clocks")])
 def test_a_policy_holds_back_when_the_row_draws_its_budget_and_lets_go_when_it_does_not(name: str) -> None:
-    policy = baseline(name, DGX_A100, SERVERS, 1000.0, 2.0)
+    policy = baseline(name, POOLS, 1000.0, 2.0)
 
     def seen(row_w: float) -> Readings:
         none = np.zeros(8)
@@ -178,7 +178,7 @@ def test_a_policy_holds_back_when_the_row_draws_its_budget_and_lets_go_when_it_d
 
 def test_two_clocks_take_from_the_low_class_what_exceeds_the_budget_at_once_and_give_it_back_by_tenths() -> None:
     budget_w = sum(SERVERS) * 4000.0
-    policy = baseline("two-clocks", DGX_A100, SERVERS, budget_w, 2.0)
+    policy = baseline("two-clocks", POOLS, budget_w, 2.0)
 
     def shares(server_w: float) -> list[float] | None:
         none = np.zeros(8)
@@ -196,7 +196,7 @@ def test_two_clocks_take_from_the_low_class_what_exceeds_the_budget_at_once_and_
 
 
 def test_two_clocks_reach_the_high_class_when_the_low_one_is_at_its_floor() -> None:
-    policy = baseline("two-clocks", DGX_A100, SERVERS, sum(SERVERS) * 3000.0, 2.0)
+    policy = baseline("two-clocks", POOLS, sum(SERVERS) * 3000.0, 2.0)
     none = np.zeros(8)
     orders = policy.step(
         0.0, Readings(none, none + 3984.0, 0.0, 31872.0, none, none.astype(np.int64), none.astype(np.int64))
@@ -208,7 +208,7 @@ def test_two_clocks_reach_the_high_class_when_the_low_one_is_at_its_floor() -> N
 
 
 def test_polca_touches_the_high_class_only_when_the_low_one_was_not_enough() -> None:
-    policy = baseline("polca", DGX_A100, SERVERS, 1000.0, 40.0)
+    policy = baseline("polca", POOLS, 1000.0, 40.0)
 
     def clocks(now_s: float, row_w: float) -> tuple[float, float] | None:
         none = np.zeros(8)
