@@ -32,6 +32,8 @@ VERSION, CONTROLLER = "kueue.x-k8s.io/v1beta2", "tonnage.dev/seat"
 """API of Kueue, and `spec.controllerName` of the AdmissionChecks that are answered here."""
 EVERY_S, RETRY_S = 2.0, 10
 """Seconds between looks, and after which Kueue asks again where there is no seat; its quota is free meanwhile."""
+MOST = 64
+"""Workloads of one look; the others are next, when these have their answers."""
 Object = Mapping[str, Any]
 
 
@@ -116,12 +118,19 @@ class SeatChecks(ControlLoop):
         known = (own_from(n, gpu_type.KIND, obj) for n, obj in context.caches.own[gpu_type.KIND].all().items())
         types = types_from([each for each in known if isinstance(each, Read)], Findings())
         asked, pending = dict[str, list[PodRow]](), dict[str, list[str]]()
+        found = dict[str, tuple[bool, str]]()
         for name, obj in sorted(workloads.items()):
             status = structs.plain(obj.status)
             said = {each["name"]: each["state"] for each in status.get("admissionChecks", ())}
-            if "admission" in status and (waits := [check for check in ours if said.get(check) == "Pending"]):
-                asked[name], pending[name] = pods_of(name, structs.plain(obj.spec), status, flavors, types), waits
-        found = await asyncio.to_thread(answers, self.seen, asked, self._decisions) if asked else {}
+            waits = [check for check in ours if said.get(check) == "Pending"]
+            if "admission" not in status or not waits or len(pending) == MOST:
+                continue
+            pending[name] = waits
+            try:
+                asked[name] = pods_of(name, structs.plain(obj.spec), status, flavors, types)
+            except Exception as error:  # noqa: BLE001 - what one of them holds keeps no other from its answer
+                found[name] = False, f"no seat: its pods cannot be read: {error}"[:1024]
+        found |= await asyncio.to_thread(answers, self.seen, asked, self._decisions) if asked else {}
         for name, (is_seated, words) in found.items():
             answer = {"state": "Ready"} if is_seated else {"state": "Retry", "requeueAfterSeconds": RETRY_S}
             of_all = [{"name": check, **answer, "message": words, **since} for check in pending[name]]
