@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from http import HTTPStatus
 from typing import Any, Protocol
 
 import msgspec
@@ -139,6 +140,10 @@ class Leader(Protocol):
         """Called when the API server refused a write because another process leads."""
         ...
 
+    def contradicted(self, path: str) -> None:
+        """Called when the API server has another object under this path than the caches, by its UID."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class WriteJob:
@@ -212,12 +217,16 @@ class Applier:
             refusal = Refusal(0, "NoAnswer", f"no answer within {REQUEST_TIMEOUT_S:g} s")
             raise KubeWriteError(f"{write.method} {write.path}", refusal) from error
         except KubeWriteError as error:
+            if error.refusal.status == HTTPStatus.CONFLICT and _OTHER_OBJECT.search(error.refusal.words):
+                self.leader.contradicted(write.path)
             if not is_fenced(error):
                 raise
             self.leader.fenced()
             raise NotLeadingError(str(error)) from error
 
 
+_OTHER_OBJECT = re.compile(r"\buid\b", re.IGNORECASE)
+"""In the words of a refusal for a UID: `UID in precondition: a, UID in object meta: b`. Source: apiserver, storage."""
 _UNDECLARED = re.compile(r"(\.status\b\S*): field not declared in schema")
 """How the API server refuses a field that the installed CRD lacks, as that of an older release."""
 

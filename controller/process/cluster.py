@@ -6,8 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from math import inf
 from random import Random
 from uuid import uuid4
+
+import structlog
 
 from cluster.errors import ActionError, Mistake, ObservationError
 from cluster.plans import Plan
@@ -37,6 +40,8 @@ from controller.report.statuses import log_unwritten
 from controller.settings import OperatorSettings
 from controller.snapshot.builder import FACTS
 from controller.snapshot.scalers import Fact, Facts
+
+log = structlog.get_logger(__name__)
 
 LoopOf = Callable[[OperatorSettings], ControlLoop | None]
 """Makes a loop as the settings configure it; None where they do not enable it. Raises ConfigError."""
@@ -73,6 +78,8 @@ REST_S = 10.0
 A single replica takes it again, since one that fails still does better than none."""
 SHUTDOWN_S = 4.0
 """Seconds for the release of the Lease; with the rest of the exit it stays under 10 s."""
+LATE_EVENT_S, FORGOTTEN_S = 10.0, 120.0
+"""How late an event may be before the watches are doubted, and how long one such object is kept in mind."""
 
 
 def identity_of(settings: OperatorSettings) -> str:
@@ -99,6 +106,8 @@ class WatchedCluster(api_server.RequestListener):
     ) -> None:
         """loops: their watches and facts join the others. stack: ends the watches, then releases the Lease."""
         self._loops, self._meter = loops, meter
+        self._contradicted = ("", -inf)
+        """Path of an object that the API server has with another UID, and since when."""
         self.trigger = CycleTrigger()
         self.thread = connection.LoopThread("kubernetes")
         stack.callback(self.thread.close)
@@ -179,6 +188,20 @@ class WatchedCluster(api_server.RequestListener):
     def fenced(self) -> None:
         """Counts a write that was refused because another process leads."""
         self._meter.count("tonnage_fenced_writes_total")
+
+    def contradicted(self, path: str) -> None:
+        """Lists everything anew where no event has corrected an object for `LATE_EVENT_S`.
+
+        A watch that stood still while the store went back can miss what was made anew under versions that it knows.
+        """
+        now_s = boot_time_s()
+        known, since_s = self._contradicted
+        if path == known and now_s - since_s >= LATE_EVENT_S:
+            log.error("the API server has other objects than were observed: all is read anew", object=path)
+            self._contradicted = ("", -inf)
+            self._watch_anew()
+        elif path != known and now_s - since_s >= FORGOTTEN_S:
+            self._contradicted = (path, now_s)
 
     def is_synced(self) -> bool:
         """Whether every watch has listed its objects."""

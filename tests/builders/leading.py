@@ -1,6 +1,6 @@
 """Leadership as a test decides it, and power's view of a cluster that stays."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from controller.loops.power.loop import PowerView
 
@@ -13,12 +13,17 @@ class Leading:
     leads: bool = True
     refused: int = 0
     """Writes that were refused because another process leads."""
+    contradictions: list[str] = field(default_factory=list)
+    """Paths of objects that the server has with another UID."""
 
     def may_write(self) -> bool:
         return self.leads
 
     def fenced(self) -> None:
         self.refused += 1
+
+    def contradicted(self, path: str) -> None:
+        self.contradictions.append(path)
 
 
 @dataclass(frozen=True)

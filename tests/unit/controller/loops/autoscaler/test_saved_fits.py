@@ -44,6 +44,9 @@ class Leading:
     def fenced(self) -> None:
         raise ActionError("fenced")
 
+    def contradicted(self, path: str) -> None:
+        raise ActionError(path)
+
 
 def saved_fits(server: ConfigMaps, *, leads: bool = True) -> SavedFits:
     api = cast(ApiServer, server)
