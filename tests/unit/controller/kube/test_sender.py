@@ -181,7 +181,7 @@ def test_a_write_without_an_answer_is_given_up_before_another_process_may_lead()
     ("words", "is_told"),
     [("Precondition failed: UID in precondition: a, UID in object meta: b", True), ("the object was modified", False)],
 )
-def test_a_refusal_for_another_uid_is_told(words: str, is_told: bool) -> None:  # noqa: FBT001
+def test_a_refusal_for_another_uid_is_told(words: str, is_told: bool) -> None:
     writer, leader = FakeWriter(lambda _: KubeWriteError("writing", Refusal(409, "Conflict", words))), Leading()
 
     sent(writer, [job("Pod/p", "/p")], leader)
