@@ -13,6 +13,7 @@ from cluster.errors import ActionError
 from cluster.snapshot import PodTable, Snapshot
 from cluster.workloads import Gang
 from controller.api import core_v1, gpu_type, notation, structs
+from controller.api.labels import MANAGED_LABEL
 from controller.brain.inline import decisions_from
 from controller.deciders.decisions import Decisions
 from controller.deciders.packing import packer_for
@@ -87,10 +88,11 @@ def answers(now: Snapshot, asked: Mapping[str, Sequence[PodRow]], decisions: Dec
 
 
 class SeatChecks(ControlLoop):
-    """Answers Kueue's AdmissionChecks of Tonnage, by the last snapshot."""
+    """Answers Kueue's AdmissionChecks of Tonnage, by the last snapshot, in the namespaces in which Tonnage works."""
 
-    def __init__(self, decisions: Decisions) -> None:
-        self._decisions = decisions
+    def __init__(self, decisions: Decisions, *, labelled_only: bool = False) -> None:
+        """labelled_only: whether it works in labelled namespaces alone."""
+        self._decisions, self._labelled_only = decisions, labelled_only
         self._watched = tuple(
             Cache(Resource(f"kueue_{kind}", f"/apis/{VERSION}/{kind}", structs.OwnObject, is_spaced, is_optional=True))
             for kind, is_spaced in (("workloads", True), ("admissionchecks", False), ("resourceflavors", False))
@@ -117,13 +119,16 @@ class SeatChecks(ControlLoop):
         flavors = {name: structs.plain(obj.spec) for name, obj in of_flavors.items()}
         known = (own_from(n, gpu_type.KIND, obj) for n, obj in context.caches.own[gpu_type.KIND].all().items())
         types = types_from([each for each in known if isinstance(each, Read)], Findings())
+        spaces = context.caches.beside["Namespace"].all() if self._labelled_only else {}
+        managed = {n for n, each in spaces.items() if each.metadata.labels.get(MANAGED_LABEL) == "true"}
         asked, pending = dict[str, list[PodRow]](), dict[str, list[str]]()
         found = dict[str, tuple[bool, str]]()
         for name, obj in sorted(workloads.items()):
             status = structs.plain(obj.status)
             said = {each["name"]: each["state"] for each in status.get("admissionChecks", ())}
             waits = [check for check in ours if said.get(check) == "Pending"]
-            if "admission" not in status or not waits or len(pending) == MOST:
+            is_ours = not self._labelled_only or name.partition("/")[0] in managed
+            if "admission" not in status or not waits or not is_ours or len(pending) == MOST:
                 continue
             pending[name] = waits
             try:
@@ -150,4 +155,6 @@ def _job(kind: str, path: str, obj: structs.OwnObject, status: Object) -> WriteJ
 
 
 def enabled(settings: OperatorSettings) -> SeatChecks | None:
-    return SeatChecks(decisions_from(settings)) if settings.groups_of_others else None
+    labelled_only = settings.managed_namespaces == "labelled"
+    made = SeatChecks(decisions_from(settings), labelled_only=labelled_only)
+    return made if settings.groups_of_others else None

@@ -57,6 +57,9 @@ ALLOWED = {
     *(("events patch: our own", where) for where in (TENANT, SYSTEM, OWN, APART)),
     *((f"{kind}/status patch", where) for kind in ("gangs", "modelservices", "scalingpolicies")
       for where in (TENANT, SYSTEM, OWN, APART)),
+    # Where Kueue is installed: what its queues are told of seats.
+    ("workloads/status patch", TENANT),
+    ("admissionchecks/status patch", ""),
     ("configmaps create: saved fits", TENANT),
     ("configmaps patch: saved fits", TENANT),
     # Saved fits and the Lease. A new Lease has no name that a rule could be about.
@@ -79,6 +82,32 @@ ALLOWED = {
 
 
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
+
+
+def kueues(kind: str) -> dict[str, Any]:
+    """Object of a kind of Kueue."""
+    return {"apiVersion": KUEUE.removeprefix("/apis/"), "kind": kind, "metadata": {"name": "x"}}
+
+
+def kueues_definition(kind: str, scope: str) -> dict[str, Any]:
+    """Definition of a kind as Kueue's, without its schema."""
+    group, plural = "kueue.x-k8s.io", f"{kind.lower()}s"
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    version = {"name": "v1beta2", "served": True, "storage": True, "schema": schema, "subresources": {"status": {}}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"{plural}.{group}",
+            "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/kueue"},
+        },
+        "spec": {
+            "group": group,
+            "scope": scope,
+            "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
+            "versions": [version],
+        },
+    }
 
 
 @dataclass
@@ -193,7 +222,8 @@ def in_a_namespace(the: Thief, at: str) -> None:
         the.lays(path, {"apiVersion": "tonnage.dev/v1alpha1", "kind": kind.name, "metadata": {"name": "x"},
                         **minimal(kind.name)}, at)  # fmt: skip
         the.tries("patch", f"{path}/x/status", {"status": {"observedGeneration": 1}}, at=at)
-    the.tries("patch", f"{KUEUE}/workloads/x/status", {"status": {}}, at=at)  # which is not installed here
+    the.lays(f"{KUEUE}/workloads", kueues("Workload"), at)
+    the.tries("patch", f"{KUEUE}/workloads/x/status", {"status": {"is": "said"}}, at=at)
 
     leases = "/apis/coordination.k8s.io/v1/leases"
     the.tries("create", leases, {"metadata": {"name": "stolen"}, "spec": {}}, at=at)
@@ -235,7 +265,8 @@ def in_none(the: Thief) -> None:
         }
         the.lays(f"{own}/{kind.plural}", made)
         the.tries("patch", f"{own}/{kind.plural}/x/status", {"status": {"observedGeneration": 1}})
-    the.tries("patch", f"{KUEUE}/admissionchecks/x/status", {"status": {}})
+    the.lays(f"{KUEUE}/admissionchecks", kueues("AdmissionCheck"))
+    the.tries("patch", f"{KUEUE}/admissionchecks/x/status", {"status": {"is": "said"}})
     the.tries("delete", f"{own}/faultincidents/y", None)
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": "x"}}
     the.tries("create", "/apis/authentication.k8s.io/v1/tokenreviews", review)
@@ -295,6 +326,10 @@ def thief(start_server: StartServer, programs: Programs) -> Iterator[Thief]:
     for kind in OWN_KINDS:
         kubectl.wait("condition=Established", f"crd/{kind.definition}")
     admin = PlainApi(server.kubeconfig)
+    for kueues_kind, scope in (("Workload", "Namespaced"), ("AdmissionCheck", "Cluster")):
+        definition = kueues_definition(kueues_kind, scope)
+        admin.send("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+        kubectl.wait("condition=Established", f"crd/{definition['metadata']['name']}")
     for name, labels in ((OWN, {}), (APART, {}), (TENANT, {"tonnage.dev/managed": "true"})):
         admin.send("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
     admin.send("POST", "/api/v1/nodes", {"metadata": {"name": NODE["name"]}})
