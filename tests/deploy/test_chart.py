@@ -35,12 +35,14 @@ READ = {
         "storage.k8s.io": ("csinodes", "storageclasses"),
         "apps": ("deployments",),
         "policy": ("poddisruptionbudgets",),
+        "kueue.x-k8s.io": ("admissionchecks", "resourceflavors", "workloads"),
         "tonnage.dev": PLANNED,
     }.items()
     for resource in resources
     for verb in ("list", "watch")
 } | {(kind.group, kind.plural, verb) for kind in FOREIGN_KINDS for verb in ("list", "watch")}
 REPORT = {
+    *(("kueue.x-k8s.io", f"{resource}/status", "patch") for resource in ("admissionchecks", "workloads")),
     *(("tonnage.dev", f"{resource}/status", "patch") for resource in PLANNED),
     *(("events.k8s.io", "events", verb) for verb in ("create", "patch")),
 }
@@ -333,8 +335,9 @@ def test_the_fence_is_of_the_releases_own_account_and_lease() -> None:
     every_placer: Values = {"settings": {"pools": [{"placer": name, "selector": {"pool": name}} for name in MODES]}}
     for values in ({}, every_placer):
         written = {(g, r) for g, r, verb in rights(values, "ClusterRole") if verb in ("create", "patch")}
-        # Statuses of our own kinds are said again. The last is no resource: only a right beside that of the status.
-        own = {each for each in written if each[0] == "tonnage.dev" and each[1].endswith("/status")}
+        # What is said of our own kinds, and to Kueue's queues, is said again. The last is no resource: only a right
+        # beside that of the status.
+        own = {(g, r) for g, r in written if g in ("tonnage.dev", "kueue.x-k8s.io") and r.endswith("/status")}
         # The policy covers scale subresources of all resources.
         scales = {each for each in written if each[1].endswith("/scale")}
         assert {("*", "*/scale")} <= fenced
