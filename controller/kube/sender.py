@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from http import HTTPStatus
 from typing import Any, Protocol
 
 import msgspec
@@ -217,7 +216,7 @@ class Applier:
             refusal = Refusal(0, "NoAnswer", f"no answer within {REQUEST_TIMEOUT_S:g} s")
             raise KubeWriteError(f"{write.method} {write.path}", refusal) from error
         except KubeWriteError as error:
-            if error.refusal.status == HTTPStatus.CONFLICT and _OTHER_OBJECT.search(error.refusal.words):
+            if error.refusal.status == 409 and _OTHER_OBJECT.search(error.refusal.words):
                 self.leader.contradicted(write.path)
             if not is_fenced(error):
                 raise

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from math import inf
 from random import Random
 from uuid import uuid4
 
@@ -106,7 +105,7 @@ class WatchedCluster(api_server.RequestListener):
     ) -> None:
         """loops: their watches and facts join the others. stack: ends the watches, then releases the Lease."""
         self._loops, self._meter = loops, meter
-        self._contradicted = ("", -inf)
+        self._contradicted = ("", float("-inf"))
         """Path of an object that the API server has with another UID, and since when."""
         self.trigger = CycleTrigger()
         self.thread = connection.LoopThread("kubernetes")
@@ -198,7 +197,7 @@ class WatchedCluster(api_server.RequestListener):
         known, since_s = self._contradicted
         if path == known and now_s - since_s >= LATE_EVENT_S:
             log.error("the API server has other objects than were observed: all is read anew", object=path)
-            self._contradicted = ("", -inf)
+            self._contradicted = ("", float("-inf"))
             self._watch_anew()
         elif path != known and now_s - since_s >= FORGOTTEN_S:
             self._contradicted = (path, now_s)
