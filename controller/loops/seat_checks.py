@@ -109,7 +109,7 @@ class SeatChecks(ControlLoop):
 
     async def _turn(self) -> None:
         context, (workloads, checks, of_flavors) = self._context, (each.all() for each in self._watched)
-        ours = {n: obj for n, obj in checks.items() if structs.plain(obj.spec)["controllerName"] == CONTROLLER}
+        ours = {n: obj for n, obj in checks.items() if structs.plain(obj.spec).get("controllerName") == CONTROLLER}
         if self.seen is None or not ours or not context.leadership.may_write():
             return
         since = {"lastTransitionTime": notation.rfc3339(context.clocks.wall())}
@@ -125,7 +125,7 @@ class SeatChecks(ControlLoop):
         found = dict[str, tuple[bool, str]]()
         for name, obj in sorted(workloads.items()):
             status = structs.plain(obj.status)
-            said = {each["name"]: each["state"] for each in status.get("admissionChecks", ())}
+            said = {each.get("name"): each.get("state") for each in status.get("admissionChecks", ())}
             waits = [check for check in ours if said.get(check) == "Pending"]
             is_ours = not self._labelled_only or name.partition("/")[0] in managed
             if "admission" not in status or not waits or not is_ours or len(pending) == MOST:

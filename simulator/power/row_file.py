@@ -20,7 +20,7 @@ COURSE_BUCKET_S = 10.0
 
 
 class StepOfJob(fields.Strict):
-    """StepOfJob of a job that repeats itself."""
+    """A step of a job, which repeats itself."""
 
     compute_seconds: fields.PositiveNumber = Field(description="Time that a step computes at full clock, seconds.")
     other_seconds: fields.PositiveNumber = Field(description="Time for exchange or loading after it, seconds.")
@@ -41,7 +41,7 @@ class PoolOfServers(fields.Strict):
     batch: int = Field(default=1, ge=1, le=128, description="Requests that a server handles together.")
     busy: Annotated[float, Field(gt=0, le=2)] = Field(default=0.8, description="Fraction busy at the highest rate.")
     burstiness: fields.NumberFromZero = Field(default=1.0, description="Burstiness of arrivals: 1 is Poisson.")
-    step: StepOfJob | None = Field(default=None, description="StepOfJob of training or batch jobs.")
+    step: StepOfJob | None = Field(default=None, description="Step of training or batch jobs.")
     course: str | fields.ListOf[Annotated[tuple[float, float], Field(strict=False)]] | None = Field(
         default=None, description="Stretches as [hours, fraction of the highest load], repeated; or a name."
     )
