@@ -5,6 +5,7 @@ private home and temporary directory, and the token. It is imported here and now
 else runs without it.
 """
 
+import logging
 import os
 import secrets
 import socket
@@ -13,7 +14,6 @@ import sysconfig
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -34,6 +34,19 @@ RETRIES = 3
 """Retries of a task whose worker or node is lost."""
 AT_ONCE = 100
 """Tasks that are with Ray at once: enough that its autoscaler sees what is wanted."""
+AGENT = """
+import os, sys, time
+given = dict(each[2:].split("=", 1) for each in sys.argv if "=" in each)
+for name in ("metrics_agent", "metrics_export", "dashboard_agent_listen", "runtime_env_agent"):
+    path = f"{given['session-dir']}/{name}_port_{given['node-id']}"
+    with open(path + ".new", "w") as file:
+        file.write("1")
+    os.rename(path + ".new", path)
+parent = os.getppid()
+while os.getppid() == parent:
+    time.sleep(5)
+"""
+"""Program of an agent that only says that it is there."""
 POLL_S = 0.2
 NICENESS = 19
 """Niceness of background work on a machine that it shares with the operator."""
@@ -134,6 +147,13 @@ def connect(start: DriverStart) -> Any:
         _reach(start.address)
         ray.init(address=start.address, **shared)
         return ray
+    # Beside itself Ray starts a monitor for clouds, one for logs, a server for its dashboard, and of each node two agents:
+    # 280 of 480 MB, for nobody (tests/ray). It looks for their programs here, and does without all but the agents, whose
+    # ports its node waits for, and with which it ends.
+    from ray._private import services
+
+    services.RAY_PATH = str(_agents(Path(start.folder) / "ray"))
+    logging.getLogger(services.__name__).disabled = True
     ray.init(
         address="local",
         num_cpus=start.cpus,
@@ -143,13 +163,15 @@ def connect(start: DriverStart) -> Any:
         _node_ip_address="127.0.0.1",
         **shared,
     )
-    # Ray starts a monitor for clouds, one for logs and a server for its dashboard, whatever it is asked for: 160 of 350
-    # MB, for nobody (tests/ray).
-    node = ray._private.worker._global_node
-    for end in (node.kill_monitor, node.kill_log_monitor, node.kill_dashboard):
-        with suppress(Exception):  # one that did not start
-            end()
     return ray
+
+
+def _agents(folder: Path) -> Path:
+    """Folder of Ray's programs in which its agents are ones that do nothing."""
+    for program in ("dashboard/agent.py", "_private/runtime_env/agent/main.py"):
+        (folder / program).parent.mkdir(parents=True)
+        (folder / program).write_text(AGENT, encoding="ascii")
+    return folder
 
 
 def _reach(address: str) -> None:
