@@ -72,10 +72,7 @@ class DriverStart:
 
 def is_installed() -> bool:
     """Whether Ray can be imported."""
-    try:
-        return find_spec("ray") is not None
-    except ImportError:
-        return False
+    return find_spec("ray") is not None
 
 
 def check_installed(option: str) -> None:
@@ -129,30 +126,29 @@ def _search_path() -> list[str]:
 def _own_token(folder: Path) -> str:
     """The path of a new secret token: Ray's ports are open to the machine, and each caller may run code."""
     path = folder / "token"
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(secrets.token_hex(32))
+    path.touch(mode=0o600)
+    path.write_text(secrets.token_hex(32), encoding="ascii")
     return str(path)
 
 
 def connect(start: DriverStart) -> Any:
-    """The `ray` module, connected. Raises ConfigError when Ray is not installed, ConnectionError without a cluster."""
-    try:
-        import ray
-    except ImportError as error:
-        remedy = "pip install 'tonnage[ray]', or set it to none"
-        raise ConfigError(Mistake("ray.mode", f"Ray cannot be imported: {error}", remedy)) from error
+    """The `ray` module, which must be installed, connected. Raises ConnectionError without a cluster."""
+    import ray
+
     shared = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": "error", "configure_logging": False}
     if start.mode == "cluster":
         _reach(start.address)
         ray.init(address=start.address, **shared)
         return ray
-    # Beside itself Ray starts a monitor for clouds, one for logs, a server for its dashboard, and of each node two agents:
-    # 280 of 480 MB, for nobody (tests/ray). It looks for their programs here, and does without all but the agents, whose
-    # ports its node waits for, and with which it ends.
+    # Ray also starts a monitor for clouds, one for logs, a server for its dashboard and two agents: 280 of 480 MB, for
+    # nobody (tests/ray). It looks for their programs here, and does without all but the agents, whose ports it awaits.
     from ray._private import services
 
-    services.RAY_PATH = str(_agents(Path(start.folder) / "ray"))
+    programs = Path(start.folder) / "ray"
+    for agent in (programs / "dashboard/agent.py", programs / "_private/runtime_env/agent/main.py"):
+        agent.parent.mkdir(parents=True)
+        agent.write_text(AGENT, encoding="ascii")
+    services.RAY_PATH = str(programs)
     logging.getLogger(services.__name__).disabled = True
     ray.init(
         address="local",
@@ -164,14 +160,6 @@ def connect(start: DriverStart) -> Any:
         **shared,
     )
     return ray
-
-
-def _agents(folder: Path) -> Path:
-    """Folder of Ray's programs in which its agents are ones that do nothing."""
-    for program in ("dashboard/agent.py", "_private/runtime_env/agent/main.py"):
-        (folder / program).parent.mkdir(parents=True)
-        (folder / program).write_text(AGENT, encoding="ascii")
-    return folder
 
 
 def _reach(address: str) -> None:
@@ -190,11 +178,12 @@ class Workers(ABC):
     def __init__(self) -> None:
         self._parts: dict[str, Any] = {}
         self._waiting: deque[tuple[str, str, tuple[Any, ...]]] = deque()
+        self._flying: dict[Any, str] = {}
 
     @property
     def is_busy(self) -> bool:
         """Whether there are tasks without a result."""
-        return bool(self._waiting)
+        return bool(self._waiting or self._flying)
 
     def keep(self, part: str, content: bytes) -> None:
         """Keeps an input where tasks find it, once for all of them."""
@@ -221,13 +210,8 @@ class RayWorkers(Workers):
         niceness = 0 if start.mode == "cluster" else NICENESS
         self._run = self._ray.remote(run_task).options(num_cpus=1, max_retries=RETRIES)
         self._same = VERSION, start.registry, niceness
-        self._flying: dict[Any, str] = {}
         cpus = self._ray.cluster_resources().get("CPU", 0)
         self.runs_on = f"Ray {self._ray.__version__}, {cpus:.0f} CPUs"
-
-    @property
-    def is_busy(self) -> bool:
-        return bool(self._waiting or self._flying)
 
     def keep(self, part: str, content: bytes) -> None:
         self._parts[part] = self._ray.put(content)
