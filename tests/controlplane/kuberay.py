@@ -122,7 +122,7 @@ class RayKubelet:
             self.seen.append(sum(each["metadata"]["labels"]["ray.io/node-type"] == "worker" for each in pods))
             for each in pods:
                 bound = each["spec"].get("nodeName") and not each["metadata"].get("deletionTimestamp")
-                if bound and each["metadata"]["uid"] not in self.started:
+                if bound and each["metadata"]["uid"] not in self.started and self._is_quiet():
                     self.started[each["metadata"]["uid"]] = [*self._start(each)]
                 elif is_over(self.started.get(each["metadata"]["uid"], ())) and each["status"]["phase"] == "Running":
                     # Of the policy Never, which KubeRay sets for Ray's autoscaler.
@@ -130,6 +130,12 @@ class RayKubelet:
                     self.kubectl("patch", "pod", name, "--subresource=status", "--type=merge", "-p", failed)
             for uid in self.started.keys() - {each["metadata"]["uid"] for each in pods}:
                 self._stop(self.started.pop(uid))
+
+    def _is_quiet(self) -> bool:
+        """Whether Ray runs in what was started: it gives up a start after 30 s, and here all have one machine."""
+        running = [each[0] for each in self.started.values() if not is_over(each)]
+        logs = "".join(path.read_text("utf-8", "replace") for path in self.logs.glob("*.log"))
+        return logs.count("Ray runtime started") >= len(running)
 
     def close(self) -> None:
         self._ends.set()

@@ -28,7 +28,7 @@ from tests.builders.many_services import definitions, fleet, services
 from tests.mix_exact.comparison import observed
 
 RACK = "rack"
-ROUNDS = 12
+ROUNDS = 6
 """Plans with searches between them, after which an operator's memory is as good as it becomes."""
 
 
