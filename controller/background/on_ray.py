@@ -134,6 +134,7 @@ def _own_token(folder: Path) -> str:
 def connect(start: DriverStart) -> Any:
     """The `ray` module, which must be installed, connected. Raises ConnectionError without a cluster."""
     import ray
+    from ray._private import services
 
     shared = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": "error", "configure_logging": False}
     if start.mode == "cluster":
@@ -142,8 +143,6 @@ def connect(start: DriverStart) -> Any:
         return ray
     # Ray also starts a monitor for clouds, one for logs, a server for its dashboard and two agents: 280 of 480 MB, for
     # nobody (tests/ray). It looks for their programs here, and does without all but the agents, whose ports it awaits.
-    from ray._private import services
-
     programs = Path(start.folder) / "ray"
     for agent in (programs / "dashboard/agent.py", programs / "_private/runtime_env/agent/main.py"):
         agent.parent.mkdir(parents=True)
