@@ -26,6 +26,7 @@ from cluster.actions import Start
 from cluster.errors import ActionError
 from cluster.nodes import NODE_NAME_FIELD, NodeTable, meets_terms
 from cluster.snapshot import Snapshot
+from controller.api import labels as api_labels
 from controller.api.labels import CHOSEN_NODE_ANNOTATION, DEVICES_ANNOTATION, PLACEMENT_GATE, SCHEDULER_NAME
 from controller.kube import cluster_view, request, sender
 
@@ -136,6 +137,8 @@ def placing_writes(
     annotations = {CHOSEN_NODE_ANNOTATION: action.node, **stamp.annotations}
     if devices:
         annotations[DEVICES_ANNOTATION] = devices
+    if pod.controller.startswith("RayCluster/"):
+        annotations[api_labels.NODE_LABELS_ANNOTATION] = msgspec.json.encode(labels).decode()
     namespace, _, name = pod.name.partition("/")
     path = f"/api/v1/namespaces/{namespace}/pods/{name}"
     seen = {"uid": pod.uid, "resourceVersion": pod.version, "annotations": annotations}

@@ -71,7 +71,6 @@ CHART = DEPLOY.parent / "helm" / "tonnage"
 SOURCES = {
     CHART / "charts" / "crds" / "files": (DEPLOY / "crds", "*.yaml"),
     CHART / "files" / "alerts": (DEPLOY / "alerts", "*.rules.yaml"),
-    CHART / "files" / "fence": (DEPLOY / "fence", "*.yaml"),
     CHART / "files" / "dashboards": (DEPLOY / "dashboards", "*.json"),
 }
 """Folders of the chart with (source folder, file pattern). Copies, because Helm reads no file outside of a chart, and

@@ -106,7 +106,7 @@ def save_report(path: Path, html: str) -> None:
     click.echo(f"report: {path}{f' (made the folder {path.parent})' if is_new else ''}", err=True)
 
 
-sweep_options = adding(
+parallel_options = adding(
     click.option("--jobs", type=click.IntRange(min=1), help="Parallel runs on this machine. [default: its cores]"),
     click.option(
         "--ray",
@@ -114,6 +114,11 @@ sweep_options = adding(
         metavar="ADDRESS|embedded",
         help="Run on this node's Ray cluster, by its head's HOST:PORT, or on a new Ray here. [default: processes]",
     ),
+)
+"""Adds `--jobs` and `--ray`."""
+
+sweep_options = adding(
+    parallel_options,
     click.option(
         "--results",
         type=click.Path(path_type=Path),

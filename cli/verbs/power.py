@@ -12,7 +12,7 @@ import click
 
 from cli.inputs.cluster import ClusterAccess, cluster_options, listed
 from cli.inputs.options import adding, output_choice, report_option, setting
-from cli.inputs.runs import cores, report_facts, save_report
+from cli.inputs.runs import executor_of, parallel_options, report_facts, save_report
 from cli.printing.object_output import show_rows
 from cli.printing.terminal import FAILED, VerbGroup, stopped_status
 from cluster.errors import ConfigError, Mistake
@@ -58,7 +58,7 @@ row_options: Callable[[Callable[..., None]], Callable[..., None]] = adding(
 @click.option(
     "--no-brake", is_flag=True, help="Simulate without the hardware brake, to count seconds above the budget."
 )
-@click.option("--jobs", type=click.IntRange(min=1), help="Parallel runs. [default: one per core]")
+@parallel_options
 @row_options
 @click.pass_context
 def simulate_power(
@@ -69,6 +69,7 @@ def simulate_power(
     faults: str,
     no_brake: bool,
     jobs: int | None,
+    ray: str,
     seeds: str,
     report: Path | None,
     output: str,
@@ -91,7 +92,7 @@ def simulate_power(
     from simulator.power.agents import faults_from
     from simulator.power.report import render_power
     from simulator.power.study import Study, check_study, label_of, play
-    from simulator.sweep.runner import WorkerProcesses, runs_of, sweep
+    from simulator.sweep.runner import runs_of, sweep
 
     study = Study(**row)
     names = tuple(dict.fromkeys(filter(None, (name.strip() for name in policies.split(",")))))
@@ -108,7 +109,7 @@ def simulate_power(
     swept = sweep(
         runs,
         partial(play, study=study),
-        way=WorkerProcesses(jobs or cores()),
+        way=executor_of(ray, jobs),
         on_done=lambda p: click.echo(f"{p.done}/{p.total} {in_words(p.run, p.result)}", err=True),
     )
     if swept.done:
@@ -124,7 +125,7 @@ def simulate_power(
 @click.command()
 @setting("--policy", "tonnage", "Policy that limits the row's power.")
 @setting("--most", 0.6, "Largest fraction of additional servers to try.", click.FloatRange(0.02, 4))
-@click.option("--jobs", type=click.IntRange(min=1), help="Seeds in parallel. [default: one per core]")
+@parallel_options
 @row_options
 @click.pass_context
 def headroom(
@@ -133,6 +134,7 @@ def headroom(
     policy: str,
     most: float,
     jobs: int | None,
+    ray: str,
     seeds: str,
     report: Path | None,
     output: str,
@@ -153,7 +155,7 @@ def headroom(
     from cli.printing.power_study_output import headroom_in_words, headroom_json, probe_in_words
     from simulator.power.report import render_power
     from simulator.power.study import Study, check_study, find_headroom, label_of
-    from simulator.sweep.runner import PolicyRun, WorkerProcesses
+    from simulator.sweep.runner import PolicyRun
 
     study = Study(**row)
     check_study(study, (policy,))
@@ -164,7 +166,7 @@ def headroom(
         seeds_from(seeds),
         most_extra_share=most,
         on_probe=lambda probe: click.echo(probe_in_words(probe), err=True),
-        way=WorkerProcesses(jobs or cores()),
+        way=executor_of(ray, jobs),
     )
     click.echo(headroom_json(found) if output == "json" else headroom_in_words(found), nl=False)
     if report is not None:

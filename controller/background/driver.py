@@ -106,7 +106,10 @@ def serve(operator: OperatorStream, start: DriverStart) -> int:
         return 1
     Thread(target=operator.tell_alive, name="alive", daemon=True).start()
     try:
-        workers = workers_of(start, operator)
+        if start.mode == "none":
+            workers: Workers = OwnProcess(start.registry, lambda digest: operator.send(wire.Began(digest)))
+        else:
+            workers = RayWorkers(start)
     except (TonnageError, ConnectionError, RuntimeError, TimeoutError) as error:
         operator.send(wire.StartRefused(f"{type(error).__name__}: {error}"))
         return 1
@@ -122,13 +125,6 @@ def serve(operator: OperatorStream, start: DriverStart) -> int:
         except ConnectionError as error:
             sys.stderr.write(f"{error}\n")
             return 1
-
-
-def workers_of(start: DriverStart, operator: OperatorStream) -> Workers:
-    """Where this driver's tasks run. Raises ConfigError, ConnectionError, RuntimeError."""
-    if start.mode == "none":
-        return OwnProcess(start.registry, lambda digest: operator.send(wire.Began(digest)))
-    return RayWorkers(start)
 
 
 def take(workers: Workers, message: wire.Message, body: bytes) -> None:

@@ -65,8 +65,6 @@ class DriverState:
 
     state: Literal["away", "starting", "up"] = "away"
     runs_on: str = ""
-    starts: int = 0
-    """Number of processes started, or of servers connected to."""
     losses: Counter[str] = field(default_factory=Counter)
     """Lost drivers by reason: `ended`, `silent`, `unready`, `refused`, `unreachable`, `garbled`, `broken`."""
     in_a_row: int = 0
@@ -173,7 +171,7 @@ class BackgroundHost:
 
     def _run_driver(self, peer: DriverPeer, began_s: float, until_s: float) -> None:
         """Runs one driver from its start until it is no longer needed, or `until_s`. Raises DriverLost."""
-        self._update(state="starting", starts=self._state.starts + 1)
+        self._update(state="starting")
         try:
             stream = peer.open()
         except OSError as error:

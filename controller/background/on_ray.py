@@ -5,6 +5,7 @@ private home and temporary directory, and the token. It is imported here and now
 else runs without it.
 """
 
+import logging
 import os
 import secrets
 import socket
@@ -13,7 +14,6 @@ import sysconfig
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -34,6 +34,19 @@ RETRIES = 3
 """Retries of a task whose worker or node is lost."""
 AT_ONCE = 100
 """Tasks that are with Ray at once: enough that its autoscaler sees what is wanted."""
+AGENT = """
+import os, sys, time
+given = dict(each[2:].split("=", 1) for each in sys.argv if "=" in each)
+for name in ("metrics_agent", "metrics_export", "dashboard_agent_listen", "runtime_env_agent"):
+    path = f"{given['session-dir']}/{name}_port_{given['node-id']}"
+    with open(path + ".new", "w") as file:
+        file.write("1")
+    os.rename(path + ".new", path)
+parent = os.getppid()
+while os.getppid() == parent:
+    time.sleep(5)
+"""
+"""Program of an agent that only says that it is there."""
 POLL_S = 0.2
 NICENESS = 19
 """Niceness of background work on a machine that it shares with the operator."""
@@ -59,10 +72,7 @@ class DriverStart:
 
 def is_installed() -> bool:
     """Whether Ray can be imported."""
-    try:
-        return find_spec("ray") is not None
-    except ImportError:
-        return False
+    return find_spec("ray") is not None
 
 
 def check_installed(option: str) -> None:
@@ -116,24 +126,29 @@ def _search_path() -> list[str]:
 def _own_token(folder: Path) -> str:
     """The path of a new secret token: Ray's ports are open to the machine, and each caller may run code."""
     path = folder / "token"
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(secrets.token_hex(32))
+    path.touch(mode=0o600)
+    path.write_text(secrets.token_hex(32), encoding="ascii")
     return str(path)
 
 
 def connect(start: DriverStart) -> Any:
-    """The `ray` module, connected. Raises ConfigError when Ray is not installed, ConnectionError without a cluster."""
-    try:
-        import ray
-    except ImportError as error:
-        remedy = "pip install 'tonnage[ray]', or set it to none"
-        raise ConfigError(Mistake("ray.mode", f"Ray cannot be imported: {error}", remedy)) from error
+    """The `ray` module, which must be installed, connected. Raises ConnectionError without a cluster."""
+    import ray
+    from ray._private import services
+
     shared = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": "error", "configure_logging": False}
     if start.mode == "cluster":
         _reach(start.address)
         ray.init(address=start.address, **shared)
         return ray
+    # Ray also starts a monitor for clouds, one for logs, a server for its dashboard and two agents: 280 of 480 MB, for
+    # nobody (tests/ray). It looks for their programs here, and does without all but the agents, whose ports it awaits.
+    programs = Path(start.folder) / "ray"
+    for agent in (programs / "dashboard/agent.py", programs / "_private/runtime_env/agent/main.py"):
+        agent.parent.mkdir(parents=True)
+        agent.write_text(AGENT, encoding="ascii")
+    services.RAY_PATH = str(programs)
+    logging.getLogger(services.__name__).disabled = True
     ray.init(
         address="local",
         num_cpus=start.cpus,
@@ -143,12 +158,6 @@ def connect(start: DriverStart) -> Any:
         _node_ip_address="127.0.0.1",
         **shared,
     )
-    # Ray starts a monitor for clouds, one for logs and a server for its dashboard, whatever it is asked for: 160 of 350
-    # MB, for nobody (tests/ray).
-    node = ray._private.worker._global_node
-    for end in (node.kill_monitor, node.kill_log_monitor, node.kill_dashboard):
-        with suppress(Exception):  # one that did not start
-            end()
     return ray
 
 
@@ -168,11 +177,12 @@ class Workers(ABC):
     def __init__(self) -> None:
         self._parts: dict[str, Any] = {}
         self._waiting: deque[tuple[str, str, tuple[Any, ...]]] = deque()
+        self._flying: dict[Any, str] = {}
 
     @property
     def is_busy(self) -> bool:
         """Whether there are tasks without a result."""
-        return bool(self._waiting)
+        return bool(self._waiting or self._flying)
 
     def keep(self, part: str, content: bytes) -> None:
         """Keeps an input where tasks find it, once for all of them."""
@@ -199,13 +209,8 @@ class RayWorkers(Workers):
         niceness = 0 if start.mode == "cluster" else NICENESS
         self._run = self._ray.remote(run_task).options(num_cpus=1, max_retries=RETRIES)
         self._same = VERSION, start.registry, niceness
-        self._flying: dict[Any, str] = {}
         cpus = self._ray.cluster_resources().get("CPU", 0)
         self.runs_on = f"Ray {self._ray.__version__}, {cpus:.0f} CPUs"
-
-    @property
-    def is_busy(self) -> bool:
-        return bool(self._waiting or self._flying)
 
     def keep(self, part: str, content: bytes) -> None:
         self._parts[part] = self._ray.put(content)

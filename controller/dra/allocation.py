@@ -74,7 +74,7 @@ def _status_writes(
     """Two writes: annotations with the Lease epoch (and the metadata in `also`), then the status.
 
     A write of the status leaves annotations unchanged, and the API server compares the epoch in the annotation with the
-    Lease's (deploy/fence). So a status from an earlier leader is refused, whichever leader wrote the annotation last.
+    Lease's (fence.yaml). So a status from an earlier leader is refused, whichever leader wrote the annotation last.
     Preconditions: the first write names the claim as observed (uid, resourceVersion), the second the version that the
     first produced.
     """

@@ -77,7 +77,7 @@ class Reservations:
     """Devices of pods whose gate was removed and that kube-scheduler has not bound, as far as they are believed.
 
     Such a pod holds its devices by annotations alone. Where the API server lets only Tonnage write them
-    (deploy/fence/marks.yaml), they are believed. Elsewhere anybody can write them, so a leader believes what it wrote
+    (marks.yaml of the chart), they are believed. Elsewhere anybody can write them, so a leader believes what it wrote
     itself, and for a short time what it finds when it takes the Lease. Instants are of one monotonic clock.
     """
 

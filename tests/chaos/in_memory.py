@@ -953,7 +953,7 @@ def _tamper(play: Play, step: Step) -> None:
     marks = {"forge devices": {"tonnage.dev/devices": "0,1,2,3"}, "forge node": {"tonnage.dev/node": "n0"}}.get(how, {})
     if marks and play.composition.fenced:
         assert marks.keys() <= set(MARKS)
-        play.injected["forged marks refused"] += 1  # deploy/fence/marks.yaml
+        play.injected["forged marks refused"] += 1  # helm/tonnage/files/fence/marks.yaml
         return
     pod = play.server.get(PODS, key)
     if how == "annotate gang":

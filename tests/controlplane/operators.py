@@ -22,6 +22,8 @@ from controller.kube.credentials import ApiAccess
 from tests import until as waiting
 
 ROOT = Path(__file__).parents[2]
+FENCE = ROOT / "helm" / "tonnage" / "files" / "fence"
+"""Folder of the admission policies."""
 
 until = partial(waiting.until, within_s=180.0, pause_s=0.1)
 """Patient enough for processes and servers: a busy machine is not a failure."""

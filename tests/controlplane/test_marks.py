@@ -15,7 +15,7 @@ from controller.kube_world.cached_view import seen_pod
 from controller.placers import NodePool, placing_writes
 from simulator.controlplane.server import ControlPlane
 from tests.controlplane.manifests import pod
-from tests.controlplane.operators import ROOT, until
+from tests.controlplane.operators import FENCE, until
 from tests.controlplane.plain_api import MERGE_PATCH, Answer, PlainApi
 
 pytestmark = pytest.mark.controlplane
@@ -75,10 +75,10 @@ class Namespace:
 
 
 def install(admin: PlainApi, namespace: str) -> list[str]:
-    """Policies of deploy/fence in one namespace, so that other tests on this server do not meet them."""
+    """Policies of the chart in one namespace, so that other tests on this server do not meet them."""
     made = []
     for name in ("marks", "own-pods", "own-deployments"):
-        policy, binding = yaml.safe_load_all((ROOT / "deploy" / "fence" / f"{name}.yaml").read_text(encoding="utf-8"))
+        policy, binding = yaml.safe_load_all((FENCE / f"{name}.yaml").read_text(encoding="utf-8"))
         for each in (policy, binding):
             each["metadata"]["name"] += f"-{namespace}"
         binding["spec"]["policyName"] = policy["metadata"]["name"]

@@ -28,8 +28,8 @@ from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import ControlPlaneSettings
 from tests.controlplane.conftest import StartServer
 from tests.controlplane.kubectl import Kubectl
-from tests.controlplane.operators import operator, until
-from tests.generated.crd_files import FOLDER, files
+from tests.controlplane.operators import FENCE, operator, until
+from tests.generated.crd_files import files
 
 pytestmark = pytest.mark.controlplane
 
@@ -414,7 +414,7 @@ def test_the_fence_refuses_the_scale_of_a_former_leader(stage: Stage) -> None:
     lease = {"metadata": {"name": "tonnage", "namespace": "tonnage-system"}, "spec": {"leaseTransitions": 5}}
     there = stage.kubectl.within("tonnage-system")
     there("create", "-f", "-", stdin={"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", **lease})
-    fence = (FOLDER.parent / "fence" / "fence.yaml").read_text(encoding="utf-8")
+    fence = (FENCE / "fence.yaml").read_text(encoding="utf-8")
     for document in yaml.safe_load_all(fence):
         stage.kubectl("create", "-f", "-", stdin=document)
     stage.deployment("fenced")

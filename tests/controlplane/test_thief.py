@@ -18,7 +18,7 @@ from simulator.controlplane.commands import ControlPlaneSettings
 from tests.builders.crd_cases import FULL
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.manifests import pod
-from tests.controlplane.operators import ROOT, until
+from tests.controlplane.operators import FENCE, ROOT, until
 from tests.controlplane.plain_api import APPLY_PATCH, JSON, MERGE_PATCH, Answer, PlainApi
 from tests.controlplane.servers import StartServer
 
@@ -337,7 +337,7 @@ def thief(start_server: StartServer, programs: Programs) -> Iterator[Thief]:
     admin.send("POST", f"/apis/coordination.k8s.io/v1/namespaces/{OWN}/leases", lease)
     grant(admin)
     for name in POLICIES:
-        policy, binding = yaml.safe_load_all((ROOT / "deploy" / "fence" / f"{name}.yaml").read_text(encoding="utf-8"))
+        policy, binding = yaml.safe_load_all((FENCE / f"{name}.yaml").read_text(encoding="utf-8"))
         assert admin.send("POST", f"{ADMISSION}ies", policy).is_ok
         assert admin.send("POST", f"{ADMISSION}ybindings", binding).is_ok
     found = Thief(admin, PlainApi(server.kubeconfig, ACCOUNT, group=""))

@@ -84,19 +84,45 @@ def test_embedded_ray_has_room_for_its_object_store() -> None:
     assert "shm" in {mount["name"] for mount in container["volumeMounts"]}
 
 
-def test_no_pod_of_ray_holds_a_right_in_the_cluster(objects: Objects) -> None:
+def test_of_rays_containers_only_the_autoscaler_holds_a_right_in_the_cluster(objects: Objects) -> None:
     for pod in ray_pods(objects):
         assert pod["spec"]["automountServiceAccountToken"] is False
         assert "serviceAccountName" not in pod["spec"]
-        assert not any("projected" in volume for volume in pod["spec"]["volumes"])
+        tokens = {volume["name"] for volume in pod["spec"]["volumes"] if "projected" in volume}
+        mounted = {mount["name"] for each in pod["spec"]["containers"] for mount in each["volumeMounts"]}
+        assert not tokens & mounted
+        assert pod["spec"]["securityContext"]["runAsUser"] == 65532
+    if cluster := objects.get(("RayCluster", "tonnage-ray")):
+        autoscaler = cluster["spec"]["autoscalerOptions"]
+        assert autoscaler["securityContext"]["runAsUser"] != 65532, "what Ray runs may not read its files"
+        assert "rights" in {mount["name"] for mount in autoscaler["volumeMounts"]}
+
+
+def test_workers_come_and_go_with_the_tasks_and_the_autoscaler_changes_nothing_else(with_kuberay: Path) -> None:
+    values = {
+        "ray": {"mode": "kuberay", "workers": {"replicas": 7}},
+        "fullnameOverride": "t",
+        "serviceAccount": {"name": "s"},
+    }
+    objects = rendered(values, with_kuberay)
+    spec = objects["RayCluster", "t-ray"]["spec"]
+    (workers,) = spec["workerGroupSpecs"]
+    fence = objects["ValidatingAdmissionPolicy", "t-own-ray-counts"]["spec"]["matchConditions"]
+
+    assert spec["enableInTreeAutoscaling"]
+    assert [workers[f"{bound}eplicas"] for bound in ("r", "minR", "maxR")] == [0, 0, 7]
+    assert '"system:serviceaccount:tonnage-system:t-ray"' in fence[0]["expression"]
 
 
 def test_pods_of_ray_pass_the_restricted_pod_security_standard(objects: Objects) -> None:
     for pod in ray_pods(objects):
         assert pod["spec"]["securityContext"]["runAsNonRoot"]
         assert pod["spec"]["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-        for container in pod["spec"]["containers"]:
-            assert container["securityContext"] == {
+        cluster = objects.get(("RayCluster", "tonnage-ray"), {"spec": {"autoscalerOptions": None}})
+        autoscaler = cluster["spec"]["autoscalerOptions"]
+        for container in (*pod["spec"]["containers"], *filter(None, [autoscaler])):
+            own = {key: value for key, value in container["securityContext"].items() if key != "runAsUser"}
+            assert own == {
                 "allowPrivilegeEscalation": False,
                 "readOnlyRootFilesystem": True,
                 "capabilities": {"drop": ["ALL"]},
@@ -116,6 +142,9 @@ def test_ray_speaks_with_itself_and_with_nobody_else_but_the_controller(objects:
     assert policy["egress"][0] == {"to": [{"podSelector": mine}]}
     assert {port["port"] for port in policy["egress"][1]["ports"]} == {53}
     assert len(policy["egress"]) == 2
+    if of_head := objects.get(("NetworkPolicy", "tonnage-ray-autoscaler")):
+        assert of_head["spec"]["podSelector"]["matchLabels"]["tonnage.dev/ray-node"] == "head"
+        assert of_head["spec"]["egress"] == objects["NetworkPolicy", "tonnage"]["spec"]["egress"][-1:]
     for pod in ray_pods(objects):
         assert mine["matchLabels"].items() <= pod["metadata"]["labels"].items()
 

@@ -4,7 +4,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import count, islice
@@ -23,7 +24,8 @@ from tests.unit.controller.background.test_load_fits import history
 
 until = partial(waiting.until, within_s=300.0)
 """A busy machine is not a failure."""
-LEAN_MB = 300
+LEAN_MB = 250
+SETTLES_S, LOOKS_S = 5.0, 15.0
 NUMBERS = count()
 WHO_WAITS = """
 import time
@@ -74,6 +76,12 @@ def results(host: BackgroundHost, wanted: int) -> dict[str, TaskResult]:
     return found
 
 
+def cpu_s(pids: Sequence[int]) -> float:
+    """Processor time of processes that do not end meanwhile."""
+    fields = [Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split() for pid in pids]
+    return sum(int(each[11]) + int(each[12]) for each in fields) / os.sysconf("SC_CLK_TCK")
+
+
 def pids_of(child: ChildDriver, name: bytes) -> list[int]:
     """Processes of Ray whose command line has this in it."""
     return [pid for pid in session_of(child.folder) if name in Path(f"/proc/{pid}/cmdline").read_bytes()]
@@ -95,9 +103,22 @@ def test_ray_brings_nothing_that_nobody_uses(ray: tuple[BackgroundHost, ChildDri
     host.submit(tasks(1))
     results(host, 1)
 
-    for name in (b"monitor.py", b"log_monitor", b"dashboard.py"):
+    for name in (b"monitor.py", b"log_monitor", b"dashboard.py", b"ray::DashboardAgent", b"ray::RuntimeEnvAgent"):
         assert pids_of(child, name) == []
-    assert pss_mb(session_of(child.folder)) < LEAN_MB + 2 * 150, "with two workers that have fitted trees"
+    assert pss_mb(session_of(child.folder)) < LEAN_MB + 100, "with a second worker"
+
+
+def test_an_idle_ray_takes_little_of_a_core(ray: tuple[BackgroundHost, ChildDriver]) -> None:
+    host, child = ray
+    host.submit(tasks(1))
+    results(host, 1)
+    pids = session_of(child.folder)
+    time.sleep(SETTLES_S)
+
+    before_s = cpu_s(pids)
+    time.sleep(LOOKS_S)
+
+    assert cpu_s(pids) - before_s < 0.05 * LOOKS_S
 
 
 def test_what_a_killed_worker_ran_is_run_again(ray: tuple[BackgroundHost, ChildDriver]) -> None:

@@ -117,6 +117,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- define "tonnage.rayMounts" -}}
 - {name: tokens, mountPath: /etc/tonnage-ray, readOnly: true}
 - {name: scratch, mountPath: /tmp}
+- {name: sessions, mountPath: /tmp/ray}
 - {name: shm, mountPath: /dev/shm}
 {{- end }}
 
@@ -126,6 +127,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
     secretName: {{ include "tonnage.raySecret" . }}
     defaultMode: 0440
 - name: scratch
+  emptyDir: {sizeLimit: 1Gi}
+- name: sessions
   emptyDir: {sizeLimit: 1Gi}
 - name: shm
   emptyDir: {medium: Memory, sizeLimit: 256Mi}
@@ -191,6 +194,20 @@ capabilities: {drop: [ALL]}
     {{- include "tonnage.raySecurity" . | nindent 4 }}
   volumeMounts:
     {{- include "tonnage.rayMounts" . | nindent 4 }}
+{{- end }}
+
+{{/* Egress to the API server, in a NetworkPolicy. */}}
+{{- define "tonnage.toApiServer" -}}
+- ports:
+    {{- range .Values.networkPolicy.apiServerPorts }}
+    - {port: {{ . }}, protocol: TCP}
+    {{- end }}
+  {{- with .Values.networkPolicy.apiServerCidrs }}
+  to:
+    {{- range . }}
+    - ipBlock: {cidr: {{ . }}}
+    {{- end }}
+  {{- end }}
 {{- end }}
 
 {{/* Settings file of the operator: the values' settings, and those that the chart sets. */}}

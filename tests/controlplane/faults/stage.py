@@ -24,7 +24,7 @@ from tests.controlplane.faults.proxy import Proxy, ProxyThread
 from tests.controlplane.faults.witness import Pod, Witness
 from tests.controlplane.faults.workload import POOLS, STRANGERS, Object, Wave, fleet, service, strangers
 from tests.controlplane.kubectl import Kubectl
-from tests.controlplane.operators import ROOT, OperatorProcess, create_all, operator
+from tests.controlplane.operators import FENCE, ROOT, OperatorProcess, create_all, operator
 from tests.controlplane.plain_api import MERGE_PATCH, Answer, PlainApi
 from tests.rigs import chart
 from tests.until import comes_true
@@ -95,7 +95,7 @@ class Stage:
 
     def fence(self, *, stands: bool) -> None:
         verb = "apply" if stands else "delete"
-        self.admin(verb, "-f", str(ROOT / "deploy" / "fence" / "fence.yaml"))
+        self.admin(verb, "-f", str(FENCE / "fence.yaml"))
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Placement modes on Kubernetes: which pods Tonnage places, and the one write that places a pod."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -51,6 +52,16 @@ def test_a_binding_names_the_very_pod_that_was_seen_and_carries_its_devices() ->
         "tonnage.dev/placed-at": "2026-03-01T12:00:00Z",
     }
     assert write.body["target"]["name"] == "a"
+
+
+@pytest.mark.parametrize("pod", [BOUND_BY_US, GATED])
+def test_a_pod_of_a_ray_cluster_is_told_the_labels_of_its_node(pod: SeenPod) -> None:
+    mode, labels = "bind" if pod is BOUND_BY_US else "gate", {**LABELS, "rack": "r1"}
+    of_ray = replace(pod, controller="RayCluster/ns/train")
+    (write,) = placing_writes(of_ray, Bind("ns/p", "a", (1,)), labels, [NodePool(mode, {})], STAMP)
+
+    assert write.body is not None
+    assert json.loads(write.body["metadata"]["annotations"]["tonnage.dev/node-labels"]) == labels
 
 
 PIN = {"key": "metadata.name", "operator": "In", "values": ["a"]}
