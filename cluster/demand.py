@@ -86,6 +86,8 @@ class ThroughputProfile:
     decoded_per_s: FloatArray | None = None
     """As `requests_per_s` where prefill is done elsewhere; None: not known."""
     cache_bytes_per_token: float | None = None
+    watts: float | None = None
+    """Of all its GPUs together when busy; None: not known."""
 
 
 TAIL_FACTOR = 3.0

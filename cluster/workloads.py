@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from cluster.demand import Demand, Slo
+from cluster.energy import DeferredWork, Objective, PowerPrice, price_at
 from cluster.quotas import QuotaAsk, QuotaShare
 
 WHOLE_GPU_MILLI = 1000
@@ -41,6 +42,20 @@ class GpuType:
     """Of its node's network, each way, what one device has of it; None: not known."""
     per_pod: tuple[int, ...] = ()
     """Numbers of devices that a pod may request; empty: any."""
+    power_prices: tuple[PowerPrice, ...] = ()
+    """Over time, sorted by instants; empty: not known."""
+    owned_w: float = 0.0
+    """Watts whose price is in `price_per_hour`, at `owned_per_kwh`; 0: it is rented."""
+    owned_per_kwh: float = 0.0
+
+    def at(self, at_s: float) -> "GpuType":
+        """The same with the price of power at an instant, where owned hardware pays it."""
+        if not self.power_prices or not self.owned_w:
+            return self
+        paid = price_at(self.power_prices, at_s)
+        per_kwh = paid.dollars_per_kwh if paid else self.owned_per_kwh
+        price = self.price_per_hour + self.owned_w / 1000 * (per_kwh - self.owned_per_kwh)
+        return replace(self, price_per_hour=max(0.0, price), owned_per_kwh=per_kwh)
 
     def price(self, *, spot: bool) -> float:
         """Dollars per device and hour; the on-demand price where there is no spot offer."""
@@ -476,6 +491,13 @@ class ModelService:
     phase: str = ""
     """`prefill` or `decode`: one pool of the service `part_of`, if its phases are apart; empty: of whole requests."""
     part_of: str = ""
+    objective: Objective | None = None
+    """None: dollars alone."""
+    watts: Mapping[InstanceType, float] = field(default_factory=dict)
+    """Draw of one busy instance of each type for which it is known, whatever its capacity type."""
+    deferred: DeferredWork | None = None
+    deferred_per_s: float = 0.0
+    """What of that is to be answered now; `demand` includes it."""
 
     def instance_shape(self, instance_type: InstanceType) -> PodShape:
         """Request of one instance of this service to a node.

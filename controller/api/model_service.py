@@ -19,14 +19,40 @@ HISTOGRAM_TOLERANCE = 1e-3
 in theory and by 0.0002 in practice. Sums within the tolerance are scaled to exactly 1."""
 
 
+class BatchDemand(fields.Strict):
+    """Requests that wait for cheap hours until a deadline. They are answered where power costs the least."""
+
+    requests: fields.PositiveNumber = Field(description="Number of all requests.")
+    begin: fields.Instant | None = Field(default=None, description="When the first may be answered; default: now.")
+    deadline: fields.Instant = Field(description="When the last is to be answered.")
+    most_per_second: fields.PositiveNumber = Field(
+        description="Highest rate at which clients send them, requests per second; fewer where GPUs are short."
+    )
+
+
 class ServiceDemand(fields.Strict):
     """Request load of the service."""
 
-    requests_per_second: fields.NumberFromZero = Field(description="Requests per second, all lengths together.")
+    requests_per_second: fields.NumberFromZero = Field(
+        description="Requests per second that wait for nothing, all lengths together."
+    )
+    batch: BatchDemand | None = Field(default=None, description="Requests that may wait.")
     input_tokens: Edges = Field(description="Upper edges of the input length buckets, tokens, strictly rising.")
     output_tokens: Edges = Field(description="Upper edges of the output length buckets, tokens, strictly rising.")
     histogram: Matrix = Field(
         description="Fraction of the requests in each bucket; rows follow inputTokens, columns outputTokens; sums to 1."
+    )
+
+
+class ServiceObjective(fields.Strict):
+    """What the mix is to have little of, each with its value in dollars. Needs `watts` in the profiles."""
+
+    dollars: fields.NumberFromZero = Field(default=1.0, description="Value of a dollar of the instances' price.")
+    kwh: fields.NumberFromZero = Field(
+        default=0.0, alias="kWh", description="Value of a kWh that instances draw, besides what their price has of it."
+    )
+    kg_co2: fields.NumberFromZero = Field(
+        default=0.0, alias="kgCO2", description="Value of a kg of CO2, by the GPUTypes' powerPrices."
     )
 
 
@@ -123,6 +149,7 @@ class ModelServiceSpec(fields.Strict):
         min_length=1, max_length=253, description="Name of the served model, by which its ModelProfiles are found."
     )
     slo: ServiceSlo = Field(description="SLO of the service.")
+    objective: ServiceObjective | None = Field(default=None, description="Default: dollars alone.")
     phases: Phases | None = Field(
         default=None,
         description="Prefill and decode may be apart, on instances of their own, where that costs less than together "
@@ -208,6 +235,13 @@ class RoutingStatus(fields.StatusPart):
     )
 
 
+class BatchStatus(fields.StatusPart):
+    """Progress of the requests that may wait."""
+
+    done: fields.NumberFromZero = Field(description="Requests that the running instances had time for.")
+    time: fields.Instant = Field(description="When that was counted.")
+
+
 class ModelServiceStatus(ObservedStatus):
     """State of the service. Conditions: Accepted, Planned (a mix exists), Ready (all instances run), Degraded."""
 
@@ -228,8 +262,18 @@ class ModelServiceStatus(ObservedStatus):
         default=None, description="When replicas last changed; without a template, since the mix did."
     )
     cost_per_hour: fields.NumberFromZero | None = Field(
-        default=None, description="Cost of the wanted instances, dollars per hour."
+        default=None, description="Cost of the wanted instances, dollars per hour, with energy as objective has it."
     )
+    planned_watts: fields.NumberFromZero | None = Field(
+        default=None, description="Draw of the wanted instances when busy, by the profiles."
+    )
+    draw_watts: fields.NumberFromZero | None = Field(
+        default=None, description="Draw of the running instances' GPUs, by their counters, to two digits."
+    )
+    joules_per_token: fields.NumberFromZero | None = Field(
+        default=None, description="That over the output tokens of its demand."
+    )
+    batch: BatchStatus | None = Field(default=None, description="Progress of the requests that may wait.")
     bound_per_hour: fields.NumberFromZero | None = Field(
         default=None, description="Proven lower bound on the cost of any mix, dollars per hour."
     )
@@ -300,6 +344,7 @@ KIND = Kind(
         PrinterColumn("Running", ".status.runningInstances", "integer", "Running instances."),
         PrinterColumn("$/h", ".status.costPerHour", "number", "Cost of the wanted instances, dollars per hour."),
         condition("Ready", "Whether all instances run as planned."),
+        PrinterColumn("J/token", ".status.joulesPerToken", "number", "Joules per output token.", is_wide=True),
         PrinterColumn("Mix", ".status.mix", "string", "Planned instances by instance type.", is_wide=True),
         PrinterColumn(
             "Gap", ".status.gap", "number", "Fraction by which the cost may exceed the minimum.", is_wide=True

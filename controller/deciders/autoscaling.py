@@ -143,7 +143,7 @@ def decide_mix(snapshot: Snapshot, turn: Turn) -> Plan:
     for_standing = Budget(STANDING_SHARE * budget.work, budget.clock, budget.over_at_s)
     for_parts = Budget(PARTS_SHARE * budget.work, budget.clock, budget.over_at_s)
     observed = {each.name: each.demand for each in turn.observed.services}
-    expected = {each.name for each in snapshot.services if each.demand is not observed.get(each.name)}
+    expected = {s.name for s in snapshot.services if s.demand is not observed.get(s.name) or s.deferred_per_s}
     mix = planner.plan_mix(snapshot, budget, decisions.mix, turn.memory.mix)
     mix = corrections.with_parts(snapshot, mix, expected, for_parts, decisions.mix)
     plan = corrections.standing(snapshot, mix, for_standing, decisions.mix.gap, turn.memory.mix)

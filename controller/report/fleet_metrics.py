@@ -2,10 +2,12 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
-from cluster import autoscaling, changes, plans, snapshot, workloads
+from cluster import autoscaling, changes, demand, plans, snapshot, workloads
+from cluster.power import NEVER_S
 from controller.cycle import Cycle
 from controller.metrics.registry import Sample
 from controller.report.idle_devices import idle_devices
@@ -87,6 +89,51 @@ def running_instances(
         if owner and kind and node != snapshot.PENDING and (is_running is None or is_running(now.pods.names[row])):
             found.setdefault(owner, Counter())[kind] += 1
     return found
+
+
+class Draw(NamedTuple):
+    """Power of a service's running instances, of all its pools."""
+
+    watts: float
+    per_token_j: float | None
+    """Joules per output token of its demand; None: that is not known, or none."""
+
+
+def draws_of(now: snapshot.Snapshot) -> Mapping[str, Draw]:
+    """Draw by service, of those that run on nodes whose devices all report their energy or power.
+
+    On a node of several workloads each device counts alike: which of them a pod has is known to no agent.
+    """
+    table = now.power
+    if table is None or not len(table.devices):
+        return {}
+    of_domain = np.bincount(table.devices.domain, weights=table.readings.draw_w, minlength=len(table.domains))
+    silent = np.bincount(table.devices.domain, weights=table.readings.at_s <= NEVER_S, minlength=len(table.domains))
+    devices = np.bincount(table.devices.domain, minlength=len(table.domains))
+    rows = {name: row for row, name in enumerate(table.domains.names) if devices[row] and not silent[row]}
+    pods, watts, unknown = now.pods, Counter[str](), set[str]()
+    parts = {each.name: each.part_of or each.name for each in now.services}
+    for owner, shape, node in zip(pods.owner, pods.shape.tolist(), pods.node.tolist(), strict=True):
+        if owner in parts and node != snapshot.PENDING:
+            row = rows.get(now.nodes.names[node])
+            if row is None:
+                unknown.add(parts[owner])
+            else:
+                watts[parts[owner]] += float(of_domain[row] / devices[row]) * pods.shapes[shape].gpus
+    tokens = {each.name: _tokens_per_s(each.demand) for each in now.services}
+    return {
+        name: Draw(drawn, drawn / tokens[name] if tokens.get(name) else None)
+        for name, drawn in watts.items()
+        if name not in unknown
+    }
+
+
+def _tokens_per_s(asked: demand.Demand | None) -> float:
+    """Output tokens per second of a demand, each bucket's requests as long as its middle; 0: not known."""
+    if asked is None:
+        return 0.0
+    edges = np.array([0, *asked.grid.output_tokens])
+    return float(asked.rate_per_s * (asked.share.sum(axis=0) @ (edges[1:] + edges[:-1])) / 2)
 
 
 ALWAYS_SEEN = ("nodes", "pods")
@@ -176,6 +223,11 @@ def _services(cycle: Cycle, now: snapshot.Snapshot) -> Iterator[Sample]:
     running = {(owner, kind.name): count for owner, kinds in found for kind, count in kinds.items()}
     shown = first_by_name({each.service for each in cycle.plan.services}.union(name for name, _ in running), MOST_SHOWN)
     planned = [each for each in cycle.plan.services if each.service in shown]
+    for name, draw in sorted(draws_of(now).items()):
+        if name in shown:
+            yield Sample("tonnage_service_draw_watts", (name,), draw.watts)
+            if draw.per_token_j is not None:
+                yield Sample("tonnage_service_joules_per_token", (name,), draw.per_token_j)
     for each in planned:
         if each.refusal is not None:
             yield Sample("tonnage_service_unplanned", (each.service, each.refusal.code), 1)

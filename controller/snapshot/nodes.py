@@ -10,6 +10,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from cluster.arrays import Names, column
+from cluster.energy import PowerPrice
 from cluster.errors import Mistake
 from cluster.nodes import HOSTNAME_LABEL, NODE_NAME_FIELD, NodeTable, NodeTaint
 from cluster.workloads import MAX_DEVICES_PER_NODE, OWN_NODE, PODS, GpuType, Operator, Requirement, Terms, Toleration
@@ -165,6 +166,9 @@ def types_from(read: Sequence[Read[GPUType]], findings: Findings) -> TypeIndex:
                 share=spec.share,
                 per_pod=spec.devices_per_pod,
                 network_bytes_per_s=None if spec.network is None else float(spec.network),
+                power_prices=_power_prices(spec),
+                owned_w=owned.watts if (owned := spec.price_per_hour.owned) else 0.0,
+                owned_per_kwh=owned.dollars_per_kwh if owned else 0.0,
             )
         except Exception as error:  # noqa: BLE001 - one type must not stop the others
             findings.mistake(each.unreadable(error))
@@ -192,6 +196,19 @@ def types_from(read: Sequence[Read[GPUType]], findings: Findings) -> TypeIndex:
         tuple(spec.node_selector for spec in specs),
     )
     return _with_groups(index)
+
+
+def _power_prices(spec: GPUTypeSpec) -> tuple[PowerPrice, ...]:
+    """Over time; what an entry leaves out is as in the one before it."""
+    owned, found = spec.price_per_hour.owned, list[PowerPrice]()
+    before = PowerPrice(-math.inf, owned.dollars_per_kwh if owned else 0.0)
+    for each in sorted(spec.power_prices, key=lambda each: each.from_time):
+        figures = {
+            "dollars_per_kwh": before.dollars_per_kwh if each.dollars_per_kwh is None else each.dollars_per_kwh,
+            "grams_per_kwh": before.grams_per_kwh if each.grams_per_kwh is None else each.grams_per_kwh,
+        }
+        found.append(before := PowerPrice(each.from_time, **figures))
+    return tuple(found)
 
 
 def _with_groups(index: TypeIndex) -> TypeIndex:
