@@ -197,7 +197,6 @@ def scaling_status_after(
             "skill": _rounded(skill.skill if skill else None),
             "chosen_quantile": _rounded(figures.get("quantile")),
             "expected_cost": cost,
-            "mix_cost": _mix_cost(old, scaler, found, at_s),
             "concurrency": concurrency,
         }
     )
@@ -297,21 +296,6 @@ def _forecast(scaler: Scaler) -> scaling_policy.ForecastStatus | None:
     p50, p90, p99 = (round(forecast.quantile(level, ahead_s), DIGITS) for level in (0.5, 0.9, 0.99))
     return scaling_policy.ForecastStatus(
         p50=p50, p90=p90, p99=p99, at_seconds=round(lead_s, 1), model=forecast.model[:64]
-    )
-
-
-def _mix_cost(
-    old: scaling_policy.ScalingPolicyStatus, scaler: Scaler, found: Reason | None, at_s: float
-) -> scaling_policy.MixCost | None:
-    """Prices of this plan, or else the last ones, while they are of interest."""
-    if scaler.mode != "Recommend" or scaler.demand is None:
-        return None
-    figures = found.figures if found else {}
-    if "mix_now" not in figures:
-        return old.mix_cost
-    prices = {name: _rounded(figures.get(f"mix_{name}")) for name in ("now", "recommended", "one_fewer", "one_more")}
-    return scaling_policy.MixCost.model_validate(
-        {"time": float(int(at_s)), "replicas": round(figures["replicas"]), **prices}
     )
 
 
