@@ -446,6 +446,19 @@ STAY_S = 3600.0
 """Time for which a mix is expected to stay, without a ScalingPolicy. Chosen: demand asks for another about as soon."""
 
 
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """How requests come to a service's instances."""
+
+    gateway: str
+    """`name`, or `namespace/name`."""
+    hostnames: tuple[str, ...] = ()
+    port: int = 8000
+    picker: str = ""
+    """Service of the endpoint picker of its InferencePools; empty: it has none of these."""
+    picker_port: int = 9002
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelService:
     """Model behind an endpoint: its demand, its SLO, and the needs of one instance besides GPUs."""
@@ -495,6 +508,8 @@ class ModelService:
     """None: dollars alone."""
     watts: Mapping[InstanceType, float] = field(default_factory=dict)
     """Draw of one busy instance of each type for which it is known, whatever its capacity type."""
+    routes: Routes | None = None
+    """None: they are not written."""
     deferred: DeferredWork | None = None
     deferred_per_s: float = 0.0
     """What of that is to be answered now; `demand` includes it."""

@@ -144,6 +144,27 @@ class Phases(fields.Strict):
     decode: PhasePool = Field(default=PhasePool(), description="Instances that answer all others.")
 
 
+Port = Annotated[int, Field(ge=1, le=65_535)]
+
+
+class ServiceRoutes(fields.Strict):
+    """HTTPRoute (Gateway API) of the service's name, which Tonnage keeps in step with the mix: one weight per instance
+    type. Needs `routes` in the chart."""
+
+    gateway: str = Field(
+        min_length=1, max_length=507, description="Gateway of the route; `NAMESPACE/NAME` in another namespace."
+    )
+    hostnames: fields.ListOf[fields.ObjectName] = Field(default=(), max_length=16, description="Hosts of the route.")
+    port: Port = Field(default=8000, description="Port of the instances, or of their Services.")
+    picker: str = Field(
+        default="",
+        max_length=63,
+        description="Service of an endpoint picker: requests go to an InferencePool of each type, which Tonnage "
+        "writes. Without it, they go to your Services, named as the Deployments.",
+    )
+    picker_port: Port = Field(default=9002, description="Port of the endpoint picker.")
+
+
 class ModelServiceSpec(fields.Strict):
     model: str = Field(
         min_length=1, max_length=253, description="Name of the served model, by which its ModelProfiles are found."
@@ -194,6 +215,7 @@ class ModelServiceSpec(fields.Strict):
             "service is only planned, and its instances are run by other means."
         ),
     )
+    routes: ServiceRoutes | None = Field(default=None, description="Default: Tonnage writes no routes.")
     priority: fields.Priority = Field(default=0, description="Priority of the instances, as in a pod's spec.priority.")
 
 

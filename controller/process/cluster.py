@@ -34,6 +34,7 @@ from controller.placers import NO_CLAIMS
 from controller.ports import Outcome
 from controller.report.events import AT_A_TIME, Events, decisions_of, gangs_of, of_whole_services, refusals_of
 from controller.report.own_statuses import MOST_WRITES, StatusReports
+from controller.report.routes import PublishedRoutes
 from controller.report.scaling_status import PublishedLimits
 from controller.report.statuses import log_unwritten
 from controller.settings import OperatorSettings
@@ -246,7 +247,8 @@ class ClusterWriter:
         published = PublishedLimits() if settings.autoscaler.config_maps else None
         self._sending: Future[int] = Future()
         self._sending.set_result(0)
-        self._statuses = StatusReports(cluster.observer, cluster.caches, cluster.is_running, published)
+        routes = PublishedRoutes() if settings.routes else None
+        self._statuses = StatusReports(cluster.observer, cluster.caches, cluster.is_running, published, routes)
         self._planning = planning_view.PlanningView(
             cluster.view,
             cached_view.pools_from(settings),

@@ -26,6 +26,7 @@ from controller.kube_world.observer import Caches, Observer
 from controller.objects.own_objects import by_object
 from controller.ports import Outcome
 from controller.report.fleet_metrics import IsRunning
+from controller.report.routes import PublishedRoutes
 from controller.report.scaling_status import PublishedLimits, scaling_status_after
 from controller.report.service_status import ServiceFacts, facts_of_services, service_status_after
 from controller.report.statuses import Status, accepted, each_alone, status_job
@@ -161,11 +162,17 @@ class StatusReports:
     """
 
     def __init__(
-        self, observer: Observer, caches: Caches, is_running: IsRunning, published: PublishedLimits | None = None
+        self,
+        observer: Observer,
+        caches: Caches,
+        is_running: IsRunning,
+        published: PublishedLimits | None = None,
+        routes: PublishedRoutes | None = None,
     ) -> None:
-        """is_running: whether a pod is running, not only bound. published: ConfigMaps of concurrency limits; None: none
-        are written."""
+        """is_running: whether a pod is running, not only bound. published: ConfigMaps of concurrency limits, and
+        routes of services; None: none are written."""
         self._observer, self._caches, self._is_running, self._published = observer, caches, is_running, published
+        self._routes = routes
         self._settled: Settled = {}
         self._written: Counter[str] = Counter()
         """Writes by namespace: in each, objects have their turns, those first that come after the last one."""
@@ -216,6 +223,9 @@ class StatusReports:
             del self._written[gone]
         if self._published is not None:
             yield from self._published.jobs(snapshot.scalers, plan.limits, at_s)
+        if self._routes is not None:
+            own = self._caches.own[SERVICE].all()
+            yield from self._routes.jobs(((own[name], *each) for name, each in services.items() if name in own), at_s)
 
 
 Settled = dict[tuple[str, str], tuple[OwnObject, ObjectFacts]]

@@ -14,7 +14,7 @@ from cluster.demand import Demand, LengthGrid, Slo, ThroughputProfile
 from cluster.energy import DeferredWork, Objective
 from cluster.quotas import QuotaAsk
 from cluster.snapshot import PodTable, Snapshot
-from cluster.workloads import InstanceType, ModelService as Service, Terms, Toleration, instance_type_named
+from cluster.workloads import InstanceType, ModelService as Service, Routes, Terms, Toleration, instance_type_named
 from controller.api import notation
 from controller.api.model_profile import ModelProfile
 from controller.api.model_service import ModelService
@@ -195,6 +195,7 @@ def _service(
             for p in sorted(usable, key=lambda p: p.slo.tpot_s)  # as planning takes the loosest that holds
             if p.slo.tpot_s <= spec.slo.tpot * (1 + 1e-9) and (watts := _watts_of(p, types))
         },
+        routes=Routes(**spec.routes.model_dump()) if spec.routes is not None else None,
         deferred=_deferred(read.object),
     )
 

@@ -218,6 +218,13 @@ FULL: Mapping[str, Object] = {
                     {"phase": "decode", "gpuType": "a100", "image": "vllm:2", "args": ["-q"], "env": {"A": "1"}},
                 ],
             },
+            "routes": {
+                "gateway": "infra/inference",
+                "hostnames": ["chat.example.com"],
+                "port": 8000,
+                "picker": "chat-epp",
+                "pickerPort": 9002,
+            },
             "priority": 0,
         },
         {
