@@ -1,7 +1,4 @@
-"""Energy: what power costs over time in dollars and carbon dioxide, what a service counts it for, and work that waits.
-
-Work that waits is planned as a whole for its time until the deadline, anew at every plan, from what is left of it.
-"""
+"""Energy: what power costs over time in dollars and carbon dioxide, what a service counts it for, and deferred work."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,9 +15,9 @@ class PowerPrice:
     """Grams of carbon dioxide, or what warms as much."""
 
 
-def price_at(series: Sequence[PowerPrice], at_s: float) -> PowerPrice | None:
-    """The one of a series, sorted by instants, that holds at an instant; before its first that. None: it is empty."""
-    return next((each for each in reversed(series) if each.from_s <= at_s), series[0] if series else None)
+def price_at(series: Sequence[PowerPrice], at_s: float) -> PowerPrice:
+    """The one of a series, sorted by instants, that holds at an instant; before its first that, of an empty one 0."""
+    return next((each for each in reversed(series) if each.from_s <= at_s), (*series, PowerPrice(at_s))[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +28,9 @@ class Objective:
     kwh: float = 0.0
     kg_co2: float = 0.0
 
-    def of_energy(self, price: PowerPrice | None) -> float:
+    def of_energy(self, price: PowerPrice) -> float:
         """Dollars that a kWh counts, without what is paid for it."""
-        return self.kwh + (self.kg_co2 * price.grams_per_kwh / 1000 if price else 0.0)
+        return self.kwh + self.kg_co2 * price.grams_per_kwh / 1000
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,8 +52,7 @@ class GpuType:
         """The same with the price of power at an instant, where owned hardware pays it."""
         if not self.power_prices or not self.owned_w:
             return self
-        paid = price_at(self.power_prices, at_s)
-        per_kwh = paid.dollars_per_kwh if paid else self.owned_per_kwh
+        per_kwh = price_at(self.power_prices, at_s).dollars_per_kwh
         price = self.price_per_hour + self.owned_w / 1000 * (per_kwh - self.owned_per_kwh)
         return replace(self, price_per_hour=max(0.0, price), owned_per_kwh=per_kwh)
 
@@ -456,7 +455,6 @@ class Routes:
     port: int = 8000
     picker: str = ""
     """Service of the endpoint picker of its InferencePools; empty: it has none of these."""
-    picker_port: int = 9002
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -153,19 +153,6 @@ def _of_kind(obj: Object) -> Iterator[str]:
             rows = [(name, str(wanted.get(name, 0)), str(running.get(name, 0))) for name in sorted({*wanted, *running})]
             yield _titled("Mix", columns(("GPU TYPE", "WANTED", "RUNNING"), rows)) or "Mix:  not planned yet\n"
             yield _titled("Routing", by_length(obj) if status.get("routing") else "")
-        case "Gang":
-            topology = spec.get("topology") or {}
-            prefers = f"as few {topology['preferWithin']} as possible" if topology.get("preferWithin") else NONE
-            present = (
-                f"{status.get('members', 0)} exist, {status.get('running', 0)} run" if status else "not counted yet"
-            )
-            yield _pairs(
-                [
-                    ("Members", f"{present}, {spec['minMembers']} needed"),
-                    ("Within", topology.get("within") or "anywhere"),
-                    ("Prefers", prefers),
-                ]
-            )
         case "Node":
             taints = [f"{t['key']}={t.get('value', '')}:{t['effect']}" for t in spec.get("taints") or ()]
             has = status.get("allocatable") or {}

@@ -46,8 +46,8 @@ class PowerPrice(fields.Strict):
     dollars_per_kwh: Annotated[float, Field(ge=-1000, le=1000)] | None = Field(
         default=None, description="Price of power, dollars per kWh; owned hardware pays it instead of its own."
     )
-    grams_per_kwh: fields.NumberFromZero | None = Field(
-        default=None, description="Carbon intensity of power, grams of CO2 (or what warms as much) per kWh."
+    grams_per_kwh: fields.NumberFromZero = Field(
+        default=0.0, description="Carbon intensity of power, grams of CO2 (or what warms as much) per kWh."
     )
 
 

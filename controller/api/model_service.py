@@ -159,10 +159,9 @@ class ServiceRoutes(fields.Strict):
     picker: str = Field(
         default="",
         max_length=63,
-        description="Service of an endpoint picker: requests go to an InferencePool of each type, which Tonnage "
-        "writes. Without it, they go to your Services, named as the Deployments.",
+        description="Service of an endpoint picker, at port 9002: requests go to an InferencePool of each type, which "
+        "Tonnage writes. Without it, they go to your Services, named as the Deployments.",
     )
-    picker_port: Port = Field(default=9002, description="Port of the endpoint picker.")
 
 
 class ModelServiceSpec(fields.Strict):
@@ -286,14 +285,9 @@ class ModelServiceStatus(ObservedStatus):
     cost_per_hour: fields.NumberFromZero | None = Field(
         default=None, description="Cost of the wanted instances, dollars per hour, with energy as objective has it."
     )
-    planned_watts: fields.NumberFromZero | None = Field(
-        default=None, description="Draw of the wanted instances when busy, by the profiles."
-    )
-    draw_watts: fields.NumberFromZero | None = Field(
-        default=None, description="Draw of the running instances' GPUs, by their counters, to two digits."
-    )
     joules_per_token: fields.NumberFromZero | None = Field(
-        default=None, description="That over the output tokens of its demand."
+        default=None,
+        description="Draw of the running instances' GPUs, by their counters, over the output tokens of its demand.",
     )
     batch: BatchStatus | None = Field(default=None, description="Progress of the requests that may wait.")
     bound_per_hour: fields.NumberFromZero | None = Field(

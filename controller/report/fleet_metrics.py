@@ -1,6 +1,6 @@
 """Metrics of the cluster and its services after a cycle. Pure."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -105,26 +105,23 @@ def draws_of(now: snapshot.Snapshot) -> Mapping[str, Draw]:
     On a node of several workloads each device counts alike: which of them a pod has is known to no agent.
     """
     table = now.power
-    if table is None or not len(table.devices):
+    if table is None:
         return {}
-    of_domain = np.bincount(table.devices.domain, weights=table.readings.draw_w, minlength=len(table.domains))
-    silent = np.bincount(table.devices.domain, weights=table.readings.at_s <= NEVER_S, minlength=len(table.domains))
+    # What is not known makes the sum of its node, and that of a service on it, no number.
+    drawn = np.where(table.readings.at_s > NEVER_S, table.readings.draw_w, np.nan)
     devices = np.bincount(table.devices.domain, minlength=len(table.domains))
-    rows = {name: row for row, name in enumerate(table.domains.names) if devices[row] and not silent[row]}
-    pods, watts, unknown = now.pods, Counter[str](), set[str]()
-    parts = {each.name: each.part_of or each.name for each in now.services}
+    each_w = np.bincount(table.devices.domain, weights=drawn, minlength=len(table.domains)) / np.maximum(devices, 1)
+    of_node = {name: float(w) for name, w, count in zip(table.domains.names, each_w, devices, strict=True) if count}
+    pods, watts, services = now.pods, defaultdict[str, float](float), {each.name: each for each in now.services}
     for owner, shape, node in zip(pods.owner, pods.shape.tolist(), pods.node.tolist(), strict=True):
-        if owner in parts and node != snapshot.PENDING:
-            row = rows.get(now.nodes.names[node])
-            if row is None:
-                unknown.add(parts[owner])
-            else:
-                watts[parts[owner]] += float(of_domain[row] / devices[row]) * pods.shapes[shape].gpus
-    tokens = {each.name: _tokens_per_s(each.demand) for each in now.services}
+        if owner in services and node != snapshot.PENDING:
+            whole = services[owner].part_of or owner
+            watts[whole] += of_node.get(now.nodes.names[node], np.nan) * pods.shapes[shape].gpus
+    tokens = {name: _tokens_per_s(services[name].demand) for name in watts if name in services}
     return {
-        name: Draw(drawn, drawn / tokens[name] if tokens.get(name) else None)
-        for name, drawn in watts.items()
-        if name not in unknown
+        name: Draw(total, total / tokens[name] if tokens.get(name) else None)
+        for name, total in watts.items()
+        if not np.isnan(total)
     }
 
 

@@ -3,7 +3,7 @@
 An HTTPRoute has one weight per instance type, its fraction of all requests: lengths of a request are known to no route.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,42 +14,25 @@ from cluster.workloads import InstanceType
 from controller.api.labels import API_VERSION, INSTANCE_TYPE_LABEL, SERVICE_LABEL
 from controller.api.structs import OwnObject
 from controller.kube.request import APPLY_PATCH
-from controller.kube.sender import Write, WriteJob
+from controller.kube.sender import Write
 from controller.kube_world.deployments import deployment_name, instance_label
 from controller.report.service_status import ServiceFacts
 
 MANAGER = "tonnage-routes"
-AGAIN_S = 60.0
-"""Time after which an unchanged route is sent again: what others changed or deleted is repaired within it."""
 WEIGHTS = 1000
 """Sum of a route's weights. Chosen: thousandths, far below Gateway API's limit of a million."""
 MOST_BACKENDS = 16
 """Backends of a route's rule. Source: Gateway API v1, HTTPRouteRule.backendRefs."""
+PICKER_PORT = 9002
+"""Usual port of endpoint pickers. Source: the charts of Gateway API Inference Extension."""
 GATEWAY_API, INFERENCE_API = "gateway.networking.k8s.io/v1", "inference.networking.k8s.io/v1"
-
-Planned = tuple[OwnObject, ServicePlan, ServiceFacts]
-"""A service as it was observed, its plan with those of its pools, and the facts of its status."""
-
-
-class PublishedRoutes:
-    """Writes of the routes; it remembers what was sent in this process, so that it is not sent in every cycle."""
-
-    def __init__(self) -> None:
-        self._sent: dict[str, tuple[Write, float]] = {}
-
-    def jobs(self, planned: Iterable[Planned], at_s: float) -> Iterator[WriteJob]:
-        """Writes of what changed, or was sent long ago. at_s: now, seconds since the epoch."""
-        wanted = {write.path: write for each in planned for write in writes_of(*each)}
-        self._sent = {about: sent for about, sent in self._sent.items() if about in wanted}
-        for about, write in wanted.items():
-            before, sent_at_s = self._sent.get(about, (None, at_s))
-            if before != write or at_s - sent_at_s >= AGAIN_S:
-                self._sent[about] = write, at_s
-                yield WriteJob(about, write)
 
 
 def writes_of(owner: OwnObject, plan: ServicePlan, facts: ServiceFacts) -> Iterator[Write]:
-    """Server-side applies for one service, pools before the route to them; none where it has no routes or no mix."""
+    """Server-side applies for one service, pools before the route to them; none where it has no routes or no mix.
+
+    owner: as it was observed. plan, facts: with those of its pools by phase.
+    """
     routes = facts.service.routes if facts.service else None
     weights = weights_of(plan, facts) if routes else {}
     if routes is None or not weights:
@@ -59,7 +42,7 @@ def writes_of(owner: OwnObject, plan: ServicePlan, facts: ServiceFacts) -> Itera
         name = deployment_name(f"{meta.name}{'-' if kind.phase else ''}{kind.phase}", replace(kind, phase=""))
         if routes.picker:
             labels = {SERVICE_LABEL: meta.name, INSTANCE_TYPE_LABEL: instance_label(kind)}
-            picker = {"name": routes.picker, "port": {"number": routes.picker_port}}
+            picker = {"name": routes.picker, "port": {"number": PICKER_PORT}}
             pool = {"selector": {"matchLabels": labels}, "targetPorts": [{"number": routes.port}]}
             yield _applied(owner, INFERENCE_API, "InferencePool", name, {**pool, "endpointPickerRef": picker})
             group = INFERENCE_API.partition("/")[0]

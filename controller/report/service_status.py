@@ -79,9 +79,7 @@ def service_status_after(before: Status, plan: ServicePlan, facts: ServiceFacts,
         running_instances=sum(running.values()),
         last_scale_time=old.last_scale_time if is_unchanged else float(int(at_s)),
         cost_per_hour=old.cost_per_hour if plan.refusal else round(plan.cost_per_hour, DIGITS),
-        planned_watts=_planned_watts(plan, facts),
-        draw_watts=facts.draw and _rounded(facts.draw.watts),
-        joules_per_token=facts.draw and facts.draw.per_token_j and _rounded(facts.draw.per_token_j),
+        joules_per_token=float(f"{facts.draw.per_token_j:.2g}") if facts.draw and facts.draw.per_token_j else None,
         batch=_batch(old, plan, facts, at_s),
         bound_per_hour=bound,
         gap=None
@@ -108,19 +106,6 @@ def _batch(old: ModelServiceStatus, plan: ServicePlan, facts: ServiceFacts, at_s
     runs = sum(facts.running.values()) / max(1, sum(plan.instances.values())) if facts.makes_pods else 1.0
     answered = rate * min(1.0, runs) * min(max(0.0, since_s), 5 * COUNTED_S)
     return BatchStatus(done=round(min(service.deferred.requests, done + answered), DIGITS), time=float(int(at_s)))
-
-
-def _planned_watts(plan: ServicePlan, facts: ServiceFacts) -> float | None:
-    known = facts.service.watts if facts.service else {}
-    kinds = {kind: replace(kind, spot=False, phase="") for kind in plan.instances}
-    if plan.refusal or not known or not all(each in known for each in kinds.values()):
-        return None
-    return round(sum(known[kinds[kind]] * count for kind, count in plan.instances.items()), DIGITS)
-
-
-def _rounded(figure: float) -> float:
-    """With two significant digits: each other one would write the status."""
-    return float(f"{figure:.2g}")
 
 
 def _by_name(instances: Mapping[InstanceType, int]) -> dict[str, int]:

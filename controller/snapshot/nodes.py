@@ -166,9 +166,14 @@ def types_from(read: Sequence[Read[GPUType]], findings: Findings) -> TypeIndex:
                 share=spec.share,
                 per_pod=spec.devices_per_pod,
                 network_bytes_per_s=None if spec.network is None else float(spec.network),
-                power_prices=_power_prices(spec),
                 owned_w=owned.watts if (owned := spec.price_per_hour.owned) else 0.0,
-                owned_per_kwh=owned.dollars_per_kwh if owned else 0.0,
+                owned_per_kwh=(per_kwh := owned.dollars_per_kwh if owned else 0.0),
+                power_prices=tuple(
+                    PowerPrice(
+                        p.from_time, per_kwh if p.dollars_per_kwh is None else p.dollars_per_kwh, p.grams_per_kwh
+                    )
+                    for p in sorted(spec.power_prices, key=lambda p: p.from_time)
+                ),
             )
         except Exception as error:  # noqa: BLE001 - one type must not stop the others
             findings.mistake(each.unreadable(error))
@@ -196,19 +201,6 @@ def types_from(read: Sequence[Read[GPUType]], findings: Findings) -> TypeIndex:
         tuple(spec.node_selector for spec in specs),
     )
     return _with_groups(index)
-
-
-def _power_prices(spec: GPUTypeSpec) -> tuple[PowerPrice, ...]:
-    """Over time; what an entry leaves out is as in the one before it."""
-    owned, found = spec.price_per_hour.owned, list[PowerPrice]()
-    before = PowerPrice(-math.inf, owned.dollars_per_kwh if owned else 0.0)
-    for each in sorted(spec.power_prices, key=lambda each: each.from_time):
-        figures = {
-            "dollars_per_kwh": before.dollars_per_kwh if each.dollars_per_kwh is None else each.dollars_per_kwh,
-            "grams_per_kwh": before.grams_per_kwh if each.grams_per_kwh is None else each.grams_per_kwh,
-        }
-        found.append(before := PowerPrice(each.from_time, **figures))
-    return tuple(found)
 
 
 def _with_groups(index: TypeIndex) -> TypeIndex:

@@ -85,8 +85,8 @@ def test_work_that_may_wait_a_day_pays_seven_tenths_for_its_power_on_a_public_ma
 def test_a_price_holds_until_the_next_and_the_first_before_it() -> None:
     series = (PowerPrice(100.0, 0.1), PowerPrice(200.0, 0.3))
 
-    assert [price_at(series, at_s).dollars_per_kwh for at_s in (0.0, 100.0, 199.0, 200.0, 900.0)] == [  # type: ignore[union-attr]
+    assert [price_at(series, at_s).dollars_per_kwh for at_s in (0.0, 100.0, 199.0, 200.0, 900.0)] == [
         0.1, 0.1, 0.1, 0.3, 0.3,
     ]  # fmt: skip
-    assert price_at((), 0.0) is None
+    assert price_at((), 7.0) == PowerPrice(7.0)
     assert Objective(kg_co2=0.5).of_energy(PowerPrice(0.0, 0.1, 400.0)) == 0.2

@@ -10,7 +10,8 @@ import numpy as np
 from cluster.plans import Reason, Routing, ServicePlan
 from cluster.workloads import InstanceType, Routes
 from controller.api.structs import OwnObject
-from controller.report.routes import AGAIN_S, PublishedRoutes, weights_of, writes_of
+from controller.report.routes import weights_of, writes_of
+from controller.report.scaling_status import AGAIN_S, Published
 from controller.report.service_status import ServiceFacts
 from tests.builders.mix import demand, grid, service
 
@@ -96,10 +97,10 @@ def test_a_service_without_a_mix_keeps_its_route() -> None:
 
 
 def test_what_was_sent_is_sent_again_only_after_a_minute_or_when_it_changed() -> None:
-    routes, both, one = PublishedRoutes(), facts({L4: 1, WIDE: 1}), facts({L4: 1})
+    routes, both, one = Published(), facts({L4: 1, WIDE: 1}), facts({L4: 1})
 
     def sent(state: ServiceFacts, at_s: float) -> int:
-        return len(list(routes.jobs([(OWNER, MIX, state)], at_s)))
+        return len(list(routes.jobs(writes_of(OWNER, MIX, state), at_s)))
 
     assert [sent(both, 0.0), sent(both, 1.0), sent(one, 2.0), sent(one, 3.0), sent(one, 2.0 + AGAIN_S)] == [
         1,
