@@ -11,7 +11,6 @@ from cluster.autoscaling import Scaler
 from cluster.capacity import Free
 from cluster.demand import ThroughputProfile
 from cluster.disruption import DisruptionBudget
-from cluster.energy import price_at
 from cluster.errors import ActionError
 from cluster.nodes import HeldBack, NodeTable
 from cluster.power import PowerTable
@@ -27,6 +26,7 @@ from cluster.workloads import (
     PodShape,
     is_committed,
     is_spot,
+    price_at,
 )
 
 PENDING = -1

@@ -5,8 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from cluster.demand import Demand, Slo
-from cluster.energy import DeferredWork, Objective, PowerPrice, price_at
+from cluster.demand import DeferredWork, Demand, Slo
 from cluster.quotas import QuotaAsk, QuotaShare
 
 WHOLE_GPU_MILLI = 1000
@@ -21,6 +20,34 @@ MAX_GPUS_PER_NODE = 16
 MAX_DEVICES_PER_NODE = 62
 """Devices of a node that can be told apart, slices and replicas included: those of a pod are bits of a 64-bit number.
 Eight GPUs in seven slices are 56."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PowerPrice:
+    """Price and carbon intensity of power from an instant on, until that of the next."""
+
+    from_s: float
+    dollars_per_kwh: float = 0.0
+    grams_per_kwh: float = 0.0
+    """Grams of carbon dioxide, or what warms as much."""
+
+
+def price_at(series: Sequence[PowerPrice], at_s: float) -> PowerPrice:
+    """The one of a series, sorted by instants, that holds at an instant; before its first that, of an empty one 0."""
+    return next((each for each in reversed(series) if each.from_s <= at_s), (*series, PowerPrice(at_s))[0])
+
+
+@dataclass(frozen=True, slots=True)
+class MixObjective:
+    """What a service's mix is to have little of, each with its value in dollars."""
+
+    dollars: float = 1.0
+    kwh: float = 0.0
+    kg_co2: float = 0.0
+
+    def of_energy(self, price: PowerPrice) -> float:
+        """Dollars that a kWh counts, without what is paid for it."""
+        return self.kwh + self.kg_co2 * price.grams_per_kwh / 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -502,7 +529,7 @@ class ModelService:
     phase: str = ""
     """`prefill` or `decode`: one pool of the service `part_of`, if its phases are apart; empty: of whole requests."""
     part_of: str = ""
-    objective: Objective | None = None
+    objective: MixObjective | None = None
     """None: dollars alone."""
     watts: Mapping[InstanceType, float] = field(default_factory=dict)
     """Draw of one busy instance of each type for which it is known, whatever its capacity type."""

@@ -70,10 +70,11 @@ def weights_of(plan: ServicePlan, facts: ServiceFacts) -> dict[InstanceType, int
     parts = {t: float(x) for t, x in zip(plan.routing.instance_types, sent, strict=True) if x > 0}
     parts = {t: x for t, x in parts.items() if t.phase != "prefill"}
     served = {t: x for t, x in parts.items() if facts.running.get(t)} or parts
-    first = dict(sorted(served.items(), key=lambda part: -part[1])[:MOST_BACKENDS])
-    exact = {t: WEIGHTS * x / sum(first.values()) for t, x in sorted(first.items())}
+    first = sorted(sorted(served, key=served.__getitem__, reverse=True)[:MOST_BACKENDS])
+    exact = {t: WEIGHTS * served[t] / sum(served[each] for each in first) for t in first}
     whole = {t: int(x) for t, x in exact.items()}
-    for kind in sorted(exact, key=lambda t: whole[t] - exact[t])[: WEIGHTS - sum(whole.values())]:
+    rest = {t: exact[t] - whole[t] for t in first}
+    for kind in sorted(rest, key=rest.__getitem__, reverse=True)[: WEIGHTS - sum(whole.values())]:
         whole[kind] += 1
     return whole
 

@@ -9,8 +9,8 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from cluster import workloads
 from cluster.arrays import Names, column
-from cluster.energy import PowerPrice
 from cluster.errors import Mistake
 from cluster.nodes import HOSTNAME_LABEL, NODE_NAME_FIELD, NodeTable, NodeTaint
 from cluster.workloads import MAX_DEVICES_PER_NODE, OWN_NODE, PODS, GpuType, Operator, Requirement, Terms, Toleration
@@ -167,12 +167,9 @@ def types_from(read: Sequence[Read[GPUType]], findings: Findings) -> TypeIndex:
                 per_pod=spec.devices_per_pod,
                 network_bytes_per_s=None if spec.network is None else float(spec.network),
                 owned_w=owned.watts if (owned := spec.price_per_hour.owned) else 0.0,
-                owned_per_kwh=(per_kwh := owned.dollars_per_kwh if owned else 0.0),
+                owned_per_kwh=owned.dollars_per_kwh if owned else 0.0,
                 power_prices=tuple(
-                    PowerPrice(
-                        p.from_time, per_kwh if p.dollars_per_kwh is None else p.dollars_per_kwh, p.grams_per_kwh
-                    )
-                    for p in sorted(spec.power_prices, key=lambda p: p.from_time)
+                    sorted(workloads.PowerPrice(p.from_time, p.paid(owned), p.grams_per_kwh) for p in spec.power_prices)
                 ),
             )
         except Exception as error:  # noqa: BLE001 - one type must not stop the others

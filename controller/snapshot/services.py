@@ -4,17 +4,25 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 import numpy as np
 from msgspec import ValidationError
 
 from autoscaler.demand.lengths import demand_from
 from cluster import arrays, changes, errors, plans
-from cluster.demand import Demand, LengthGrid, Slo, ThroughputProfile
-from cluster.energy import DeferredWork, Objective
+from cluster.demand import DeferredWork, Demand, LengthGrid, Slo, ThroughputProfile
 from cluster.quotas import QuotaAsk
 from cluster.snapshot import PodTable, Snapshot
-from cluster.workloads import InstanceType, ModelService as Service, Routes, Terms, Toleration, instance_type_named
+from cluster.workloads import (
+    InstanceType,
+    MixObjective,
+    ModelService as Service,
+    Routes,
+    Terms,
+    Toleration,
+    instance_type_named,
+)
 from controller.api import notation
 from controller.api.model_profile import ModelProfile
 from controller.api.model_service import ModelService
@@ -189,21 +197,16 @@ def _service(
         tolerations=tolerations,
         is_planned_only=template is None,
         quota_ask=quota_ask,
-        objective=None if (asked := spec.objective) is None else Objective(asked.dollars, asked.kwh, asked.kg_co2),
+        objective=None if (asked := spec.objective) is None else MixObjective(asked.dollars, asked.kwh, asked.kg_co2),
         watts={
             InstanceType(p.gpu_type, p.gpus_per_instance): watts
-            for p in sorted(usable, key=lambda p: p.slo.tpot_s)  # as planning takes the loosest that holds
-            if p.slo.tpot_s <= spec.slo.tpot * (1 + 1e-9) and (watts := _watts_of(p, types))
+            for p in sorted(usable, key=attrgetter("slo.tpot_s"))  # as planning takes the loosest that holds
+            if p.slo.tpot_s <= spec.slo.tpot * (1 + 1e-9)
+            if (watts := p.watts or types.types[types.named(p.gpu_type) or 0].owned_w * p.gpus_per_instance)
         },
         routes=Routes(**spec.routes.model_dump()) if spec.routes is not None else None,
         deferred=_deferred(read.object),
     )
-
-
-def _watts_of(profile: ThroughputProfile, types: TypeIndex) -> float:
-    """Draw of a busy instance, by its profile, or else by what its owned devices draw on average; 0: not known."""
-    kind = types.types[types.named(profile.gpu_type) or 0]
-    return profile.watts or kind.owned_w * profile.gpus_per_instance
 
 
 def _deferred(service: ModelService) -> DeferredWork | None:

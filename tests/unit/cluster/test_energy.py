@@ -5,7 +5,8 @@ from statistics import fmean
 
 from hypothesis import given, settings, strategies as st
 
-from cluster.energy import DeferredWork, Objective, PowerPrice, price_at
+from cluster.demand import DeferredWork
+from cluster.workloads import MixObjective, PowerPrice, price_at
 from tests.builders.day_ahead import BELGIUM
 
 HOUR_S = 3600.0
@@ -89,4 +90,4 @@ def test_a_price_holds_until_the_next_and_the_first_before_it() -> None:
         0.1, 0.1, 0.1, 0.3, 0.3,
     ]  # fmt: skip
     assert price_at((), 7.0) == PowerPrice(7.0)
-    assert Objective(kg_co2=0.5).of_energy(PowerPrice(0.0, 0.1, 400.0)) == 0.2
+    assert MixObjective(kg_co2=0.5).of_energy(PowerPrice(0.0, 0.1, 400.0)) == 0.2
