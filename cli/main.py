@@ -62,7 +62,6 @@ VERBS = {
     "power": Verb("cli.verbs.power", "Show power budgets, devices held back and why, and how many servers fit."),
     "profile": Verb("cli.verbs.profile", "Make a model's profiles: estimate, measure, import or refine them."),
     "replay": Verb("cli.verbs.bundle", "Replay a support bundle with this version, and compare the plans."),
-    "routing": Verb("cli.verbs.routing", "Print a service's routing weights, also as an HTTPRoute."),
     "run": Verb("cli.verbs.run", "Run a command in a pod as a tool call with memory of its own."),
     "sandboxd": Verb("cli.verbs.sandboxd", "Isolate tool calls on a host without Kubernetes, by systemd's slices."),
     "scaling": Verb("cli.verbs.scaling", "Show what autoscaling decides and why, and what a history would have cost."),

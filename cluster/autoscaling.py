@@ -353,10 +353,6 @@ class Scaler:
     demand: Demand | None = None
     """Measured demand of a ModelService: the load as its rate, in requests per second, and the request lengths. None
     for other targets, and where no lengths are known."""
-    mix_costs_for: int | None = None
-    """Replicas whose mix was priced last, of a ModelService in mode Recommend."""
-    mix_costs_at_s: float = -math.inf
-    """When it was priced, seconds since the epoch."""
     starts_s: tuple[float, ...] = ()
     """Observed lead times that `lead_time` was learned from, oldest first, seconds."""
     skill: ForecastSkill | None = None

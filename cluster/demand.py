@@ -1,7 +1,9 @@
 """Demand: the rate and the lengths of requests, what an instance sustains of them, and forecasts of such quantities."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -53,6 +55,36 @@ class Demand:
     """Fraction of the requests in each bucket, shape (inputs, outputs), adds up to 1."""
 
 
+@dataclass(frozen=True, slots=True)
+class DeferredWork:
+    """Requests that are all to be answered by a deadline, and none at once."""
+
+    requests: float
+    """All of them; `done`: those that were answered."""
+    deadline_s: float
+    most_per_s: float
+    begin_s: float = 0.0
+    done: float = 0.0
+
+    def rate_at(self, at_s: float, changes_s: Sequence[float], value_at: Callable[[float], float]) -> float:
+        """Requests per second to answer now, so that all are by the deadline, where a request costs the least.
+
+        Each step between two changes has one cost, and the cheapest are filled first, of equal ones the earliest; the
+        step that takes the last of them has a lower rate. After the deadline, what is left is answered at once.
+        changes_s: instants at which the cost changes. value_at: the cost at an instant.
+        """
+        left = self.requests - self.done
+        if left <= 0 or at_s < self.begin_s:
+            return 0.0
+        edges = sorted({at_s, self.deadline_s, *(each for each in changes_s if at_s < each < self.deadline_s)})
+        for begin_s, end_s in sorted(pairwise(edges), key=lambda step: (value_at(step[0]), step[0])):
+            answered = min(left, self.most_per_s * (end_s - begin_s))
+            left -= answered
+            if begin_s == at_s < self.deadline_s:
+                return answered / (end_s - begin_s)
+        return self.most_per_s
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ExpectedDemand:
     """Demand that a service is planned for instead of the one in its spec: a measured one, at a chosen quantile."""
@@ -86,6 +118,8 @@ class ThroughputProfile:
     decoded_per_s: FloatArray | None = None
     """As `requests_per_s` where prefill is done elsewhere; None: not known."""
     cache_bytes_per_token: float | None = None
+    watts: float | None = None
+    """Of all its GPUs together when busy; None: not known."""
 
 
 TAIL_FACTOR = 3.0

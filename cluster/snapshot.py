@@ -26,6 +26,7 @@ from cluster.workloads import (
     PodShape,
     is_committed,
     is_spot,
+    price_at,
 )
 
 PENDING = -1
@@ -268,13 +269,20 @@ class Snapshot:
         return tuple(gpu_type.name for gpu_type in self.gpu_types)
 
     def price_per_hour(self, service: ModelService, instance_type: InstanceType) -> float:
-        """Price of one instance and hour in dollars; 0 for a GPU type that no longer exists.
+        """Price of one instance and hour in dollars, with what its service counts energy for; 0 for a GPU type that no
+        longer exists.
 
         On nodes, the node's capacity type decides. Without nodes, everything could still be rented.
         """
         spot = instance_type.spot or (service.spot and not len(self.nodes))
         known = next((each for each in self.gpu_types if each.name == instance_type.gpu_type), None)
-        return known.price(spot=spot) * instance_type.gpus if known else 0.0
+        if known is None:
+            return 0.0
+        paid, counted = known.price(spot=spot) * instance_type.gpus, service.objective
+        if counted is None:
+            return paid
+        kwh = service.watts.get(replace(instance_type, spot=False), 0.0) / 1000
+        return counted.dollars * paid + kwh * counted.of_energy(price_at(known.power_prices, self.at_s))
 
     def device_prices(self) -> FloatArray:
         """Dollars per device and hour of each node, by its capacity type; 0 where it is not known. Shape (nodes,)."""

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from cluster.demand import Demand, Slo
+from cluster.demand import DeferredWork, Demand, Slo
 from cluster.quotas import QuotaAsk, QuotaShare
 
 WHOLE_GPU_MILLI = 1000
@@ -20,6 +20,34 @@ MAX_GPUS_PER_NODE = 16
 MAX_DEVICES_PER_NODE = 62
 """Devices of a node that can be told apart, slices and replicas included: those of a pod are bits of a 64-bit number.
 Eight GPUs in seven slices are 56."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PowerPrice:
+    """Price and carbon intensity of power from an instant on, until that of the next."""
+
+    from_s: float
+    dollars_per_kwh: float = 0.0
+    grams_per_kwh: float = 0.0
+    """Grams of carbon dioxide, or what warms as much."""
+
+
+def price_at(series: Sequence[PowerPrice], at_s: float) -> PowerPrice:
+    """The one of a series, sorted by instants, that holds at an instant; before its first that, of an empty one 0."""
+    return next((each for each in reversed(series) if each.from_s <= at_s), (*series, PowerPrice(at_s))[0])
+
+
+@dataclass(frozen=True, slots=True)
+class MixObjective:
+    """What a service's mix is to have little of, each with its value in dollars."""
+
+    dollars: float = 1.0
+    kwh: float = 0.0
+    kg_co2: float = 0.0
+
+    def of_energy(self, price: PowerPrice) -> float:
+        """Dollars that a kWh counts, without what is paid for it."""
+        return self.kwh + self.kg_co2 * price.grams_per_kwh / 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +69,19 @@ class GpuType:
     """Of its node's network, each way, what one device has of it; None: not known."""
     per_pod: tuple[int, ...] = ()
     """Numbers of devices that a pod may request; empty: any."""
+    power_prices: tuple[PowerPrice, ...] = ()
+    """Over time, sorted by instants; empty: not known."""
+    owned_w: float = 0.0
+    """Watts whose price is in `price_per_hour`, at `owned_per_kwh`; 0: it is rented."""
+    owned_per_kwh: float = 0.0
+
+    def at(self, at_s: float) -> "GpuType":
+        """The same with the price of power at an instant, where owned hardware pays it."""
+        if not self.power_prices or not self.owned_w:
+            return self
+        per_kwh = price_at(self.power_prices, at_s).dollars_per_kwh
+        price = self.price_per_hour + self.owned_w / 1000 * (per_kwh - self.owned_per_kwh)
+        return replace(self, price_per_hour=max(0.0, price), owned_per_kwh=per_kwh)
 
     def price(self, *, spot: bool) -> float:
         """Dollars per device and hour; the on-demand price where there is no spot offer."""
@@ -431,6 +472,18 @@ STAY_S = 3600.0
 """Time for which a mix is expected to stay, without a ScalingPolicy. Chosen: demand asks for another about as soon."""
 
 
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """How requests come to a service's instances."""
+
+    gateway: str
+    """`name`, or `namespace/name`."""
+    hostnames: tuple[str, ...] = ()
+    port: int = 8000
+    picker: str = ""
+    """Service of the endpoint picker of its InferencePools; empty: it has none of these."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelService:
     """Model behind an endpoint: its demand, its SLO, and the needs of one instance besides GPUs."""
@@ -476,6 +529,15 @@ class ModelService:
     phase: str = ""
     """`prefill` or `decode`: one pool of the service `part_of`, if its phases are apart; empty: of whole requests."""
     part_of: str = ""
+    objective: MixObjective | None = None
+    """None: dollars alone."""
+    watts: Mapping[InstanceType, float] = field(default_factory=dict)
+    """Draw of one busy instance of each type for which it is known, whatever its capacity type."""
+    routes: Routes | None = None
+    """None: they are not written."""
+    deferred: DeferredWork | None = None
+    deferred_per_s: float = 0.0
+    """What of that is to be answered now; `demand` includes it."""
 
     def instance_shape(self, instance_type: InstanceType) -> PodShape:
         """Request of one instance of this service to a node.

@@ -272,6 +272,8 @@ class OperatorSettings(Part):
     plan_deadline_s: float = Field(default=2.0, gt=0, le=60)
     """Time for planning. It sets an amount of work that is the same on every machine; if that takes longer, planning
     ends at the deadline and the plan reports it."""
+    routes: bool = False
+    """Whether HTTPRoutes and InferencePools of ModelServices with `routes` are written (chart: `routes`)."""
     groups_of_others: bool = True
     """Whether pods that Kubernetes, JobSet, LeaderWorkerSet, KubeRay, Kubeflow, Kueue, KAI or Volcano group start
     together or not at all, as members of a Gang do."""

@@ -6,7 +6,6 @@ from typing import Any
 
 from cli.printing.columns import UNKNOWN, columns, epoch_s, human_duration, since
 from cli.printing.object_output import yaml_text
-from cluster.errors import TonnageError
 from cluster.workloads import InstanceType
 from controller.api.labels import API_VERSION, CHOSEN_NODE_ANNOTATION, DEVICES_ANNOTATION, GPU_TYPE_LABEL
 from controller.report.events import REPORTER
@@ -154,19 +153,6 @@ def _of_kind(obj: Object) -> Iterator[str]:
             rows = [(name, str(wanted.get(name, 0)), str(running.get(name, 0))) for name in sorted({*wanted, *running})]
             yield _titled("Mix", columns(("GPU TYPE", "WANTED", "RUNNING"), rows)) or "Mix:  not planned yet\n"
             yield _titled("Routing", by_length(obj) if status.get("routing") else "")
-        case "Gang":
-            topology = spec.get("topology") or {}
-            prefers = f"as few {topology['preferWithin']} as possible" if topology.get("preferWithin") else NONE
-            present = (
-                f"{status.get('members', 0)} exist, {status.get('running', 0)} run" if status else "not counted yet"
-            )
-            yield _pairs(
-                [
-                    ("Members", f"{present}, {spec['minMembers']} needed"),
-                    ("Within", topology.get("within") or "anywhere"),
-                    ("Prefers", prefers),
-                ]
-            )
         case "Node":
             taints = [f"{t['key']}={t.get('value', '')}:{t['effect']}" for t in spec.get("taints") or ()]
             has = status.get("allocatable") or {}
@@ -208,30 +194,17 @@ def _cost(status: Mapping[str, Any]) -> str:
 
 def by_length(service: Object) -> str:
     """Fractions of the requests of each length, by instance type."""
-    names, rows = list(dict.fromkeys(name for each in buckets(service) for name in each["shares"])), []
-    for each in buckets(service):
-        shares = (f"{100 * each['shares'][name]:.4g}" if name in each["shares"] else "-" for name in names)
-        rows.append((f"≤ {each['inputTokens']}", f"≤ {each['outputTokens']}", *shares))
-    return columns(("INPUT TOKENS", "OUTPUT TOKENS", *(f"% TO {name}" for name in names)), rows)
-
-
-def buckets(service: Object) -> list[Object]:
-    """Fractions by length, for the lengths that are asked for."""
-    routing = routing_of(service)
-    return [
-        {"inputTokens": prompt, "outputTokens": answer, "shares": shares}
+    routing = service["status"]["routing"]
+    asked = [
+        (f"≤ {prompt}", f"≤ {answer}", shares)
         for i, prompt in enumerate(routing["inputTokens"])
         for j, answer in enumerate(routing["outputTokens"])
         if (shares := {type_of(w): float(w["share"][i][j]) for w in routing["weights"] if w["share"][i][j]})
     ]
-
-
-def routing_of(service: Object) -> Object:
-    """Raises TonnageError while there is none."""
-    routing: Object | None = (service.get("status") or {}).get("routing")
-    if not routing:
-        raise TonnageError(f"{service['metadata']['name']}: no routing yet; tonnage describe modelservice shows why")
-    return routing
+    names = list(dict.fromkeys(name for *_, shares in asked for name in shares))
+    cells = ([f"{100 * shares[name]:.4g}" if name in shares else "-" for name in names] for *_, shares in asked)
+    rows = [(prompt, answer, *each) for (prompt, answer, _), each in zip(asked, cells, strict=True)]
+    return columns(("INPUT TOKENS", "OUTPUT TOKENS", *(f"% TO {name}" for name in names)), rows)
 
 
 def type_of(weights_: Object) -> str:

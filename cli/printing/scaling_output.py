@@ -105,8 +105,8 @@ def _concurrency(status: ScalingPolicyStatus) -> Iterator[str]:
 
 
 def _costs(status: ScalingPolicyStatus) -> Iterator[str]:
-    """Expected cost of the desired replicas and of their neighbours, and the price of the GPUs of a ModelService."""
-    cost, replicas, mix = status.expected_cost, status.recommended_replicas, status.mix_cost
+    """Expected cost of the desired replicas and of their neighbours."""
+    cost, replicas = status.expected_cost, status.recommended_replicas
     if cost is None or replicas is None:
         yield "  no expected cost: there is no forecast"
     else:
@@ -119,14 +119,6 @@ def _costs(status: ScalingPolicyStatus) -> Iterator[str]:
         yield from (f"  {line}" for line in table.splitlines())
         if status.chosen_quantile is not None:
             yield f"  They serve the load at the lead time with probability {status.chosen_quantile:.1%}."
-    if mix is not None:
-        prices = ((mix.replicas - 1, mix.one_fewer), (mix.replicas, mix.recommended), (mix.replicas + 1, mix.one_more))
-        of_each = ", ".join(
-            f"{'no mix serves it' if dollars is None else f'${dollars:.2f}/h'} for {count}"
-            for count, dollars in prices
-            if count >= 0
-        )
-        yield f"  GPUs: ${mix.now:.2f}/h now; {of_each} replicas"
 
 
 def _number(value: float | None) -> str:

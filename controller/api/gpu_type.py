@@ -39,6 +39,22 @@ class OwnedDevice(fields.Strict):
         return self.capital / (self.years * HOURS_PER_YEAR) + self.watts / 1000 * self.dollars_per_kwh
 
 
+class PowerHour(fields.Strict):
+    """Price and carbon intensity of power from an instant on, until the next entry's."""
+
+    from_time: fields.Instant = Field(description="When they begin to hold, such as the hour of a day-ahead market.")
+    dollars_per_kwh: Annotated[float, Field(ge=-1000, le=1000)] | None = Field(
+        default=None, description="Price of power, dollars per kWh; owned hardware pays it instead of its own."
+    )
+    grams_per_kwh: fields.NumberFromZero = Field(
+        default=0.0, description="Carbon intensity of power, grams of CO2 (or what warms as much) per kWh."
+    )
+
+    def paid(self, owned: OwnedDevice | None) -> float:
+        """Dollars per kWh; where it does not say so, those of the owned hardware."""
+        return (owned.dollars_per_kwh if owned else 0.0) if self.dollars_per_kwh is None else self.dollars_per_kwh
+
+
 class PricePerHour(fields.Strict):
     """US dollars for one device for one hour."""
 
@@ -93,6 +109,11 @@ class GPUTypeSpec(fields.Strict):
     )
     memory: fields.PositiveQuantity = Field(description="Memory of one device, bytes (`80Gi`).")
     price_per_hour: PricePerHour = Field(description="Price of one device for one hour.")
+    power_prices: Annotated[fields.ListOf[PowerHour], fields.keyed_by("fromTime")] = Field(
+        default=(),
+        max_length=1000,
+        description="Power at its site over time, for owned hardware, objectives with energy, and work that waits.",
+    )
     network: fields.PositiveQuantity | None = Field(
         default=None,
         description="What one device has of its node's network, bytes per second each way (`25G` of 200 Gbit/s); "

@@ -19,14 +19,40 @@ HISTOGRAM_TOLERANCE = 1e-3
 in theory and by 0.0002 in practice. Sums within the tolerance are scaled to exactly 1."""
 
 
+class BatchDemand(fields.Strict):
+    """Requests that wait for cheap hours until a deadline. They are answered where power costs the least."""
+
+    requests: fields.PositiveNumber = Field(description="Number of all requests.")
+    begin: fields.Instant | None = Field(default=None, description="When the first may be answered; default: now.")
+    deadline: fields.Instant = Field(description="When the last is to be answered.")
+    most_per_second: fields.PositiveNumber = Field(
+        description="Highest rate at which clients send them, requests per second; fewer where GPUs are short."
+    )
+
+
 class ServiceDemand(fields.Strict):
     """Request load of the service."""
 
-    requests_per_second: fields.NumberFromZero = Field(description="Requests per second, all lengths together.")
+    requests_per_second: fields.NumberFromZero = Field(
+        description="Requests per second that wait for nothing, all lengths together."
+    )
+    batch: BatchDemand | None = Field(default=None, description="Requests that may wait.")
     input_tokens: Edges = Field(description="Upper edges of the input length buckets, tokens, strictly rising.")
     output_tokens: Edges = Field(description="Upper edges of the output length buckets, tokens, strictly rising.")
     histogram: Matrix = Field(
         description="Fraction of the requests in each bucket; rows follow inputTokens, columns outputTokens; sums to 1."
+    )
+
+
+class ServiceObjective(fields.Strict):
+    """What the mix is to have little of, each with its value in dollars. Needs `watts` in the profiles."""
+
+    dollars: fields.NumberFromZero = Field(default=1.0, description="Value of a dollar of the instances' price.")
+    kwh: fields.NumberFromZero = Field(
+        default=0.0, alias="kWh", description="Value of a kWh that instances draw, besides what their price has of it."
+    )
+    kg_co2: fields.NumberFromZero = Field(
+        default=0.0, alias="kgCO2", description="Value of a kg of CO2, by the GPUTypes' powerPrices."
     )
 
 
@@ -118,11 +144,32 @@ class Phases(fields.Strict):
     decode: PhasePool = Field(default=PhasePool(), description="Instances that answer all others.")
 
 
+Port = Annotated[int, Field(ge=1, le=65_535)]
+
+
+class ServiceRoutes(fields.Strict):
+    """HTTPRoute (Gateway API) of the service's name, which Tonnage keeps in step with the mix: one weight per instance
+    type. Needs `routes` in the chart."""
+
+    gateway: str = Field(
+        min_length=1, max_length=507, description="Gateway of the route; `NAMESPACE/NAME` in another namespace."
+    )
+    hostnames: fields.ListOf[fields.ObjectName] = Field(default=(), max_length=16, description="Hosts of the route.")
+    port: Port = Field(default=8000, description="Port of the instances, or of their Services.")
+    picker: str = Field(
+        default="",
+        max_length=63,
+        description="Service of an endpoint picker, at port 9002: requests go to an InferencePool of each type, which "
+        "Tonnage writes. Without it, they go to your Services, named as the Deployments.",
+    )
+
+
 class ModelServiceSpec(fields.Strict):
     model: str = Field(
         min_length=1, max_length=253, description="Name of the served model, by which its ModelProfiles are found."
     )
     slo: ServiceSlo = Field(description="SLO of the service.")
+    objective: ServiceObjective | None = Field(default=None, description="Default: dollars alone.")
     phases: Phases | None = Field(
         default=None,
         description="Prefill and decode may be apart, on instances of their own, where that costs less than together "
@@ -167,6 +214,7 @@ class ModelServiceSpec(fields.Strict):
             "service is only planned, and its instances are run by other means."
         ),
     )
+    routes: ServiceRoutes | None = Field(default=None, description="Default: Tonnage writes no routes.")
     priority: fields.Priority = Field(default=0, description="Priority of the instances, as in a pod's spec.priority.")
 
 
@@ -208,6 +256,13 @@ class RoutingStatus(fields.StatusPart):
     )
 
 
+class BatchStatus(fields.StatusPart):
+    """Progress of the requests that may wait."""
+
+    done: fields.NumberFromZero = Field(description="Requests that the running instances had time for.")
+    time: fields.Instant = Field(description="When that was counted.")
+
+
 class ModelServiceStatus(ObservedStatus):
     """State of the service. Conditions: Accepted, Planned (a mix exists), Ready (all instances run), Degraded."""
 
@@ -228,8 +283,13 @@ class ModelServiceStatus(ObservedStatus):
         default=None, description="When replicas last changed; without a template, since the mix did."
     )
     cost_per_hour: fields.NumberFromZero | None = Field(
-        default=None, description="Cost of the wanted instances, dollars per hour."
+        default=None, description="Cost of the wanted instances, dollars per hour, with energy as objective has it."
     )
+    joules_per_token: fields.NumberFromZero | None = Field(
+        default=None,
+        description="Draw of the running instances' GPUs, by their counters, over the output tokens of its demand.",
+    )
+    batch: BatchStatus | None = Field(default=None, description="Progress of the requests that may wait.")
     bound_per_hour: fields.NumberFromZero | None = Field(
         default=None, description="Proven lower bound on the cost of any mix, dollars per hour."
     )
@@ -300,6 +360,7 @@ KIND = Kind(
         PrinterColumn("Running", ".status.runningInstances", "integer", "Running instances."),
         PrinterColumn("$/h", ".status.costPerHour", "number", "Cost of the wanted instances, dollars per hour."),
         condition("Ready", "Whether all instances run as planned."),
+        PrinterColumn("J/token", ".status.joulesPerToken", "number", "Joules per output token.", is_wide=True),
         PrinterColumn("Mix", ".status.mix", "string", "Planned instances by instance type.", is_wide=True),
         PrinterColumn(
             "Gap", ".status.gap", "number", "Fraction by which the cost may exceed the minimum.", is_wide=True

@@ -73,7 +73,7 @@ DEMAND: Mapping[str, tuple[Grant, ...]] = {
     "config-maps": (Grant("", ("configmaps",), ("create", "patch")),),
 }
 """Permissions of the autoscaler's sources, endpoints and ConfigMaps, by the setting that enables each."""
-OPTIONAL = ("power", "isolation", "autoscale", "health", *DEMAND)
+OPTIONAL = ("power", "isolation", "autoscale", "health", "routes", *DEMAND)
 """Features that the settings enable, or not."""
 
 
@@ -116,6 +116,10 @@ def features(kinds: Iterable[Kind] = KINDS) -> Mapping[str, tuple[Grant, ...]]:
         "evict": (Grant("", ("pods/eviction",), ("create",)),),
         # Server-side apply is a patch that may create.
         "serve": (Grant("apps", ("deployments",), ("create", "patch")),),
+        "routes": (
+            Grant("gateway.networking.k8s.io", ("httproutes",), ("create", "patch")),
+            Grant("inference.networking.k8s.io", ("inferencepools",), ("create", "patch")),
+        ),
         "serve-dra": (Grant("resource.k8s.io", ("resourceclaimtemplates",), ("create", "patch")),),
         **{f"place-{mode}": grants for mode, grants in PLACING.items()},
         **DEMAND,

@@ -366,20 +366,6 @@ class ExpectedCostStatus(fields.StatusPart):
     one_more: float | None = Field(default=None, description="Expected cost of one replica more, dollars per hour.")
 
 
-class MixCost(fields.StatusPart):
-    """Price of the mix of GPU types of a ModelService: without load that is expected to be missed."""
-
-    time: fields.Instant = Field(description="When it was computed.")
-    replicas: Replicas = Field(description="Recommended replicas that it was computed for.")
-    now: fields.NumberFromZero = Field(description="Price of the instances that there are, dollars per hour.")
-    recommended: fields.NumberFromZero | None = Field(
-        default=None,
-        description="Price of the mix that the recommendation asks for, dollars per hour; absent: none serves it.",
-    )
-    one_fewer: fields.NumberFromZero | None = Field(default=None, description="Price with one replica fewer, likewise.")
-    one_more: fields.NumberFromZero | None = Field(default=None, description="Price with one replica more, likewise.")
-
-
 class PastRecommendation(fields.StatusPart):
     """Recommended number of replicas from an instant on."""
 
@@ -490,9 +476,6 @@ class ScalingPolicyStatus(ObservedStatus):
     )
     expected_cost: ExpectedCostStatus | None = Field(
         default=None, description="Expected cost of the recommended replicas, and of one fewer and one more."
-    )
-    mix_cost: MixCost | None = Field(
-        default=None, description="Price of the mix now and as recommended, of a ModelService in mode Recommend."
     )
     limited_by: str | None = Field(
         default=None, max_length=64, description="What limited the decision; absent: nothing did."

@@ -1,6 +1,5 @@
 """Autoscaling: replicas of scaled targets, and the demand that services are planned for, by each ScalingPolicy."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 from statistics import fmean
 
@@ -15,15 +14,7 @@ from cluster.snapshot import Snapshot
 from controller.deciders.decider import Turn
 from placement.budget import Budget
 from placement.engine.explanation import room_for
-from placement.mix import corrections, optimizer, planner
-
-AGAIN_S = 300.0
-"""Seconds after which an unchanged recommendation is priced again: prices and stock may have changed."""
-MOST_IN_A_PLAN = 2
-"""Policies whose costs one plan computes, those first that have waited longest. Three mixes of a service take 0.2 s."""
-WORK = optimizer.work_of(0.5)
-"""Solver work for one mix. Chosen: mixes of single services are proven with less (docs/benchmarks.md#mix)."""
-
+from placement.mix import corrections, planner
 
 IN_FORCE = ("ScaleUpOnly", "Auto")
 """Modes in which decisions are carried out."""
@@ -44,7 +35,6 @@ def decide(snapshot: Snapshot, turn: Turn) -> Plan:
     policy."""
     steps, expected, limits = list[Step](), list[ExpectedDemand](), list[ConcurrencyLimit]()
     reasons: dict[str, Reason] = {}
-    decided: list[tuple[Scaler, ScalingDecision]] = []
     for scaler in snapshot.scalers if turn.decisions.autoscale else ():
         if scaler.mode == "Off":
             continue
@@ -56,7 +46,6 @@ def decide(snapshot: Snapshot, turn: Turn) -> Plan:
             reasons[scaler.name] = decision
             continue
         reasons[scaler.name] = decision.reason
-        decided.append((scaler, decision))
         if scaler.mode not in IN_FORCE or scaler.conflict:
             continue
         if scaler.demand is not None:
@@ -68,8 +57,6 @@ def decide(snapshot: Snapshot, turn: Turn) -> Plan:
         elif decision.changes:
             action = SetReplicas(scaler.name, scaler.target, decision.replicas, decision.current)
             steps.append(Step(action, decision.reason))
-    for name, costs in costs_of(snapshot, decided, turn).items():
-        reasons[name] = replace(reasons[name], figures={**reasons[name].figures, **costs})
     return Plan(
         phases=(Phase("scale targets", tuple(steps)),) if steps else (),
         findings=tuple(Finding(f"ScalingPolicy/{name}", reason) for name, reason in reasons.items()),
@@ -96,44 +83,6 @@ def _decision(scaler: Scaler, snapshot: Snapshot) -> ScalingDecision | Reason:
         return Reason("DecisionFailed", f"{type(error).__name__}: {error}")
 
 
-def costs_of(
-    snapshot: Snapshot, decided: Iterable[tuple[Scaler, ScalingDecision]], turn: Turn
-) -> dict[str, dict[str, float]]:
-    """Figures `mix_*`, dollars per hour, by policy, for those whose costs are due: what the mix of a service costs now,
-    at the demand of the recommended replicas, and of one fewer and one more; without those that no mix serves.
-
-    A policy in mode Recommend changes no demand, so the plan's own mix says nothing about it.
-    """
-    due = [
-        (scaler, decision.replicas)
-        for scaler, decision in decided
-        if scaler.demand is not None and scaler.mode == "Recommend"
-        if scaler.mix_costs_for != decision.replicas or snapshot.at_s - scaler.mix_costs_at_s >= AGAIN_S
-    ]
-    due.sort(key=lambda each: each[0].mix_costs_at_s)
-    found: dict[str, dict[str, float]] = {}
-    for scaler, replicas in due[:MOST_IN_A_PLAN]:
-        service = next((each for each in snapshot.services if each.name == scaler.target.name), None)
-        if service is None or scaler.demand is None:
-            continue
-        running = (service.replicas or {}).items()
-        figures = {"mix_now": sum(snapshot.price_per_hour(service, each) * count for each, count in running)}
-        asked = {"mix_recommended": replicas, "mix_one_fewer": replicas - 1, "mix_one_more": replicas + 1}
-        for name, count in asked.items():
-            if count < 0:
-                continue
-            demand = replace(scaler.demand, rate_per_s=count * scaler.replica_load)
-            if demand.rate_per_s == 0:
-                figures[name] = 0.0
-            else:
-                alone = replace(snapshot, services=(replace(service, demand=demand),))
-                budget = Budget(WORK, turn.budget.clock, turn.budget.over_at_s)
-                (mix,) = planner.plan_mix(alone, budget, replace(turn.decisions.mix, explain=False)).services
-                figures |= {} if mix.refusal else {name: mix.cost_per_hour}
-        found[scaler.name] = figures
-    return found
-
-
 def decide_mix(snapshot: Snapshot, turn: Turn) -> Plan:
     """The cheapest mix of every service, unless it would not pay its starts.
 
@@ -143,7 +92,7 @@ def decide_mix(snapshot: Snapshot, turn: Turn) -> Plan:
     for_standing = Budget(STANDING_SHARE * budget.work, budget.clock, budget.over_at_s)
     for_parts = Budget(PARTS_SHARE * budget.work, budget.clock, budget.over_at_s)
     observed = {each.name: each.demand for each in turn.observed.services}
-    expected = {each.name for each in snapshot.services if each.demand is not observed.get(each.name)}
+    expected = {s.name for s in snapshot.services if s.demand is not observed.get(s.name) or s.deferred_per_s}
     mix = planner.plan_mix(snapshot, budget, decisions.mix, turn.memory.mix)
     mix = corrections.with_parts(snapshot, mix, expected, for_parts, decisions.mix)
     plan = corrections.standing(snapshot, mix, for_standing, decisions.mix.gap, turn.memory.mix)

@@ -1,7 +1,7 @@
 """View of the watched objects beyond the snapshot: uids and resourceVersions, for the preconditions of writes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from cluster import workloads
@@ -92,7 +92,6 @@ class SeenService:
     generation: int
     template: Mapping[str, Any] | None
     """Pod template of an instance; None: Tonnage plans the service but creates no Deployment."""
-    status: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

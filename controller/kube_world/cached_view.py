@@ -203,8 +203,8 @@ class CachedView:
 
     def service(self, name: str) -> cluster_view.SeenService | None:
         """Service of a name, or the one that has a pool of this name."""
-        if self._services.get(name) is None:
-            name = name.removesuffix("-prefill").removesuffix("-decode")
+        named = (name, name.removesuffix("-prefill"), name.removesuffix("-decode"))
+        name = next((each for each in named if self._services.get(each) is not None), name)
         found = self._services.get(name)
         if found is None or found.metadata.deletion_timestamp:
             return None
@@ -212,7 +212,7 @@ class CachedView:
         if seen is None or obj is not found:
             meta = found.metadata
             template = _plain(bytes(found.spec)).get("template")
-            seen = cluster_view.SeenService(name, meta.uid, meta.generation, template, _plain(bytes(found.status)))
+            seen = cluster_view.SeenService(name, meta.uid, meta.generation, template)
             self._seen_services[name] = found, seen
         return seen
 

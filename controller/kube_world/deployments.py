@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -17,6 +17,7 @@ from controller.api.labels import (
     EPOCH_ANNOTATION,
     GPU_TYPE_LABEL,
     GPUS_LABEL,
+    INSTANCE_TYPE_LABEL,
     PHASE_LABEL,
     PLACEMENT_GATE,
     SCHEDULER_NAME,
@@ -66,6 +67,11 @@ def deployment_name(service: str, instance_type: InstanceType) -> str:
     if len(name) <= LONGEST_NAME:
         return name
     return f"{name[: LONGEST_NAME - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def instance_label(kind: InstanceType) -> str:
+    """Value of the label by which an InferencePool selects instances of a type, whose name may have a slash."""
+    return kind.name.replace("/", ".")
 
 
 def deployment_writes(instance: Instance, replicas: int, epoch: int) -> list[Write]:
@@ -171,7 +177,10 @@ def _spec(instance: Instance) -> dict[str, Any]:
             *_without(PLACEMENT_GATE, spec.get("schedulingGates", [])),
             {"name": PLACEMENT_GATE},
         ]
-    made = {"labels": {**map_of(metadata.get("labels")), **_labels(instance)}}
+    labels = {**map_of(metadata.get("labels")), **_labels(instance)}
+    if instance.service.routes is not None and instance.service.routes.picker:
+        labels[INSTANCE_TYPE_LABEL] = instance_label(replace(kind, phase=instance.service.phase))
+    made: dict[str, Any] = {"labels": labels}
     if annotations := map_of(metadata.get("annotations")):
         made["annotations"] = dict(annotations)
     return {
@@ -309,7 +318,7 @@ class Instances:
             return None
         of_service = instance.service
         requested = of_service.spot, of_service.instance_cpu_milli, of_service.instance_memory_bytes
-        own = (service, instance.seen.uid, *requested)
+        own = (service, instance.seen.uid, of_service.routes, *requested)
         key = (*own, of_service.phase, instance_type, instance.recognised, instance.placer, instance.device_class)
         template, content = self._contents.get(key, (None, None))
         if template is instance.seen.template:

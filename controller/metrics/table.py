@@ -93,6 +93,10 @@ gauge tonnage_service_cost_bound_dollars_per_hour{model_service}
     Proven lower bound of the cost of any GPU mix that serves the service.
 gauge tonnage_service_cost_gap_ratio{model_service}
     Fraction of the cost above the proven lower bound; 0: proven cheapest.
+gauge tonnage_service_draw_watts{model_service}
+    Draw of the GPUs of a service's running instances, by the counters that node agents read.
+gauge tonnage_service_joules_per_token{model_service}
+    That draw over the output tokens of the service's demand.
 gauge tonnage_service_instances{model_service, instance_type, state}
     Instances of a service by instance type and state: wanted (by the plan), running.
 gauge tonnage_service_unplanned{model_service, reason}

@@ -34,7 +34,6 @@ from controller.placers import NO_CLAIMS
 from controller.ports import Outcome
 from controller.report.events import AT_A_TIME, Events, decisions_of, gangs_of, of_whole_services, refusals_of
 from controller.report.own_statuses import MOST_WRITES, StatusReports
-from controller.report.scaling_status import PublishedLimits
 from controller.report.statuses import log_unwritten
 from controller.settings import OperatorSettings
 from controller.snapshot.builder import FACTS
@@ -243,10 +242,12 @@ class ClusterWriter:
         self._events = Events(self._reports, cluster.view.uid, time.time, self.epoch, settings.identity)
         stack.callback(cluster.thread.begin(self._events.write()).cancel)
         self._fence = sender.Fence(cluster.connection, settings.lease.namespace, time.monotonic)
-        published = PublishedLimits() if settings.autoscaler.config_maps else None
         self._sending: Future[int] = Future()
         self._sending.set_result(0)
-        self._statuses = StatusReports(cluster.observer, cluster.caches, cluster.is_running, published)
+        limits, routes = settings.autoscaler.config_maps, settings.routes
+        self._statuses = StatusReports(
+            cluster.observer, cluster.caches, cluster.is_running, limits=limits, routes=routes
+        )
         self._planning = planning_view.PlanningView(
             cluster.view,
             cached_view.pools_from(settings),

@@ -60,11 +60,12 @@ class Installation:
 
     @property
     def demand(self) -> tuple[str, ...]:
-        """Enabled sources, endpoints and ConfigMaps of the autoscaler, as the permissions name them."""
+        """Enabled sources, endpoints and ConfigMaps of the autoscaler, and routes, as the permissions name them."""
         autoscaler = (self.settings or {}).get("autoscaler") or {}
         is_enabled = {
             "custom-metrics": autoscaler.get("custom_metrics"),
             "config-maps": autoscaler.get("config_maps"),
+            "routes": (self.settings or {}).get("routes"),
             "push": (autoscaler.get("push") or {}).get("enabled"),
             "external-metrics": (autoscaler.get("external_metrics") or {}).get("enabled"),
         }

@@ -1,11 +1,13 @@
 """Metrics of the cluster and its services after a cycle. Pure."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
-from cluster import autoscaling, changes, plans, snapshot, workloads
+from cluster import autoscaling, changes, demand, plans, snapshot, workloads
+from cluster.power import NEVER_S
 from controller.cycle import Cycle
 from controller.metrics.registry import Sample
 from controller.report.idle_devices import idle_devices
@@ -87,6 +89,48 @@ def running_instances(
         if owner and kind and node != snapshot.PENDING and (is_running is None or is_running(now.pods.names[row])):
             found.setdefault(owner, Counter())[kind] += 1
     return found
+
+
+class Draw(NamedTuple):
+    """Power of a service's running instances, of all its pools."""
+
+    watts: float
+    per_token_j: float | None
+    """Joules per output token of its demand; None: that is not known, or none."""
+
+
+def draws_of(now: snapshot.Snapshot) -> Mapping[str, Draw]:
+    """Draw by service, of those that run on nodes whose devices all report their energy or power.
+
+    On a node of several workloads each device counts alike: which of them a pod has is known to no agent.
+    """
+    table = now.power
+    if table is None:
+        return {}
+    # What is not known makes the sum of its node, and that of a service on it, no number.
+    drawn = np.where(table.readings.at_s > NEVER_S, table.readings.draw_w, np.nan)
+    devices = np.bincount(table.devices.domain, minlength=len(table.domains))
+    each_w = np.bincount(table.devices.domain, weights=drawn, minlength=len(table.domains)) / np.maximum(devices, 1)
+    of_node = {name: float(w) for name, w, count in zip(table.domains.names, each_w, devices, strict=True) if count}
+    pods, watts, services = now.pods, defaultdict[str, float](float), {each.name: each for each in now.services}
+    for owner, shape, node in zip(pods.owner, pods.shape.tolist(), pods.node.tolist(), strict=True):
+        if owner in services and node != snapshot.PENDING:
+            whole = services[owner].part_of or owner
+            watts[whole] += of_node.get(now.nodes.names[node], np.nan) * pods.shapes[shape].gpus
+    tokens = {name: _tokens_per_s(services[name].demand) for name in watts if name in services}
+    return {
+        name: Draw(total, total / tokens[name] if tokens.get(name) else None)
+        for name, total in watts.items()
+        if not np.isnan(total)
+    }
+
+
+def _tokens_per_s(asked: demand.Demand | None) -> float:
+    """Output tokens per second of a demand, each bucket's requests as long as its middle; 0: not known."""
+    if asked is None:
+        return 0.0
+    edges = np.array([0, *asked.grid.output_tokens])
+    return float(asked.rate_per_s * (asked.share.sum(axis=0) @ (edges[1:] + edges[:-1])) / 2)
 
 
 ALWAYS_SEEN = ("nodes", "pods")
@@ -176,6 +220,11 @@ def _services(cycle: Cycle, now: snapshot.Snapshot) -> Iterator[Sample]:
     running = {(owner, kind.name): count for owner, kinds in found for kind, count in kinds.items()}
     shown = first_by_name({each.service for each in cycle.plan.services}.union(name for name, _ in running), MOST_SHOWN)
     planned = [each for each in cycle.plan.services if each.service in shown]
+    for name, draw in sorted(draws_of(now).items()):
+        if name in shown:
+            yield Sample("tonnage_service_draw_watts", (name,), draw.watts)
+            if draw.per_token_j is not None:
+                yield Sample("tonnage_service_joules_per_token", (name,), draw.per_token_j)
     for each in planned:
         if each.refusal is not None:
             yield Sample("tonnage_service_unplanned", (each.service, each.refusal.code), 1)

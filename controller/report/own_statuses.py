@@ -26,7 +26,8 @@ from controller.kube_world.observer import Caches, Observer
 from controller.objects.own_objects import by_object
 from controller.ports import Outcome
 from controller.report.fleet_metrics import IsRunning
-from controller.report.scaling_status import PublishedLimits, scaling_status_after
+from controller.report.routes import writes_of
+from controller.report.scaling_status import Published, limit_writes, scaling_status_after
 from controller.report.service_status import ServiceFacts, facts_of_services, service_status_after
 from controller.report.statuses import Status, accepted, each_alone, status_job
 from controller.snapshot.scalers import is_past_bound
@@ -161,11 +162,18 @@ class StatusReports:
     """
 
     def __init__(
-        self, observer: Observer, caches: Caches, is_running: IsRunning, published: PublishedLimits | None = None
+        self,
+        observer: Observer,
+        caches: Caches,
+        is_running: IsRunning,
+        *,
+        limits: bool = False,
+        routes: bool = False,
     ) -> None:
-        """is_running: whether a pod is running, not only bound. published: ConfigMaps of concurrency limits; None: none
-        are written."""
-        self._observer, self._caches, self._is_running, self._published = observer, caches, is_running, published
+        """is_running: whether a pod is running, not only bound. limits, routes: whether ConfigMaps of concurrency
+        limits and routes of services are written."""
+        self._observer, self._caches, self._is_running = observer, caches, is_running
+        self._limits, self._routes, self._published = limits, routes, Published()
         self._settled: Settled = {}
         self._written: Counter[str] = Counter()
         """Writes by namespace: in each, objects have their turns, those first that come after the last one."""
@@ -196,7 +204,7 @@ class StatusReports:
                 gangs.get(name) if kind is GANG else None,
                 scalers.get(name) if kind is SCALING_POLICY else None,
                 limits.get(name) if kind is SCALING_POLICY else None,
-                self._published is not None,
+                self._limits,
                 services.get(name) if kind is SERVICE else None,
                 teams.get(name) if kind is TEAM else None,
             )
@@ -214,8 +222,10 @@ class StatusReports:
             yield job
         for gone in self._written.keys() - by_namespace.keys():
             del self._written[gone]
-        if self._published is not None:
-            yield from self._published.jobs(snapshot.scalers, plan.limits, at_s)
+        own = self._caches.own[SERVICE].all() if self._routes else {}
+        routes = (write for n, each in services.items() if n in own for write in writes_of(own[n], *each))
+        of_limits = limit_writes(snapshot.scalers, plan.limits) if self._limits else ()
+        yield from self._published.jobs((*of_limits, *routes), at_s)
 
 
 Settled = dict[tuple[str, str], tuple[OwnObject, ObjectFacts]]

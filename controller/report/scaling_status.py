@@ -82,34 +82,36 @@ KEY = "concurrency"
 """Key of the limit, and the name of its file in a volume."""
 MANAGER = "tonnage-concurrency"
 AGAIN_S = 60.0
-"""Time after which an unchanged limit is sent again: a ConfigMap that was deleted or could not be written is repaired
+"""Time after which what did not change is sent again: an object that was deleted or could not be written is repaired
 within it, and nothing needs to be read. An apply without a change writes nothing on the API server."""
 
 
-class PublishedLimits:
-    """Writes of the limits; it remembers what was sent in this process, so that it is not sent in every cycle."""
+class Published:
+    """Writes of objects that others read; it remembers what was sent in this process: no cycle sends it again."""
 
     def __init__(self) -> None:
-        self._sent: dict[str, tuple[int, float]] = {}
+        self._sent: dict[str, tuple[Write, float]] = {}
 
-    def jobs(self, scalers: Iterable[Scaler], decided: Iterable[ConcurrencyLimit], at_s: float) -> Iterator[WriteJob]:
-        """Writes of the limits that changed, or were sent long ago.
+    def jobs(self, writes: Iterable[Write], at_s: float) -> Iterator[WriteJob]:
+        """Those of all that are wanted which changed, or were sent long ago. at_s: now, seconds since the epoch."""
+        wanted: dict[str, Write] = {}
+        for write in writes:  # of several that write one object, the first
+            wanted.setdefault(write.path, write)
+        self._sent = {path: sent for path, sent in self._sent.items() if path in wanted}
+        for path, write in wanted.items():
+            before, sent_at_s = self._sent.get(path, (None, at_s))
+            if before != write or at_s - sent_at_s >= AGAIN_S:
+                self._sent[path] = write, at_s
+                yield WriteJob(path, write)
 
-        decided: limits of this cycle's plan. at_s: now, seconds since the epoch.
-        """
-        new = {each.scaler: each.limit for each in decided}
-        # By ConfigMap; of several policies that name one, the limit of the first by name.
-        wanted: dict[str, int] = {}
-        for scaler in sorted(scalers, key=lambda each: each.name):
-            tuning = scaler.concurrency
-            if tuning is not None and tuning.config_map and scaler.mode != "Off":
-                wanted.setdefault(tuning.config_map, tuning.in_force_after(new.get(scaler.name, tuning.wanted)))
-        self._sent = {name: sent for name, sent in self._sent.items() if name in wanted}
-        for name, limit in wanted.items():
-            before, sent_at_s = self._sent.get(name, (None, at_s))
-            if before != limit or at_s - sent_at_s >= AGAIN_S:
-                self._sent[name] = (limit, at_s)
-                yield WriteJob(f"ConfigMap/{name}", config_map_write(name, limit))
+
+def limit_writes(scalers: Iterable[Scaler], decided: Iterable[ConcurrencyLimit]) -> Iterator[Write]:
+    """Limits in the ConfigMaps that policies name, sorted by policies. decided: limits of this cycle's plan."""
+    new = {each.scaler: each.limit for each in decided}
+    for scaler in sorted(scalers, key=lambda each: each.name):
+        tuning = scaler.concurrency
+        if tuning is not None and tuning.config_map and scaler.mode != "Off":
+            yield config_map_write(tuning.config_map, tuning.in_force_after(new.get(scaler.name, tuning.wanted)))
 
 
 def config_map_write(name: str, limit: int) -> Write:
@@ -197,7 +199,6 @@ def scaling_status_after(
             "skill": _rounded(skill.skill if skill else None),
             "chosen_quantile": _rounded(figures.get("quantile")),
             "expected_cost": cost,
-            "mix_cost": _mix_cost(old, scaler, found, at_s),
             "concurrency": concurrency,
         }
     )
@@ -297,21 +298,6 @@ def _forecast(scaler: Scaler) -> scaling_policy.ForecastStatus | None:
     p50, p90, p99 = (round(forecast.quantile(level, ahead_s), DIGITS) for level in (0.5, 0.9, 0.99))
     return scaling_policy.ForecastStatus(
         p50=p50, p90=p90, p99=p99, at_seconds=round(lead_s, 1), model=forecast.model[:64]
-    )
-
-
-def _mix_cost(
-    old: scaling_policy.ScalingPolicyStatus, scaler: Scaler, found: Reason | None, at_s: float
-) -> scaling_policy.MixCost | None:
-    """Prices of this plan, or else the last ones, while they are of interest."""
-    if scaler.mode != "Recommend" or scaler.demand is None:
-        return None
-    figures = found.figures if found else {}
-    if "mix_now" not in figures:
-        return old.mix_cost
-    prices = {name: _rounded(figures.get(f"mix_{name}")) for name in ("now", "recommended", "one_fewer", "one_more")}
-    return scaling_policy.MixCost.model_validate(
-        {"time": float(int(at_s)), "replicas": round(figures["replicas"]), **prices}
     )
 
 

@@ -1,5 +1,6 @@
 """Status of a ModelService after a cycle: counts, cost, proven bound, routing, conditions."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -7,9 +8,9 @@ from cluster.plans import Plan, Reason, ServicePlan, plans_of_services
 from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType, ModelService
 from controller.api import conditions
-from controller.api.model_service import ModelServiceStatus, RoutingStatus, RoutingWeights
+from controller.api.model_service import BatchStatus, ModelServiceStatus, RoutingStatus, RoutingWeights
 from controller.ports import Outcome
-from controller.report.fleet_metrics import IsRunning, running_instances
+from controller.report.fleet_metrics import Draw, IsRunning, draws_of, running_instances
 from controller.report.statuses import Status, accepted
 
 DIGITS = 6
@@ -35,6 +36,9 @@ class ServiceFacts:
     """Reason why an action of this cycle on its Deployments failed."""
     no_pods: str = ""
     """Why no pods are created for its Deployments."""
+    service: ModelService | None = None
+    """As it was planned; None: it is not there any more."""
+    draw: Draw | None = None
 
 
 def service_status_after(before: Status, plan: ServicePlan, facts: ServiceFacts, at_s: float) -> Status:
@@ -75,12 +79,33 @@ def service_status_after(before: Status, plan: ServicePlan, facts: ServiceFacts,
         running_instances=sum(running.values()),
         last_scale_time=old.last_scale_time if is_unchanged else float(int(at_s)),
         cost_per_hour=old.cost_per_hour if plan.refusal else round(plan.cost_per_hour, DIGITS),
+        joules_per_token=float(f"{facts.draw.per_token_j:.2g}") if facts.draw and facts.draw.per_token_j else None,
+        batch=_batch(old, plan, facts, at_s),
         bound_per_hour=bound,
         gap=None
         if bound is None
         else round(max(0.0, 1 - bound / plan.cost_per_hour) if plan.cost_per_hour else 0.0, DIGITS),
         routing=routing,
     ).plain()
+
+
+COUNTED_S = 60.0
+"""Seconds after which progress is counted again, and those within which instances are taken to have run on."""
+
+
+def _batch(old: ModelServiceStatus, plan: ServicePlan, facts: ServiceFacts, at_s: float) -> BatchStatus | None:
+    """Progress of the requests that may wait: what running instances had time for since it was last counted."""
+    service = facts.service
+    if service is None or service.deferred is None or service.demand is None:
+        return None
+    done, since_s = (old.batch.done, at_s - old.batch.time) if old.batch else (0.0, 0.0)
+    if old.batch and 0 <= since_s < COUNTED_S:
+        return old.batch
+    served = min((note.figures.get("served_per_s", math.inf) for note in plan.notes), default=math.inf)
+    rate = min(service.deferred_per_s, max(0.0, served - (service.demand.rate_per_s - service.deferred_per_s)))
+    runs = sum(facts.running.values()) / max(1, sum(plan.instances.values())) if facts.makes_pods else 1.0
+    answered = rate * min(1.0, runs) * min(max(0.0, since_s), 5 * COUNTED_S)
+    return BatchStatus(done=round(min(service.deferred.requests, done + answered), DIGITS), time=float(int(at_s)))
 
 
 def _by_name(instances: Mapping[InstanceType, int]) -> dict[str, int]:
@@ -152,7 +177,7 @@ def facts_of_services(
 
     snapshot: the cluster after the plan. generations: metadata.generation of each service when the plan was made.
     """
-    running = running_instances(snapshot, is_running)
+    running, draws = running_instances(snapshot, is_running), draws_of(snapshot)
     undone = {each.step.action.subject: each.reason for each in outcome.undone}
     asked = {service.name: service.replicas or {} for service in snapshot.services}
     pools: dict[str, list[ModelService]] = {}
@@ -174,6 +199,8 @@ def facts_of_services(
                 makes_pods=name in pools and not pools[name][0].is_planned_only,
                 undone=next((why for p in pools.get(name, ()) if (why := undone.get(f"ModelService/{p.name}"))), None),
                 no_pods=next((pool.no_pods for pool in pools.get(name, ()) if pool.no_pods), ""),
+                service=pools[name][0] if name in pools else None,
+                draw=draws.get(name),
             ),
         )
         for name, each in plans_of_services(plan.services, snapshot.services).items()

@@ -47,7 +47,7 @@ from controller.snapshot.pod_rules import Budgets, budgets_of, covered_by
 from controller.snapshot.pod_table import NO_NAMESPACES, Dangling, PodColumns, PodView
 from controller.snapshot.pods import PodRow, pod_row, with_needs
 from controller.snapshot.scalers import Facts, with_scalers
-from controller.snapshot.services import profiles_from, valid_services, with_instances_counted
+from controller.snapshot.services import profiles_from, valid_services, with_batches, with_instances_counted
 from controller.snapshot.teams import teams_from
 from controller.snapshot.volumes import VolumeIndex, VolumeNeeds
 
@@ -73,7 +73,7 @@ class _OwnKinds:
     findings: Findings = field(default_factory=Findings)
 
 
-FACTS: Facts = ((scaling_policy.KIND, with_scalers),)
+FACTS: Facts = ((model_service.KIND, with_batches), (scaling_policy.KIND, with_scalers))
 """Facts of every snapshot, from files and from a cluster. They do not include GPU types, profiles, services and gangs:
 the conversion of nodes and pods depends on these, so `_current_own_kinds` converts them first."""
 
@@ -237,7 +237,7 @@ class SnapshotBuilder:
             self._known_budgets = view, budgets_of(self._budgets, self._pods.members_of)
         snapshot = Snapshot(
             at_s=at_s,
-            gpu_types=self._types.types,
+            gpu_types=tuple(each.at(at_s) for each in self._types.types),
             nodes=nodes,
             pods=view.table,
             gangs=gangs_from(

@@ -9,6 +9,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from cluster import workloads
 from cluster.arrays import Names, column
 from cluster.errors import Mistake
 from cluster.nodes import HOSTNAME_LABEL, NODE_NAME_FIELD, NodeTable, NodeTaint
@@ -165,6 +166,11 @@ def types_from(read: Sequence[Read[GPUType]], findings: Findings) -> TypeIndex:
                 share=spec.share,
                 per_pod=spec.devices_per_pod,
                 network_bytes_per_s=None if spec.network is None else float(spec.network),
+                owned_w=owned.watts if (owned := spec.price_per_hour.owned) else 0.0,
+                owned_per_kwh=owned.dollars_per_kwh if owned else 0.0,
+                power_prices=tuple(
+                    sorted(workloads.PowerPrice(p.from_time, p.paid(owned), p.grams_per_kwh) for p in spec.power_prices)
+                ),
             )
         except Exception as error:  # noqa: BLE001 - one type must not stop the others
             findings.mistake(each.unreadable(error))

@@ -364,8 +364,6 @@ def _of_service(
         objective=replace(scaler.objective, price_per_hour=price),
         demand=replace(demand, rate_per_s=state.load or 0.0),
         concurrency=_tuning(policy, state, gpu_types),
-        mix_costs_for=None if policy.own_status.mix_cost is None else policy.own_status.mix_cost.replicas,
-        mix_costs_at_s=NEVER_S if policy.own_status.mix_cost is None else policy.own_status.mix_cost.time,
     )
 
 

@@ -1,19 +1,28 @@
 """Services and throughput profiles from their objects, with their cross-checks, and what a replica of one serves."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 import numpy as np
 from msgspec import ValidationError
 
 from autoscaler.demand.lengths import demand_from
 from cluster import arrays, changes, errors, plans
-from cluster.demand import Demand, LengthGrid, Slo, ThroughputProfile
+from cluster.demand import DeferredWork, Demand, LengthGrid, Slo, ThroughputProfile
 from cluster.quotas import QuotaAsk
 from cluster.snapshot import PodTable, Snapshot
-from cluster.workloads import InstanceType, ModelService as Service, Terms, Toleration, instance_type_named
+from cluster.workloads import (
+    InstanceType,
+    MixObjective,
+    ModelService as Service,
+    Routes,
+    Terms,
+    Toleration,
+    instance_type_named,
+)
 from controller.api import notation
 from controller.api.model_profile import ModelProfile
 from controller.api.model_service import ModelService
@@ -84,6 +93,7 @@ def _profiles_of(
             if table.decoded_per_second is None
             else arrays.column(np.array(table.decoded_per_second, dtype=np.float64), np.float64),
             cache_bytes_per_token=spec.cache_bytes_per_token,
+            watts=table.watts,
             error_share=None if spec.origin == "measured" else spec.error or UNKNOWN_ERROR,
         )
         made.append(profile)
@@ -187,7 +197,52 @@ def _service(
         tolerations=tolerations,
         is_planned_only=template is None,
         quota_ask=quota_ask,
+        objective=None if (asked := spec.objective) is None else MixObjective(asked.dollars, asked.kwh, asked.kg_co2),
+        watts={
+            InstanceType(p.gpu_type, p.gpus_per_instance): watts
+            for p in sorted(usable, key=attrgetter("slo.tpot_s"))  # as planning takes the loosest that holds
+            if p.slo.tpot_s <= spec.slo.tpot * (1 + 1e-9)
+            if (watts := p.watts or types.types[types.named(p.gpu_type) or 0].owned_w * p.gpus_per_instance)
+        },
+        routes=Routes(**spec.routes.model_dump()) if spec.routes is not None else None,
+        deferred=_deferred(read.object),
     )
+
+
+def _deferred(service: ModelService) -> DeferredWork | None:
+    batch, status = service.spec.demand.batch if service.spec.demand else None, service.status.batch
+    if batch is None:
+        return None
+    done = status.done if status else 0.0
+    return DeferredWork(batch.requests, batch.deadline, batch.most_per_second, batch.begin or 0.0, done)
+
+
+def with_batches(snapshot: Snapshot, _: object = ()) -> Snapshot:
+    """The snapshot in which requests that may wait are demand as far as they are to be answered now."""
+    services = []
+    for each in snapshot.services:
+        work, demand = each.deferred, each.demand
+        if work is not None and demand is not None:
+            rate = work.rate_at(snapshot.at_s, *_cost_over_time(each, snapshot))
+            demand = replace(demand, rate_per_s=demand.rate_per_s + rate)
+            each = replace(each, demand=demand, deferred_per_s=rate)
+        services.append(each)
+    return replace(snapshot, services=tuple(services))
+
+
+def _cost_over_time(service: Service, snapshot: Snapshot) -> tuple[list[float], Callable[[float], float]]:
+    """Instants at which a request's cost changes, and that cost at an instant, on the type with the least."""
+    profiles = usable_profiles(service, snapshot, service.slo.tpot_s)
+    used = {p.gpu_type for p in profiles}
+    changes_s = {each.from_s for t in snapshot.gpu_types if t.name in used for each in t.power_prices}
+
+    def cost_at(at_s: float) -> float:
+        then = replace(snapshot, at_s=at_s, gpu_types=tuple(each.at(at_s) for each in snapshot.gpu_types))
+        kinds = ((InstanceType(p.gpu_type, p.gpus_per_instance), p) for p in profiles)
+        costs = (then.price_per_hour(service, kind) / max(p.requests_per_s.mean(), 1e-9) for kind, p in kinds)
+        return min(map(float, costs), default=0.0)
+
+    return sorted(changes_s), cost_at
 
 
 NO_TYPE = ("",)

@@ -32,6 +32,12 @@ def need_of(service: workloads.ModelService, snapshot: Snapshot, *, slo_s: float
     if service.slo.ttft_s is not None and not any(p.prefill_s for p in profiles):
         words = f"{service.name}: no profile of {service.model} has the time of its prefill, and slo.ttft needs it"
         return plans.Reason("NoProfile", words)
+    counted = service.objective
+    if counted is not None and (counted.kwh or counted.kg_co2):
+        profiles = [p for p in profiles if workloads.InstanceType(p.gpu_type, p.gpus_per_instance) in service.watts]
+        if not profiles:
+            words = f"{service.name}: no profile of {service.model} has its watts, and its objective counts energy"
+            return plans.Reason("NoProfile", words)
     links = {each.name: each.network_bytes_per_s for each in snapshot.gpu_types}
     if service.phase:
         profiles = [p for p in profiles if p.decoded_per_s is not None and p.prefill_s and links.get(p.gpu_type)]

@@ -457,7 +457,7 @@ BY_VERB: dict[str, tuple[str, ...]] = {
     "describe": ("pod evil", "pod evil-types", *(f"{kind} evil" for kind in MINE), "node NODE"),
     "explain": ("pod/evil", "pod/evil-types", "ModelService/default/evil"), "events": ("", "--for pod/evil"),
     "plan": ("", "-o json"), "advise": ("",), "whatif": ("",), "doctor": ("",), "diff": ("-f FILE",),
-    "apply": ("--dry-run=server -f FILE",), "delete": ("pod evil --dry-run=server",), "routing": ("default/evil",),
+    "apply": ("--dry-run=server -f FILE",), "delete": ("pod evil --dry-run=server",),
     "wait": ("gang/evil --for=condition=Ready --timeout 1s",), "top": ("gpus", "nodes"),
     "drain": ("NODE --dry-run=client",),
     "cordon": ("NODE --dry-run=client",), "uncordon": ("NODE --dry-run=client",), "bundle": ("-o -",),

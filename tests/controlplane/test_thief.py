@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,6 +47,8 @@ ALLOWED = {
     ("deployments create: of a service", TENANT),
     ("deployments patch: of a service", TENANT),
     ("deployments/scale patch", TENANT),
+    *((f"{kind} {verb}: of a service", TENANT) for kind in ("httproutes", "inferencepools")
+      for verb in ("create", "patch")),
     ("configmaps create", TENANT),
     ("configmaps patch", TENANT),
     ("resourceclaims patch", TENANT),
@@ -191,6 +194,14 @@ def in_a_namespace(the: Thief, at: str) -> None:
     applied = deployment("d0", [SERVICE], hostPID=True)
     the.tries("patch", f"{deployments}/d0", applied, "the node's processes", APPLY_PATCH, at)
 
+    for kind, version in ROUTES.items():
+        path = f"/apis/{version}/{kind.lower()}s"
+        the.lays(path, route(kind, "theirs", []), at)
+        the.tries("patch", f"{path}/theirs", route(kind, "theirs", [SERVICE]), "of others", APPLY_PATCH, at)
+        for number, (what, owners, _) in enumerate(DEPLOYED[:3]):
+            the.tries("create", path, route(kind, f"r{number}", owners), what, at=at)
+        the.tries("patch", f"{path}/r0", route(kind, "r0", [SERVICE]), "of a service", APPLY_PATCH, at)
+
     for word, name in (("", "theirs"), (": saved fits", "tonnage-load-fits-0")):
         made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
         the.tries("create", "/api/v1/configmaps", made, word.removeprefix(": "), at=at)
@@ -290,6 +301,18 @@ DEPLOYED: tuple[tuple[str, list[Any], dict[str, Any]], ...] = (
 )
 
 
+ROUTES = {"HTTPRoute": "gateway.networking.k8s.io/v1", "InferencePool": "inference.networking.k8s.io/v1"}
+
+
+def route(kind: str, name: str, owners: list[Any]) -> dict[str, Any]:
+    """Object of a kind by which requests come to pods, valid by its project's definition."""
+    pool = {"selector": {"matchLabels": {"app": "a"}}, "targetPorts": [{"number": 80}],
+            "endpointPickerRef": {"name": "epp", "port": {"number": 9002}}}  # fmt: skip
+    spec = pool if kind == "InferencePool" else {"rules": [{"backendRefs": [{"name": "a", "port": 80}]}]}
+    metadata = {"name": name, "ownerReferences": owners, "annotations": EPOCH}
+    return {"apiVersion": ROUTES[kind], "kind": kind, "metadata": metadata, "spec": spec}
+
+
 def deployment(name: str, owners: list[Any], **spec: Any) -> dict[str, Any]:
     labels = {"app": name}
     template = {"metadata": {"labels": labels}, "spec": pod("p")["spec"] | spec}
@@ -330,6 +353,10 @@ def thief(start_server: StartServer, programs: Programs) -> Iterator[Thief]:
         definition = kueues_definition(kueues_kind, scope)
         admin.send("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
         kubectl.wait("condition=Established", f"crd/{definition['metadata']['name']}")
+    for kind, version in ROUTES.items():
+        defined = f"{kind.lower()}s.{version.partition('/')[0]}"
+        kubectl("create", "-f", str(Path(__file__).parent / "definitions" / f"{defined}.yaml"))
+        kubectl.wait("condition=Established", f"crd/{defined}")
     for name, labels in ((OWN, {}), (APART, {}), (TENANT, {"tonnage.dev/managed": "true"})):
         admin.send("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
     admin.send("POST", "/api/v1/nodes", {"metadata": {"name": NODE["name"]}})

@@ -59,6 +59,11 @@ DRA = {
 EVICT = {("", "pods/eviction", "create")}
 SERVE = {("apps", "deployments", verb) for verb in ("create", "patch")}
 SERVE_DRA = {("resource.k8s.io", "resourceclaimtemplates", verb) for verb in ("create", "patch")}
+ROUTES = {
+    (f"{group}.networking.k8s.io", resource, verb)
+    for group, resource in (("gateway", "httproutes"), ("inference", "inferencepools"))
+    for verb in ("create", "patch")
+}
 LEAD = {("coordination.k8s.io", "leases", verb) for verb in ("create", "get", "update")}
 
 
@@ -128,8 +133,9 @@ def account() -> dict[str, str]:
             READ | REPORT | GATE | BIND | DRA | SERVE | SERVE_DRA,
         ),
         ({**NOTHING_MORE, "deployments": True}, READ | REPORT | GATE | SERVE),
+        ({**NOTHING_MORE, "routes": True}, READ | REPORT | GATE | ROUTES),
     ],
-    ids=["default", "least", "bind", "both", "dra", "evictions", "dra-deployments", "deployments"],
+    ids=["default", "least", "bind", "both", "dra", "evictions", "dra-deployments", "deployments", "routes"],
 )
 def test_the_account_may_do_in_the_cluster_what_was_asked_for_and_nothing_more(
     values: Values, granted: set[Right]

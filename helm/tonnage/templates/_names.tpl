@@ -213,7 +213,7 @@ capabilities: {drop: [ALL]}
 {{/* Settings file of the operator: the values' settings, and those that the chart sets. */}}
 {{- define "tonnage.settings" -}}
 {{- $lease := dict "namespace" .Release.Namespace "name" (include "tonnage.fullname" .) }}
-{{- $own := dict "lease" $lease "fenced" .Values.fence.enabled "managed_namespaces" .Values.managedNamespaces "metrics_port" (int .Values.ports.metrics) "probe_port" (int .Values.ports.health) }}
+{{- $own := dict "lease" $lease "fenced" .Values.fence.enabled "managed_namespaces" .Values.managedNamespaces "routes" .Values.routes "metrics_port" (int .Values.ports.metrics) "probe_port" (int .Values.ports.health) }}
 {{- $ray := dict "mode" "none" }}
 {{- if eq .Values.ray.mode "embedded" }}
 {{- $ray = dict "mode" "embedded" "cpus" (int .Values.ray.cpus) }}

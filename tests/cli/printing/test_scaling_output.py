@@ -134,11 +134,3 @@ def test_a_tuned_concurrency_is_explained_with_what_was_measured_under_each_limi
         ["10", "5/s", "4s"],
     ]
     assert "ConcurrencyTuned: True, Raised" in text
-
-
-def test_the_price_of_a_recommended_mix_is_explained() -> None:
-    cost = {"time": "1970-01-01T02:46:40Z", "replicas": 3, "now": 8.0, "recommended": 12.0, "oneFewer": 10.0}
-    known = policy(decided=scaler(wanted=4, mode="Recommend"), mode="Recommend")
-    known["status"]["mixCost"] = cost
-
-    assert "GPUs: $8.00/h now; $10.00/h for 2, $12.00/h for 3, no mix serves it for 4 replicas" in explained(known)

@@ -9,12 +9,11 @@ from cluster.actions import SetReplicas
 from cluster.autoscaling import LeadTime, Replicas, Scaler, ScaleTarget
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
-from cluster.workloads import PodShape
 from controller.deciders import autoscaling
 from controller.deciders.decisions import Decisions
 from controller.deciders.pipeline import decide
 from controller.guard import Limits, guard
-from tests.builders.fleet import node, pod, world
+from tests.builders.fleet import node, world
 from tests.builders.mix import demand, of_types, profile, service
 from tests.builders.scalers import NOW_S, scaler
 from tests.builders.turns import asked
@@ -148,98 +147,3 @@ def test_the_guard_drops_a_demand_beyond_the_bounds_of_its_policy() -> None:
 
     assert guard(seen, plan, Limits()).expected == plan.expected
     assert guard(narrow, plan, Limits()).expected == ()
-
-
-def recommended(**changes: Any) -> Scaler:
-    return of_service(mode="Recommend", **changes)
-
-
-def serving(*scalers: Scaler, gpus: int = 16) -> Snapshot:
-    """Service ns/chat, one A100 of which serves 1 request per second for $4 per hour; three of them run."""
-    running = replace(service("ns/chat", rate=3.0), replicas=of_types({"A100": 3}))
-    nodes = [node(name, gpus=gpus // 2, gpu_type="A100") for name in ("a", "b")]
-    known = world(nodes, services=[running], profiles=[profile("A100", ((1.0,),))], prices={"A100": 4.0}, at_s=NOW_S)
-    return replace(known, scalers=scalers)
-
-
-def test_a_recommendation_for_a_service_states_the_dollars_of_its_mix_now_and_beside() -> None:
-    (finding,) = asked(autoscaling.decide, serving(recommended())).findings
-
-    figures = finding.reason.figures
-    count = figures["replicas"]
-    assert count > 3
-    assert figures["mix_now"] == pytest.approx(3 * 4.0)
-    assert figures["mix_recommended"] == pytest.approx(count * 4.0)
-    assert figures["mix_one_fewer"] == pytest.approx((count - 1) * 4.0)
-    assert figures["mix_one_more"] == pytest.approx((count + 1) * 4.0)
-
-
-def test_a_mix_that_the_stock_does_not_hold_has_no_price() -> None:
-    (finding,) = asked(autoscaling.decide, serving(recommended(), gpus=4)).findings
-
-    assert finding.reason.figures["replicas"] > 4
-    assert "mix_recommended" not in finding.reason.figures
-    assert finding.reason.figures["mix_now"] == pytest.approx(12.0)
-
-
-def test_an_unchanged_recommendation_is_priced_again_after_five_minutes_only() -> None:
-    (first,) = asked(autoscaling.decide, serving(recommended())).findings
-    count = int(first.reason.figures["replicas"])
-
-    def is_priced(at_s: float, replicas: int = count) -> bool:
-        known = recommended(mix_costs_for=replicas, mix_costs_at_s=at_s)
-        (finding,) = asked(autoscaling.decide, serving(known)).findings
-        return "mix_now" in finding.reason.figures
-
-    assert not is_priced(NOW_S - 299.0)
-    assert is_priced(NOW_S - 300.0)
-    assert is_priced(NOW_S - 1.0, count - 1)
-
-
-def test_a_plan_prices_two_recommendations_at_most_those_first_that_wait_longest() -> None:
-    waiting = [recommended(name=f"ns/{n}", mix_costs_for=1, mix_costs_at_s=NOW_S - n) for n in range(4)]
-
-    findings = asked(autoscaling.decide, serving(*waiting)).findings
-
-    assert [each.about for each in findings if "mix_now" in each.reason.figures] == [
-        "ScalingPolicy/ns/2",
-        "ScalingPolicy/ns/3",
-    ]
-
-
-def test_a_policy_in_force_is_not_priced_since_its_mix_is_planned() -> None:
-    (finding,) = asked(autoscaling.decide, serving(of_service())).findings
-
-    assert "mix_now" not in finding.reason.figures
-
-
-PAIR = PodShape(gpus=2, gpu_milli=1000)
-
-
-def on_gpus(gpus: int, **changes: Any) -> Plan:
-    """Plan for a load that wants more than two replicas of two GPUs each, of which one is placed."""
-    seen = world([node("a", gpus=gpus)], [pod("ns/chat-0", 2, on="a", devices=(0, 1))], at_s=NOW_S)
-    return asked(autoscaling.decide, replace(seen, scalers=(scaler(wanted=1, shape=PAIR, placed=1, **changes),)))
-
-
-def test_replicas_of_any_target_are_limited_to_what_the_hardware_holds() -> None:
-    plan = on_gpus(4)
-
-    (action,) = plan.actions
-    assert isinstance(action, SetReplicas)
-    assert action.replicas == 2  # four GPUs hold two pairs
-    assert plan.findings[0].reason.code == "LimitedByStock"
-
-
-def test_hardware_that_suffices_limits_nothing() -> None:
-    (action,) = on_gpus(64).actions
-
-    assert isinstance(action, SetReplicas)
-    assert action.replicas > 2
-
-
-def test_hardware_never_stops_replicas_that_there_are() -> None:
-    plan = on_gpus(2)
-
-    assert plan.actions == ()
-    assert plan.findings[0].reason.figures["replicas"] == 1

@@ -9,7 +9,7 @@ from controller.kube_world.cached_view import DEPLOYMENTS, CachedView
 from controller.kube_world.deployments import Instance, Instances, content_of
 from controller.placers import NodePool, PlacementModes
 from tests.builders.live_cluster import LiveCluster
-from tests.builders.manifests import gpu_type, node, profile, service
+from tests.builders.manifests import gpu_type, having, node, profile, service
 
 MADE_BY_HAND = tuple(SeenDeployment("default/chat", InstanceType("a100", 1 + n % 2), 0, "x") for n in range(100))
 
@@ -57,3 +57,19 @@ def test_a_service_is_read_once_until_it_changes() -> None:
 
     live.remove(templated("second"))
     assert (view.generations(), view.service("default/chat")) == ({}, None)
+
+
+def test_a_pool_is_read_as_its_service_also_where_that_has_the_name_of_another_phase() -> None:
+    named = [having(templated("first"), "metadata.name", name) for name in ("x", "x-decode")]
+    view = CachedView(LiveCluster([gpu_type(), node(), profile(), *named]).observer, Cache(DEPLOYMENTS))
+
+    found = {
+        name: view.service(f"default/{name}") for name in ("x-prefill", "x-decode", "x-decode-prefill", "y-decode")
+    }
+
+    assert {name: each and each.name for name, each in found.items()} == {
+        "x-prefill": "default/x",
+        "x-decode": "default/x-decode",
+        "x-decode-prefill": "default/x-decode",
+        "y-decode": None,
+    }

@@ -3,7 +3,13 @@
 from typing import Any
 
 from cluster.autoscaling import BanditState, ConcurrencyLimit, ConcurrencyTuning, Scaler
-from controller.report.scaling_status import AGAIN_S, PublishedLimits, concurrency_claim, concurrency_status_after
+from controller.report.scaling_status import (
+    AGAIN_S,
+    Published,
+    concurrency_claim,
+    concurrency_status_after,
+    limit_writes,
+)
 from tests.builders.scalers import NOW_S, scaler
 
 
@@ -17,9 +23,9 @@ def decided(limit: int) -> ConcurrencyLimit:
     return ConcurrencyLimit("ns/chat", NOW_S, limit, "Raised", "", BanditState())
 
 
-def sent(published: PublishedLimits, *scalers: Scaler, limits: Any = (), at_s: float = NOW_S) -> dict[str, str]:
+def sent(published: Published, *scalers: Scaler, limits: Any = (), at_s: float = NOW_S) -> dict[str, str]:
     """Limit by path of each write."""
-    writes = [job.write for job in published.jobs(scalers, limits, at_s)]
+    writes = [job.write for job in published.jobs(limit_writes(scalers, limits), at_s)]
     return {write.path: write.body["data"]["concurrency"] for write in writes if isinstance(write.body, dict)}
 
 
@@ -27,7 +33,7 @@ PATH = "/api/v1/namespaces/ns/configmaps/limit"
 
 
 def test_the_limit_in_force_is_applied_to_the_config_map_without_taking_over_what_others_wrote() -> None:
-    (job,) = PublishedLimits().jobs([tuned()], [], NOW_S)
+    (job,) = Published().jobs(limit_writes([tuned()], []), NOW_S)
 
     assert (job.write.method, job.write.path) == ("PATCH", PATH)
     assert job.write.body == {
@@ -40,15 +46,15 @@ def test_the_limit_in_force_is_applied_to_the_config_map_without_taking_over_wha
 
 
 def test_a_recommendation_is_not_published_but_what_the_replicas_are_configured_with() -> None:
-    assert sent(PublishedLimits(), tuned(follows=False), limits=[decided(20)]) == {PATH: "8"}
+    assert sent(Published(), tuned(follows=False), limits=[decided(20)]) == {PATH: "8"}
 
 
 def test_a_policy_that_is_off_or_names_no_config_map_publishes_nothing() -> None:
-    assert sent(PublishedLimits(), tuned(mode="Off"), tuned("ns/b", config_map=""), scaler(name="ns/c")) == {}
+    assert sent(Published(), tuned(mode="Off"), tuned("ns/b", config_map=""), scaler(name="ns/c")) == {}
 
 
 def test_a_new_limit_is_sent_at_once_and_an_old_one_again_after_a_minute() -> None:
-    published = PublishedLimits()
+    published = Published()
 
     assert sent(published, tuned()) == {PATH: "16"}
     assert sent(published, tuned(), at_s=NOW_S + 15.0) == {}
@@ -57,7 +63,7 @@ def test_a_new_limit_is_sent_at_once_and_an_old_one_again_after_a_minute() -> No
 
 
 def test_of_two_policies_with_one_config_map_the_first_by_name_counts() -> None:
-    assert sent(PublishedLimits(), tuned("ns/z", follows=False), tuned("ns/a")) == {PATH: "16"}
+    assert sent(Published(), tuned("ns/z", follows=False), tuned("ns/a")) == {PATH: "16"}
 
 
 def test_a_limit_that_no_one_can_read_is_told() -> None:

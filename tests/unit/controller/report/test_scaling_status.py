@@ -160,17 +160,3 @@ def test_metrics_show_load_forecast_decision_and_limits() -> None:
     assert samples["tonnage_scaling_metrics_missing",] == 0
     assert samples["tonnage_scaling_limited", "max"] == 1
     assert all(each.labels[0] == "ns/chat" for each in samples_of_scaling(seen, findings))
-
-
-def test_the_prices_of_a_mix_stay_until_there_are_newer_ones() -> None:
-    each = scaler(mode="Recommend", demand=demand(3.0))
-    prices = {"mix_now": 8.0, "mix_recommended": 12.0, "mix_one_fewer": 10.0, "replicas": 3.0}
-    priced = scaling_status_after({}, each, Reason("LeastExpectedCost", "3", prices), generation=2, at_s=NOW_S)
-
-    later = scaling_status_after(priced, each, found(each), generation=2, at_s=NOW_S + 60.0)
-
-    assert {"now": 8.0, "recommended": 12.0, "oneFewer": 10.0, "replicas": 3}.items() <= priced["mixCost"].items()
-    assert "oneMore" not in priced["mixCost"]
-    assert later["mixCost"] == priced["mixCost"]
-    in_force = scaling_status_after(priced, replace(each, mode="Auto"), found(each), generation=2, at_s=NOW_S)
-    assert "mixCost" not in in_force
