@@ -53,7 +53,7 @@ MECHANISMS: Mapping[str, Mapping[str, float]] = {
     },
     "a week's memory of spikes": {"spike_memory_s": 86_400.0},
     "a guess before the first spike": {"first_spike_share": 0.0},
-    "waiting while calm": {"calm_look_share": NONE},
+    "power kept while idle": {"calm_look_share": NONE},
     "sooner credit while calm": {"calm_credit_back_s": SHIPPED.credit_back_s},
     "deadband of caps": {"band_share": NONE},
     "margin above the draw": {"margin_share": NONE},

@@ -61,12 +61,8 @@ class PowerRules:
     bursts_room: float = 0.8
     floor_room: float = 0.3
     """The same for bursts of the first class."""
-    calm_look_s: float = 8.0
-    """Shortest interval between decisions of the policy while every domain is far from its budget: until then a burst
-    carries what begins to work."""
     calm_look_share: float = 0.85
-    """Fraction of the budget below which a domain counts as far from it. Leaves room for the largest rise within a
-    control delay, which was about a tenth (Poisson)."""
+    """Fraction of the budget below which idle devices keep power that no other needs."""
     margin_share: float = 0.05
     """Margin above the present draw that counts as part of the need (limiters and averages ripple by some per cent)."""
     band_share: float = 0.04

@@ -92,7 +92,7 @@ def allocator_of(table: PowerTable, rules: PowerRules | None = None) -> Allocato
     opted_out_w = np.where(devices.managed, 0.0, np.maximum(devices.max_w, devices.default_w))
     fixed_w = tree.other_w + tree.at_worst(opted_out_w)
     burst_j = burst_of(tree, rules.burst_share)
-    plant = Plant(tree, rules, fixed_w, burst_j > 0, all_burst=bool((burst_j > 0).all()))
+    plant = Plant(tree, rules, fixed_w, burst_j > 0)
     return Allocator(tree, rules, plant, ByClass(plant), fixed_w, burst_j)
 
 

@@ -11,12 +11,6 @@ from power.policy.interface import Plant, PolicyInput, Wants
 from power.policy.water_filling import levels_of, pour, pouring_of, widths_w
 from power.rules import MEANT_W
 
-_REST_SHARE = 0.25
-"""Highest idle draw as a fraction of the highest limit: A100 and H100 idle at 0.08 to 0.2 of it."""
-_REST_MEMORY_S = 3600.0
-"""Time constant with which the lowest idle draw is forgotten: one wrong reading must not stay for ever."""
-_RESTS_SHARE = 1.3
-"""Multiple of its idle draw above which a device was not idle all the time since the last reading."""
 _PROMPTS_MEMORY_S = 120.0
 """Time constant of the fraction of prompts: many requests at one at a time, of which a twentieth to a tenth is
 prompt."""
@@ -34,8 +28,6 @@ class DeviceDemand:
     """What it needed lately in token generation; where phases are not known, while it worked."""
     mean_w: FloatArray
     """Draw smoothed over some seconds; negative before the first reading."""
-    rest_w: FloatArray
-    """Draw while idle: the lowest read at rest, slowly forgotten. Types differ by a factor of two."""
     prompts: FloatArray
     """Fraction of the readings during work that hit a prompt."""
     phase: IntArray
@@ -57,7 +49,7 @@ class DeviceDemand:
 def no_demand(plant: Plant) -> DeviceDemand:
     devices = plant.tree.table.devices
     nothing, phase = np.zeros(len(devices)), np.full(len(devices), PHASE_UNKNOWN)
-    return DeviceDemand(devices.max_w, devices.floor_w, nothing - 1.0, _REST_SHARE * devices.max_w, nothing, phase)
+    return DeviceDemand(devices.max_w, devices.floor_w, nothing - 1.0, nothing, phase)
 
 
 def observed(plant: Plant, demand: DeviceDemand, seen: PolicyInput) -> DeviceDemand:
@@ -65,22 +57,17 @@ def observed(plant: Plant, demand: DeviceDemand, seen: PolicyInput) -> DeviceDem
 
     A draw that no device can have counts as the highest limit: one broken reading must not stay in the mean for ever.
     A server that handles one request at a time is in its prompt for a second or two and generates tokens for a minute.
-    Continuous batching alternates several times a second, so the phase of a reading tells nothing there. A device that
-    is idle now but drew more since the previous reading did work, and counts as in a prompt, which may be next.
+    Continuous batching alternates several times a second, so the phase of a reading tells nothing there.
     """
     most_w, for_s = plant.tree.table.devices.max_w, max(seen.for_s, 0.0)
     draw_w = np.fmax(np.fmin(seen.shown_w, most_w), 0.0)
     part = 1 - exp(-for_s / plant.rules.mean_s)
     mean_w = np.where(demand.mean_w < 0, draw_w, demand.mean_w + part * (draw_w - demand.mean_w))
     rests = seen.phase == PHASE_IDLE
-    rest_w = np.minimum(demand.rest_w * exp(min(for_s / _REST_MEMORY_S, 1.0)), _REST_SHARE * most_w)
-    believed = seen.draw_w == seen.shown_w  # 0 W of a broken meter would stay for ever
-    rest_w = np.where(rests & believed, np.fmin(rest_w, draw_w), rest_w)
     part = 1 - exp(-for_s / _PROMPTS_MEMORY_S) if for_s < _PROMPTS_MEMORY_S else 0.0
     prompts = demand.prompts + np.where(rests, 0.0, part) * ((seen.phase == PHASE_COMPUTE_BOUND) - demand.prompts)
-    phase = np.where(rests & (draw_w > _RESTS_SHARE * rest_w), PHASE_COMPUTE_BOUND, seen.phase)
-    phase = np.where((prompts >= _ALTERNATES_SHARE) & (phase != PHASE_IDLE), PHASE_UNKNOWN, phase)
-    return DeviceDemand(demand.need_w, demand.usual_w, mean_w, rest_w, prompts, phase)
+    phase = np.where((prompts >= _ALTERNATES_SHARE) & ~rests, PHASE_UNKNOWN, seen.phase)
+    return DeviceDemand(demand.need_w, demand.usual_w, mean_w, prompts, phase)
 
 
 def needed(plant: Plant, demand: DeviceDemand, seen: PolicyInput, for_s: float) -> DeviceDemand:
@@ -113,7 +100,7 @@ def needed(plant: Plant, demand: DeviceDemand, seen: PolicyInput, for_s: float) 
     usual_w = np.where(steady, demand.usual_w + part * (usual_w - demand.usual_w), demand.usual_w)
     if seen.slowed is not None:
         need_w, usual_w = np.where(seen.slowed, before_w, need_w), demand.usual_w
-    return DeviceDemand(need_w, usual_w, demand.mean_w, demand.rest_w, demand.prompts, demand.phase)
+    return DeviceDemand(need_w, usual_w, demand.mean_w, demand.prompts, demand.phase)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -159,8 +146,6 @@ class ByClassMemory:
     """What it wanted last."""
     decided_s: float
     """Instant when it last decided."""
-    free_w: FloatArray
-    """What it could distribute then, shape (limits,)."""
 
     @property
     def need_w(self) -> FloatArray:
@@ -187,7 +172,7 @@ class ByClass:
         plant = self.plant
         first_w = plant.rules.first_spike_share * plant.tree.budget_w
         spikes = Spikes((), first_w, first_w)
-        return ByClassMemory(no_demand(plant), spikes, None, NEVER_S, np.zeros(plant.tree.limits))
+        return ByClassMemory(no_demand(plant), spikes, None, NEVER_S)
 
     def wants(self, memory: ByClassMemory, seen: PolicyInput) -> tuple[ByClassMemory, Wants]:
         """What it wants now, and the memory for the next step. Called once per step."""
@@ -200,27 +185,9 @@ class ByClass:
                 spikes, seen.drawn_w, seen.at_s, rules.control_delay_s, rules.spike_memory_s, rules.mean_s
             )
         demand = observed(plant, memory.demand, seen)
-        if memory.wants is not None and self._may_wait(memory, seen):
-            return ByClassMemory(demand, spikes, memory.wants, memory.decided_s, memory.free_w), memory.wants
         demand = needed(plant, demand, seen, seen.at_s - memory.decided_s if memory.wants is not None else 0.0)
         wants = self._decided(demand, spikes, seen)
-        return ByClassMemory(demand, spikes, wants, seen.at_s, seen.free_w), wants
-
-    def _may_wait(self, memory: ByClassMemory, seen: PolicyInput) -> bool:
-        """Whether the row is so far from its budget that bursts carry any new work until the next decision.
-
-        A device at work that has less than it usually needs does not wait: its burst would end before. Where phases
-        alternate it does, since no grant arrives while its phase lasts.
-        """
-        rules, most_w = self.plant.rules, self.plant.tree.table.devices.max_w
-        lacks = seen.lease_w < memory.demand.usual_w - rules.band_share * most_w
-        return (
-            self.plant.all_burst
-            and seen.at_s < memory.decided_s + rules.calm_look_s
-            and self._is_far(seen)
-            and all_of(seen.free_w == memory.free_w)
-            and not any_of(lacks & (seen.phase != PHASE_IDLE) & ~memory.demand.alternates)
-        )
+        return ByClassMemory(demand, spikes, wants, seen.at_s), wants
 
     def _is_far(self, seen: PolicyInput) -> bool:
         return seen.is_clean and all_of(seen.drawn_w < self.plant.rules.calm_look_share * seen.budget_w)
@@ -255,10 +222,8 @@ class ByClass:
             devices, rests = tree.table.devices, plant.bursts & demand.rests
             needs_w = np.where(rests, needs_w - devices.floor_w + devices.min_w, needs_w)
         cap_w = _without_useless_moves(plant, seen, needs_w, target_w, seen.free_w - pool_w)
-        gives = (target_w < demand.need_w - MEANT_W) & (demand.phase == PHASE_MEMORY_BOUND)
         lease_w = np.minimum(cap_w, seen.lease_w)  # what is lowered is lowered at once, what is raised may have to wait
-        soon_w = rises_soon_w(plant, demand, seen, cap_w)
-        return Wants(cap_w, demand.need_w, burst_ends_w(plant, spikes, seen, lease_w, soon_w, gives))
+        return Wants(cap_w, demand.need_w, burst_ends_w(plant, demand, spikes, seen, lease_w))
 
 
 def planned_excess_w(plant: Plant, demand: DeviceDemand, spikes: Spikes, seen: PolicyInput) -> FloatArray:
@@ -295,37 +260,39 @@ def _without_useless_moves(
     return np.where(plant.tree.least(np.where(fits, 1.0, -1.0)) > 0, kept_w, np.where(near, kept_w, target_w))
 
 
-def rises_soon_w(plant: Plant, demand: DeviceDemand, seen: PolicyInput, cap_w: FloatArray) -> FloatArray:
-    """What devices that their limits hold back will draw in addition once they get these caps; shape (limits,)."""
-    held_back = (seen.draw_w >= plant.rules.pinned_share * seen.limit_w) & (demand.phase != PHASE_IDLE)
-    rise_w = np.maximum(np.minimum(cap_w, demand.usual_w) - seen.draw_w, 0.0)
-    return plant.tree.drawn(np.where(held_back, rise_w, 0.0))
-
-
 def burst_ends_w(
-    plant: Plant, spikes: Spikes, seen: PolicyInput, lease_w: FloatArray, soon_w: FloatArray, gives: BoolArray
+    plant: Plant, demand: DeviceDemand, spikes: Spikes, seen: PolicyInput, lease_w: FloatArray
 ) -> FloatArray:
-    """Highest limits of bursts: the nearer a domain is to its budget, the lower, and low classes first.
+    """Highest limits of bursts that begin now, shape (devices,).
 
-    With `low_bursts_room` measured spikes of room all bursts are unrestricted; with less they end lower in proportion,
-    at the lease with `low_floor_room`. A gradual bound: devices that are stopped abruptly accumulate work, and start
-    all of it together when there is room again.
+    Work may start together, as after an outage or where a schedule starts it. So bursts that may begin within one
+    control delay fit what leases and draws leave of the budget together: class by class, and in the first class that
+    does not fit each device with the same fraction of its burst.
 
-    lease_w: shape (devices,), lease of each device from now on. soon_w: shape (limits,), what these leases will add to
-    the draw, which is no room. gives: devices in token generation with less than they need, so that others have room.
-    They keep to their leases as soon as room is scarce: a burst would undo that, and leave no credit for their next
-    prompt, where it is worth most.
+    Only devices at work whose phases alternate are independent of each other. With `low_bursts_room` measured spikes of
+    room their bursts are unrestricted; with less they end lower in proportion, at the lease with `low_floor_room`.
+    Devices that are stopped abruptly accumulate work, and start all of it together when there is room again.
+
+    lease_w: shape (devices,), lease of each device from now on.
     """
     tree, rules = plant.tree, plant.rules
     open_w = np.where(plant.bursts, tree.table.devices.max_w, lease_w)
-    free_w = seen.budget_w - soon_w
-    room = (free_w - seen.drawn_w) / np.maximum(spikes.spike_w, MEANT_W)
+    alone = demand.alternates & (seen.phase != PHASE_IDLE) & plant.bursts
+    room = (seen.budget_w - seen.drawn_w) / np.maximum(spikes.spike_w, MEANT_W)
     if spikes.window:  # each measure is valid on its own
-        room = np.maximum(room, (free_w - spikes.window[-1][2]) / np.maximum(spikes.excess_w, MEANT_W))
-    if all_of(room >= max(rules.bursts_room, rules.low_bursts_room)):
-        return open_w
-    room, low = tree.least(room), tree.below_first
-    none = np.where(low, rules.low_floor_room, rules.floor_room)
-    part = (room - none) / (np.where(low, rules.low_bursts_room, rules.bursts_room) - none)
-    to_w: FloatArray = lease_w + np.clip(part, 0.0, 1.0) * (open_w - lease_w)
-    return np.where(gives, lease_w, to_w)
+        room = np.maximum(room, (seen.budget_w - spikes.window[-1][2]) / np.maximum(spikes.excess_w, MEANT_W))
+    none = np.where(tree.below_first, rules.low_floor_room, rules.floor_room)
+    whole = np.where(tree.below_first, rules.low_bursts_room, rules.bursts_room)
+    share = np.clip((tree.least(room) - none) / (whole - none), 0.0, 1.0)
+    claims_w = np.maximum(seen.draw_w, lease_w)
+    left_w = seen.budget_w - seen.drawn_w + tree.drawn(np.where(alone, 0.0, seen.draw_w))
+    left_w = left_w - tree.at_worst(np.where(alone, 0.0, claims_w))
+    rise_w = np.where(alone, 0.0, np.maximum(open_w - claims_w, 0.0))
+    for rank in range(int(tree.rank.max(initial=0)) + 1):
+        own = (tree.rank == rank) & ~alone
+        asked_w = tree.at_worst(np.where(own, rise_w, 0.0))
+        fits = np.clip(left_w / np.maximum(asked_w, MEANT_W), 0.0, 1.0)
+        share = np.where(own, tree.least(fits), share)
+        left_w = left_w - asked_w * fits
+    to_w: FloatArray = lease_w + share * (open_w - lease_w)
+    return to_w

@@ -19,7 +19,6 @@ class Plant:
     """Power that no lease governs, shape (limits,): servers apart from their devices, and devices that opted out."""
     bursts: BoolArray
     """Devices whose leases may allow bursts above them, shape (devices,)."""
-    all_burst: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)

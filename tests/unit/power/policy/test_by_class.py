@@ -5,18 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cluster.arrays import BoolArray, FloatArray
+from cluster.arrays import FloatArray
 from cluster.power import PHASE_IDLE, PHASE_MEMORY_BOUND
 from power.control.state import allocator_of
-from power.policy.by_class import (
-    ByClass,
-    ByClassMemory,
-    Spikes,
-    burst_ends_w,
-    no_demand,
-    planned_excess_w,
-    rises_soon_w,
-)
+from power.policy.by_class import ByClass, ByClassMemory, Spikes, burst_ends_w, no_demand, planned_excess_w
 from power.policy.interface import Plant, PolicyInput, Wants
 from power.rules import PowerRules
 from tests.builders.power import Device, row_of
@@ -55,12 +47,15 @@ def spiking(spike_w: float) -> Spikes:
     return Spikes((), np.array([spike_w]), np.array([spike_w]))
 
 
-def ends_w(room_in_spikes: float, gives: tuple[int, ...] = (), soon_w: float = 0.0) -> FloatArray:
+def ends_w(
+    room_in_spikes: float, prompts: float = 1.0, phase: int = PHASE_MEMORY_BOUND, draw_w: float = LEASE_W
+) -> FloatArray:
     """Ends of bursts with this many measured spikes of room below the budget; every lease is 200 W."""
     row = plant()
-    shown = replace(seen(row, np.full(4, LEASE_W)), drawn_w=np.array([BUDGET_W - room_in_spikes * SPIKE_W]))
-    which: BoolArray = np.isin(np.arange(4), gives)
-    return burst_ends_w(row, spiking(SPIKE_W), shown, np.full(4, LEASE_W), np.array([soon_w]), which)
+    shown = replace(seen(row, np.full(4, draw_w)), drawn_w=np.array([BUDGET_W - room_in_spikes * SPIKE_W]))
+    shown = replace(shown, phase=np.full(4, phase))
+    demand = replace(no_demand(row), prompts=np.full(4, prompts))
+    return burst_ends_w(row, demand, spiking(SPIKE_W), shown, np.full(4, LEASE_W))
 
 
 @pytest.mark.parametrize(
@@ -73,52 +68,23 @@ def ends_w(room_in_spikes: float, gives: tuple[int, ...] = (), soon_w: float = 0
         (-1.0, LEASE_W, LEASE_W),
     ],
 )
-def test_bursts_end_lower_the_less_room_there_is_and_those_of_low_classes_first(
+def test_where_phases_alternate_bursts_end_lower_the_less_room_there_is_and_those_of_low_classes_first(
     room_in_spikes: float, high_w: float, low_w: float
 ) -> None:
     assert ends_w(room_in_spikes) == pytest.approx([high_w, high_w, low_w, low_w], abs=0.01)
 
 
-@pytest.mark.parametrize(
-    ("phase", "prompts", "waits"),
-    [(PHASE_IDLE, 0.0, True), (PHASE_MEMORY_BOUND, 0.0, False), (PHASE_MEMORY_BOUND, 0.5, True)],
-)
-def test_what_works_with_less_than_it_usually_needs_does_not_wait_on_a_calm_row(
-    phase: int, prompts: float, *, waits: bool
-) -> None:
-    """It usually needs 300 W and has 200; the row is far from its budget, so all others wait.
-
-    So does one whose phases alternate faster than they are read, half of them prompts.
-    """
-    row = plant(5000.0)
-    policy = ByClass(row)
-    calm = seen(row, np.full(4, 100.0), 0.0)
-    memory, first = policy.wants(policy.first(), calm)
-    memory = replace(memory, demand=replace(memory.demand, usual_w=np.array([300.0, 200.0, 200.0, 200.0])))
-    memory = replace(memory, demand=replace(memory.demand, prompts=np.array([prompts, 0.0, 0.0, 0.0])))
-    later = replace(calm, at_s=2.0, phase=np.array([phase] + [PHASE_MEMORY_BOUND] * 3))
-
-    assert (policy.wants(memory, later)[1] is first) == waits
+@pytest.mark.parametrize(("prompts", "phase"), [(0.0, PHASE_MEMORY_BOUND), (0.0, PHASE_IDLE), (1.0, PHASE_IDLE)])
+def test_bursts_that_may_begin_together_fit_the_room_together(prompts: float, phase: int) -> None:
+    """Each of four may rise by 200 W above its lease: 400 W a class. With 600 W of room the low class gets half."""
+    assert ends_w(600.0 / SPIKE_W, prompts, phase) == pytest.approx([MOST_W, MOST_W, 300.0, 300.0], abs=0.01)
+    assert ends_w(200.0 / SPIKE_W, prompts, phase) == pytest.approx([300.0, 300.0, LEASE_W, LEASE_W], abs=0.01)
+    assert ends_w(-1.0, prompts, phase).tolist() == [LEASE_W] * 4
 
 
-def test_what_new_leases_will_add_to_the_draw_is_no_room() -> None:
-    assert ends_w(2.0, soon_w=SPIKE_W) == pytest.approx(ends_w(1.0))
-
-
-def test_devices_that_their_limits_hold_back_will_draw_what_they_usually_need() -> None:
-    """Two draw their limit of 200 W, usually need 260, and get 300 and 240; the others draw less than theirs."""
-    row = plant()
-    demand = replace(no_demand(row), usual_w=np.full(4, 260.0), phase=np.full(4, PHASE_MEMORY_BOUND))
-    shown = replace(seen(row, np.array([200.0, 200.0, 150.0, 150.0])), limit_w=np.full(4, 200.0))
-
-    soon_w = rises_soon_w(row, demand, shown, cap_w=np.array([300.0, 240.0, 300.0, 300.0]))
-
-    assert soon_w == pytest.approx([60.0 + 40.0])
-
-
-def test_tokens_that_give_way_keep_to_their_leases_as_soon_as_room_is_scarce() -> None:
-    assert ends_w(1.6, gives=(0, 2)).tolist() == [MOST_W] * 4
-    assert ends_w(1.4, gives=(0, 2)) == pytest.approx([LEASE_W, MOST_W, LEASE_W, 380.0])
+def test_leases_that_are_not_drawn_are_no_room_for_bursts() -> None:
+    """All draw 50 W and may draw 200 W: of 800 W of room 600 W are theirs, and 200 W are left to the high class."""
+    assert ends_w(800.0 / SPIKE_W, 0.0, PHASE_IDLE, 50.0) == pytest.approx([300.0, 300.0, 200.0, 200.0], abs=0.01)
 
 
 def wanted(
@@ -179,7 +145,8 @@ def test_the_same_readings_want_nothing_else() -> None:
     policy = ByClass(row)
     memory, first = policy.wants(policy.first(), seen(row, np.full(4, 300.0), 0.0))
 
-    assert policy.wants(memory, seen(row, np.full(4, 300.0), 2.0))[1] is first
+    again = policy.wants(memory, seen(row, np.full(4, 300.0), 2.0))[1]
+    assert (again.cap_w.tolist(), again.burst_to_w.tolist()) == (first.cap_w.tolist(), first.burst_to_w.tolist())
 
 
 def test_bursts_of_what_is_lowered_end_at_its_new_lease_on_a_full_row() -> None:
