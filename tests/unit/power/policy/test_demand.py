@@ -1,13 +1,13 @@
-"""Phases that alternate faster than they are read carry no information; those that last do. Idle draws are learnt."""
+"""Phases that alternate faster than they are read carry no information; swings of a draw are learnt and forgotten."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from cluster.power import PHASE_COMPUTE_BOUND, PHASE_IDLE, PHASE_MEMORY_BOUND, PHASE_UNKNOWN
+from cluster.power import PHASE_COMPUTE_BOUND, PHASE_IDLE, PHASE_MEMORY_BOUND
 from power.control.state import allocator_of
-from power.policy.by_class import DeviceDemand, no_demand, observed
+from power.policy.by_class import ByClass, ByClassMemory, observed
 from power.policy.interface import Plant, PolicyInput
 from power.rules import PowerRules
 from tests.builders.power import Device, row_of
@@ -41,11 +41,11 @@ def seen(phase: int, draw_w: float, for_s: float = 2.0) -> PolicyInput:
     )
 
 
-def after(*readings: PolicyInput, start: DeviceDemand | None = None) -> DeviceDemand:
-    demand = start or no_demand(plant())
+def after(*readings: PolicyInput) -> ByClassMemory:
+    memory = ByClass(plant()).first()
     for each in readings:
-        demand = observed(plant(), demand, each)
-    return demand
+        memory = observed(plant(), memory, each)
+    return memory
 
 
 def share_after(phases: list[int], every_s: float = 2.0) -> float:
@@ -85,25 +85,19 @@ def test_the_first_reading_and_one_after_a_long_silence_tell_nothing() -> None:
     assert share_after([PHASE_COMPUTE_BOUND], every_s=600.0) == 0.0
 
 
-@pytest.mark.parametrize(
-    ("prompts", "phase", "draw_w", "lasts"),
-    [
-        (0.05, PHASE_MEMORY_BOUND, 250.0, PHASE_MEMORY_BOUND),
-        (0.05, PHASE_COMPUTE_BOUND, 380.0, PHASE_COMPUTE_BOUND),
-        (0.05, PHASE_IDLE, 61.0, PHASE_IDLE),
-        (0.40, PHASE_MEMORY_BOUND, 250.0, PHASE_UNKNOWN),
-        (0.40, PHASE_COMPUTE_BOUND, 380.0, PHASE_UNKNOWN),
-        (0.40, PHASE_IDLE, 61.0, PHASE_IDLE),
-    ],
-)
-def test_only_phases_count_that_will_still_hold(prompts: float, phase: int, draw_w: float, lasts: int) -> None:
-    start = replace(no_demand(plant()), prompts=np.array([prompts]))
-
-    assert after(seen(phase, draw_w), start=start).phase.tolist() == [lasts]
+def swing_after(draws_w: list[float], *, slowed: bool = False) -> float:
+    held = np.ones(1, dtype=np.bool_) if slowed else None
+    return float(after(*(replace(seen(PHASE_MEMORY_BOUND, watts), slowed=held) for watts in draws_w)).swing_w[0])
 
 
-@pytest.mark.parametrize(("prompts", "rests"), [(0.05, True), (0.40, False)])
-def test_an_idle_device_rests_unless_its_phases_alternate(prompts: float, *, rests: bool) -> None:
-    start = replace(no_demand(plant()), prompts=np.array([prompts]))
+def test_a_swing_is_the_usual_distance_from_the_smoothed_draw() -> None:
+    """A draw that is 100 W above and below its mean by turns: smoothed over 8 s it moves by some 10 W either way."""
+    assert swing_after([300.0, 100.0] * 5000) == pytest.approx(112.0, rel=0.02)
+    assert swing_after([200.0] * 9000) < 0.2  # the guess of 20 W is forgotten in hours
 
-    assert after(seen(PHASE_IDLE, IDLE_W), start=start).rests.tolist() == [rests]
+
+def test_the_first_draw_and_what_a_brake_does_are_no_swings() -> None:
+    guess_w = swing_after([])
+
+    assert swing_after([390.0]) == guess_w == 20.0
+    assert swing_after([300.0, 100.0] * 500, slowed=True) == guess_w

@@ -71,7 +71,7 @@ def test_an_idle_device_keeps_its_watts_until_others_need_them() -> None:
     assert (world.cap_w[1:3] >= NEED_W - 1).all()
 
 
-def test_who_works_again_gets_at_once_what_it_usually_needs() -> None:
+def test_who_works_again_gets_what_it_needs_in_steps_of_a_trial_while_a_burst_carries_it() -> None:
     world = calm()
     world.pass_time(60, (1, 2, 3, 4))  # 4 x 273 W and 4 x 100 W are more than 1,600 W less the reserve
     assert world.cap_w[0] <= 1.15 * LOWEST_W
@@ -81,5 +81,6 @@ def test_who_works_again_gets_at_once_what_it_usually_needs() -> None:
     world.pass_time(20, (0, 1))
 
     raised = [(now_s, grants.cap_w[0]) for now_s, grants in world.granted if grants.changed[0]]
-    assert len(raised) == 1
-    assert raised[0][1] == pytest.approx(NEED_W, abs=0.06 * 400.0)
+    assert len(raised) == 3
+    assert raised[-1][0] - raised[0][0] == 4.0
+    assert raised[-1][1] == pytest.approx(NEED_W, abs=0.06 * 400.0)
