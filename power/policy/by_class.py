@@ -124,10 +124,10 @@ def _kept_w(
     """Caps to move to now: the targets, but a device keeps a lease with which it has what it needs, until others need
     the power; one that must do with less is lowered at once, and raised when the gain is worth it.
     """
-    near = (seen.lease_w <= target_w) & (
-        seen.lease_w >= target_w - plant.rules.band_share * plant.tree.table.devices.max_w
-    )
-    kept_w = np.where((near | (seen.lease_w >= need_w - MEANT_W)) & seen.governed, seen.lease_w, target_w)
+    band_w = plant.rules.band_share * plant.tree.table.devices.max_w
+    close = (seen.lease_w >= target_w - band_w) & seen.governed
+    near = close & (seen.lease_w <= target_w)
+    kept_w = np.where(near | (close & (seen.lease_w >= need_w - MEANT_W)), seen.lease_w, target_w)
     fits = plant.tree.at_worst(np.where(seen.governed, kept_w, 0.0)) <= seen.free_w - reserve_w
     if all_of(fits):
         return kept_w
@@ -151,7 +151,10 @@ def burst_ends_w(plant: Plant, memory: ByClassMemory, seen: PolicyInput, cap_w: 
     firm_w = np.where(swings, 0.0, np.maximum(seen.draw_w, cap_w))
     room_w = seen.budget_w - np.maximum(seen.drawn_w, memory.smooth_w)
     room_w = room_w - np.maximum(tree.at_worst(firm_w) - tree.drawn(np.where(swings, 0.0, seen.draw_w)), 0.0)
-    rise_w = np.where(seen.phase == PHASE_MEMORY_BOUND, rules.together_share, 1.0) * np.maximum(open_w - firm_w, 0.0)
+    rise_w = np.maximum(open_w - firm_w, 0.0)
+    if tree.table.devices.ramp_w_per_s is not None:  # a device that smooths its draw rises only so far until then
+        rise_w = np.minimum(rise_w, tree.table.devices.ramp_w_per_s * rules.control_delay_s)
+    rise_w = np.where(seen.phase == PHASE_MEMORY_BOUND, rules.together_share, 1.0) * rise_w
     share = np.zeros(tree.devices)
     for rank in range(int(tree.rank.max(initial=-1)) + 1):
         own = tree.rank == rank
