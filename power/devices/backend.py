@@ -59,6 +59,10 @@ class DeviceFacts:
     is_persistent: bool | None = None
     """Whether the driver stays loaded, and with it a limit, while no process uses the device (NVML's persistence mode);
     None where that is not reported."""
+    ramp_w_per_s: float | None = None
+    """Rate above which the device does not let its draw rise, watts a second (NVML's power smoothing); None: any."""
+    profiles: tuple[str, ...] = ()
+    """Workload power profiles that the driver enforces of all that were requested: they change what a watt buys."""
 
 
 @dataclass(frozen=True, slots=True)

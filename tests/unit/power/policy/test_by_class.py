@@ -92,6 +92,18 @@ def test_leases_that_are_not_drawn_are_no_room_for_bursts() -> None:
     assert ends_w(800.0, 0.0, PHASE_IDLE, 50.0) == pytest.approx([300.0, 300.0, 200.0, 200.0])
 
 
+def test_a_device_that_smooths_its_draw_rises_only_so_far_within_a_control_delay() -> None:
+    """At 25 W/s for 2 s each rises by 50 W at most: 150 W carry the high class, and half of the low one."""
+    row = plant()
+    smooth = replace(row.tree.table.devices, ramp_w_per_s=np.full(4, 25.0))
+    row = replace(row, tree=replace(row.tree, table=replace(row.tree.table, devices=smooth)))
+    shown = replace(seen(row, np.full(4, LEASE_W)), drawn_w=np.array([BUDGET_W - 150.0]), phase=np.full(4, PHASE_IDLE))
+
+    ends = burst_ends_w(row, known(row, 0.0, SWING_W), shown, np.full(4, LEASE_W))
+
+    assert ends == pytest.approx([MOST_W, MOST_W, 300.0, 300.0])
+
+
 def test_a_draw_that_has_just_fallen_is_no_room_yet() -> None:
     row = plant()
     shown = replace(seen(row, np.full(4, LEASE_W)), drawn_w=np.array([800.0]), phase=np.full(4, PHASE_IDLE))
