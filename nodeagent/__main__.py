@@ -129,10 +129,7 @@ def devices(backend: Literal["nvml", "amdsmi"] | None, config: Path | None, node
             else str(reading)
         )
         may = f"{each.min_w:g} to {each.max_w:g} W" if each.can_limit else f"cannot be limited: {each.why_not}"
-        more = ", persistence mode off" if each.is_persistent is False else ""
-        more += f", rises by at most {each.ramp_w_per_s:g} W/s" if each.ramp_w_per_s else ""
-        more += f", profile {' and '.join(each.profiles)}" if each.profiles else ""
-        click.echo(f"{each.uuid}  {each.model}  {may}, default {each.default_w:g} W{more}; {now}")
+        click.echo(f"{each.uuid}  {each.model}  {may}, default {each.default_w:g} W{each.remarks}; {now}")
 
 
 @main.command()

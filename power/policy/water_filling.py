@@ -53,16 +53,15 @@ class Levels:
     level: IntArray
     """Level of each piece, shape (devices, pieces)."""
     keeps_reserve: BoolArray
-    """Levels that must leave the reserve free where bursts are allowed, shape (levels, 1). These are the needs, which
-    are what will be drawn, and the useful floors of all but the first class, which a row gives up before it exceeds its
-    budget for a moment. Under hard limits none: no device draws more than its lease."""
+    """Levels that must leave the reserve free where bursts are allowed, shape (levels, 1): all but the useful floors of
+    the first class. Under hard limits none: no device draws more than its lease."""
 
 
 def levels_of(tree: Tree, bursts: BoolArray) -> Levels:
     ranks = int(tree.rank.max(initial=-1)) + 1
     order = np.arange(2 * ranks + 1)
     level = np.column_stack([tree.rank, ranks + tree.rank, np.full(tree.devices, 2 * ranks)])
-    return Levels(level, ((order >= 1) & (order < 2 * ranks) & bursts.any())[:, None])
+    return Levels(level, ((order >= 1) & bursts.any())[:, None])
 
 
 def widths_w(
