@@ -40,20 +40,10 @@ NONE = 1e-9
 MECHANISMS: Mapping[str, Mapping[str, float]] = {
     "nothing": {},
     "bursts": {"burst_share": 0.0},
-    "reserve for spikes": {"reserve_spikes": NONE},
-    "bounds on bursts": {
-        "low_bursts_room": 2 * NONE,
-        "low_floor_room": NONE,
-        "bursts_room": 2 * NONE,
-        "floor_room": NONE,
-    },
-    "degrees of bounds": {
-        "low_floor_room": SHIPPED.low_bursts_room - NONE,
-        "floor_room": SHIPPED.bursts_room - NONE,
-    },
-    "a week's memory of spikes": {"spike_memory_s": 86_400.0},
-    "a guess before the first spike": {"first_spike_share": 0.0},
-    "waiting while calm": {"calm_look_share": NONE},
+    "reserve for swings": {"spike_swings": NONE},
+    "all starts count": {"together_share": 1.0},
+    "bounds on bursts": {"together_share": NONE, "burst_swings": NONE, "low_burst_swings": NONE},
+    "a guess before the first swing": {"first_swing_share": 0.0},
     "sooner credit while calm": {"calm_credit_back_s": SHIPPED.credit_back_s},
     "deadband of caps": {"band_share": NONE},
     "margin above the draw": {"margin_share": NONE},
@@ -136,7 +126,7 @@ def power(
 
     For each seed the budget is computed so that the planned row peaks at 79 % of it. rate: CSV; null: generated. shape:
     a synthetic course of hours instead. above: only periods of at least this fraction of the highest rate. lengths:
-    of the mix `code`. faults: such as `lying:0.25@3600-7200,killed@100-900`. rules: such as reserve_spikes=1.0.
+    of the mix `code`. faults: such as `lying:0.25@3600-7200,killed@100-900`. rules: such as spike_swings=3.
     """
     study = Study(
         rates=rate,

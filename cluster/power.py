@@ -118,6 +118,8 @@ class PowerDeviceTable:
     """Power of fans and conversion, in watts per watt of the device."""
     managed: BoolArray
     """False: opted out. Its limit is never changed, and it counts at its maximum draw."""
+    ramp_w_per_s: FloatArray | None = None
+    """Highest rate at which the device lets its draw rise (power smoothing); None: no device bounds it."""
 
     def __len__(self) -> int:
         return len(self.names)

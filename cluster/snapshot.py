@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from cluster import workloads
 from cluster.arrays import BoolArray, FloatArray, IntArray, Names, column, rows_of
 from cluster.autoscaling import Scaler
 from cluster.capacity import Free
@@ -15,19 +16,6 @@ from cluster.errors import ActionError
 from cluster.nodes import HeldBack, NodeTable
 from cluster.power import PowerTable
 from cluster.teams import Team
-from cluster.workloads import (
-    WHOLE_GPU_MILLI,
-    Gang,
-    GpuType,
-    IdleClaim,
-    InstanceType,
-    LeftOut,
-    ModelService,
-    PodShape,
-    is_committed,
-    is_spot,
-    price_at,
-)
 
 PENDING = -1
 """Node index of a pod that is not bound."""
@@ -41,7 +29,7 @@ class PodTable:
     """`namespace/name`."""
     shape: IntArray
     """Index into `shapes`."""
-    shapes: tuple[PodShape, ...]
+    shapes: tuple[workloads.PodShape, ...]
     """Distinct shapes; thousands of pods share a few dozen."""
     node: IntArray
     """Index of the node that the pod is bound to, or PENDING."""
@@ -119,7 +107,7 @@ class PodTable:
         changed: dict[str, Any] = {name: column(marks, np.bool_)}
         return replace(self, **changed)
 
-    def reshaped(self, shapes: Mapping[int, PodShape]) -> "PodTable":
+    def reshaped(self, shapes: Mapping[int, workloads.PodShape]) -> "PodTable":
         """The table with other shapes of some rows, by row. Rows of one object share its number."""
         new = {id(each): each for each in shapes.values()}
         number = {key: len(self.shapes) + n for n, key in enumerate(new)}
@@ -129,7 +117,9 @@ class PodTable:
         return replace(self, shape=column(shape, np.int64), shapes=(*self.shapes, *new.values()))
 
     @classmethod
-    def waiting(cls, names: Iterable[str], shape: IntArray, shapes: tuple[PodShape, ...], **columns: Any) -> "PodTable":
+    def waiting(
+        cls, names: Iterable[str], shape: IntArray, shapes: tuple[workloads.PodShape, ...], **columns: Any
+    ) -> "PodTable":
         """Pods that wait, movable, of priority 0, and of no gang and service; columns: those that are otherwise."""
         count = len(shape)
         usual: dict[str, Any] = {
@@ -218,11 +208,11 @@ class Snapshot:
     """Observed state of the cluster, with the age of each part. Deciders have no other input."""
 
     at_s: float
-    gpu_types: tuple[GpuType, ...]
+    gpu_types: tuple[workloads.GpuType, ...]
     nodes: NodeTable
     pods: PodTable
-    gangs: tuple[Gang, ...] = ()
-    services: tuple[ModelService, ...] = ()
+    gangs: tuple[workloads.Gang, ...] = ()
+    services: tuple[workloads.ModelService, ...] = ()
     profiles: tuple[ThroughputProfile, ...] = ()
     observed_at_s: Mapping[str, float] = field(default_factory=dict)
     """When each part (`nodes`, `pods`, `services`) was last observed; a missing part has the instant `at_s`."""
@@ -245,7 +235,7 @@ class Snapshot:
     """Pods of `released_at_s` whose owner creates a new one when they are stopped."""
     held_back: tuple[HeldBack, ...] = ()
     """Nodes whose kubelet refused pods; `nodes` has them as not schedulable."""
-    idle_claims: tuple[IdleClaim, ...] = ()
+    idle_claims: tuple[workloads.IdleClaim, ...] = ()
     """Claims whose devices are unused, because their pods have no node."""
     scalers: tuple[Scaler, ...] = ()
     """State of each ScalingPolicy."""
@@ -261,14 +251,14 @@ class Snapshot:
     """Pods that were moved within the last hour, by namespace and by service."""
     held: tuple[HeldSeats, ...] = ()
     """Seats that decisions of several steps keep."""
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[workloads.LeftOut, ...] = ()
     """Pending pods that are not in `pods` because they cannot be planned, with the reasons."""
 
     @property
     def gpu_type_names(self) -> tuple[str, ...]:
         return tuple(gpu_type.name for gpu_type in self.gpu_types)
 
-    def price_per_hour(self, service: ModelService, instance_type: InstanceType) -> float:
+    def price_per_hour(self, service: workloads.ModelService, instance_type: workloads.InstanceType) -> float:
         """Price of one instance and hour in dollars, with what its service counts energy for; 0 for a GPU type that no
         longer exists.
 
@@ -282,7 +272,7 @@ class Snapshot:
         if counted is None:
             return paid
         kwh = service.watts.get(replace(instance_type, spot=False), 0.0) / 1000
-        return counted.dollars * paid + kwh * counted.of_energy(price_at(known.power_prices, self.at_s))
+        return counted.dollars * paid + kwh * counted.of_energy(workloads.price_at(known.power_prices, self.at_s))
 
     def device_prices(self) -> FloatArray:
         """Dollars per device and hour of each node, by its capacity type; 0 where it is not known. Shape (nodes,)."""
@@ -290,9 +280,9 @@ class Snapshot:
         on_demand = np.array([*(each.price_per_hour for each in self.gpu_types), 0.0])[nodes.gpu_type]
         for row in np.flatnonzero(nodes.gpu_type >= 0).tolist():
             known, labels = self.gpu_types[nodes.gpu_type[row]], nodes.labels[row]
-            if known.spot_price_per_hour is not None and is_spot(labels):
+            if known.spot_price_per_hour is not None and workloads.is_spot(labels):
                 on_demand[row] = known.spot_price_per_hour
-            elif known.committed_price_per_hour is not None and is_committed(labels):
+            elif known.committed_price_per_hour is not None and workloads.is_committed(labels):
                 on_demand[row] = known.committed_price_per_hour
         own = nodes.device_price
         prices: FloatArray = on_demand if own is None else np.where(np.isnan(own), on_demand, own)
@@ -306,7 +296,7 @@ class Snapshot:
         """Capacity that bound pods leave free. Negative on an over-committed node, so that nothing is added to it."""
         nodes, pods = self.nodes, self.pods
         width = int(nodes.gpus.max(initial=0))
-        gpu = np.where(np.arange(width) < nodes.gpus[:, None], WHOLE_GPU_MILLI, 0).astype(np.int64)
+        gpu = np.where(np.arange(width) < nodes.gpus[:, None], workloads.WHOLE_GPU_MILLI, 0).astype(np.int64)
         others = {name: amounts.copy() for name, amounts in nodes.others.items()}
         left = Free(nodes.cpu_milli.copy(), nodes.memory_bytes.copy(), gpu, others)
         bound = np.flatnonzero(pods.node != PENDING)

@@ -129,8 +129,7 @@ def devices(backend: Literal["nvml", "amdsmi"] | None, config: Path | None, node
             else str(reading)
         )
         may = f"{each.min_w:g} to {each.max_w:g} W" if each.can_limit else f"cannot be limited: {each.why_not}"
-        forgets = ", persistence mode off" if each.is_persistent is False else ""
-        click.echo(f"{each.uuid}  {each.model}  {may}, default {each.default_w:g} W{forgets}; {now}")
+        click.echo(f"{each.uuid}  {each.model}  {may}, default {each.default_w:g} W{each.remarks}; {now}")
 
 
 @main.command()

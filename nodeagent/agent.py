@@ -65,6 +65,7 @@ def inventory_of(holder: Holder, facts: Mapping[str, DeviceFacts], previous: Map
                 previous_w=previous[uuid].limit_w if uuid in previous else each.default_w,
                 managed=uuid in holder.devices,
                 why_not=each.why_not,
+                ramp_w_per_s=each.ramp_w_per_s,
             )
             for uuid, each in facts.items()
         },

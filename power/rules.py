@@ -53,38 +53,22 @@ class PowerRules:
     debt_forgiven_s: float = 60.0
     """Time constant with which small debts are forgiven: a device that permanently draws a twelfth above its limit is
     found, one that does so now and then is not."""
-    low_bursts_room: float = 1.5
-    """Room below a budget, in measured spikes, above which bursts of all classes but the first are unrestricted. With
-    less room they end lower in proportion."""
-    low_floor_room: float = 0.5
-    """Room, in measured spikes, below which there are no such bursts."""
-    bursts_room: float = 0.8
-    floor_room: float = 0.3
-    """The same for bursts of the first class."""
-    calm_look_s: float = 8.0
-    """Shortest interval between decisions of the policy while every domain is far from its budget: until then a burst
-    carries what begins to work."""
-    calm_look_share: float = 0.85
-    """Fraction of the budget below which a domain counts as far from it. Leaves room for the largest rise within a
-    control delay, which was about a tenth (Poisson)."""
+    burst_swings: float = 1.0
+    """Room, in swings of the draw, with which devices of the first class whose phases alternate have whole bursts."""
+    low_burst_swings: float = 10.0
+    """The same of all other classes."""
     margin_share: float = 0.05
     """Margin above the present draw that counts as part of the need (limiters and averages ripple by some per cent)."""
     band_share: float = 0.04
     """Deadband of caps, as a fraction of the highest limit: a cap closer than this to its target is not changed."""
-    reserve_spikes: float = 1.4
-    """Reserve that present needs leave free, in measured spikes (docs/benchmarks.md: 1.0 costs the low class half as
-    much, and pulled a brake in a fortnight at +40 %)."""
-    alternating_share: float = 0.85
-    """Fraction of the largest excess over the smoothed draw that is planned for where phases alternate faster than they
-    are read, as with short requests (docs/power.md: 1 costs the low class of a full row latency, 0.6 pulls brakes)."""
-    reserve_most_share: float = 0.15
-    """Upper bound of the reserve as a fraction of the budget, however large a spike was."""
-    spike_memory_s: float = 604_800.0
-    """Time constant with which a measured spike is forgotten: a week, the longest period of demand. The first busy hour
-    after calm days brings the rises of busy hours."""
-    first_spike_share: float = 0.08
-    """Assumed spike, as a fraction of the budget, until one was measured, as after a restart in a busy hour. Rows of
-    inference servers rise by 7 to 12 % within a control delay."""
+    spike_swings: float = 4.0
+    """Rise to plan for within a control delay, in swings of the draw."""
+    swing_memory_s: float = 1800.0
+    """Time constant with which a measured swing is forgotten."""
+    together_share: float = 0.25
+    """Fraction of the devices in token generation of which prompts may begin within one control delay."""
+    first_swing_share: float = 0.02
+    """Assumed swing, as a fraction of the budget, until it was measured, as after a restart in a busy hour."""
     culprit_periods: float = 3.0
     """Control delays without effect after which a device is reported as not enforcing its cap."""
 
@@ -98,4 +82,4 @@ class PowerRules:
             raise ConfigError(wrong)
 
 
-_MAY_BE_NOTHING = ("stuck_s", "burst_share", "first_spike_share")
+_MAY_BE_NOTHING = ("stuck_s", "burst_share", "first_swing_share")

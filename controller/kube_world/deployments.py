@@ -10,19 +10,7 @@ import structlog
 
 from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType, ModelService, on_capacity
-from controller.api.labels import (
-    API_VERSION,
-    CAPACITY_LABEL,
-    CONTENT_ANNOTATION,
-    EPOCH_ANNOTATION,
-    GPU_TYPE_LABEL,
-    GPUS_LABEL,
-    INSTANCE_TYPE_LABEL,
-    PHASE_LABEL,
-    PLACEMENT_GATE,
-    SCHEDULER_NAME,
-    SERVICE_LABEL,
-)
+from controller.api import labels
 from controller.kube.cluster_view import SeenDeployment, SeenGpuType, SeenService
 from controller.kube.request import APPLY_PATCH
 from controller.kube.sender import Write
@@ -88,7 +76,7 @@ def deployment_writes(instance: Instance, replicas: int, epoch: int) -> list[Wri
             "name": name,
             "namespace": namespace,
             "labels": _labels(instance),
-            "annotations": {**annotations, EPOCH_ANNOTATION: str(epoch)},
+            "annotations": {**annotations, labels.EPOCH_ANNOTATION: str(epoch)},
             "ownerReferences": [_owner(instance)],
         }
         body = {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec}
@@ -101,7 +89,7 @@ def deployment_writes(instance: Instance, replicas: int, epoch: int) -> list[Wri
         writes.append(applied("resource.k8s.io/v1", "ResourceClaimTemplate", _claim_template_name(instance), template))
     spec = {**_spec(instance), "replicas": replicas}
     name = deployment_name(service, instance.instance_type)
-    writes.append(applied("apps/v1", "Deployment", name, spec, **{CONTENT_ANNOTATION: content_of(instance)}))
+    writes.append(applied("apps/v1", "Deployment", name, spec, **{labels.CONTENT_ANNOTATION: content_of(instance)}))
     return writes
 
 
@@ -129,14 +117,14 @@ def _claim_template_name(instance: Instance) -> str:
 
 def _labels(instance: Instance) -> dict[str, str]:
     kind = instance.instance_type
-    labels = {SERVICE_LABEL: _written_name(instance), GPU_TYPE_LABEL: kind.gpu_type}
+    own = {labels.SERVICE_LABEL: _written_name(instance), labels.GPU_TYPE_LABEL: kind.gpu_type}
     if instance.service.phase:
-        labels[PHASE_LABEL] = instance.service.phase
+        own[labels.PHASE_LABEL] = instance.service.phase
     if kind.gpus != 1:
-        labels[GPUS_LABEL] = str(kind.gpus)
+        own[labels.GPUS_LABEL] = str(kind.gpus)
     if kind.spot:
-        labels[CAPACITY_LABEL] = "spot"
-    return labels
+        own[labels.CAPACITY_LABEL] = "spot"
+    return own
 
 
 def _written_name(instance: Instance) -> str:
@@ -147,7 +135,7 @@ def _written_name(instance: Instance) -> str:
 def _owner(instance: Instance) -> dict[str, Any]:
     """Owner reference, so that the Deployment is deleted with its service."""
     return {
-        "apiVersion": API_VERSION,
+        "apiVersion": labels.API_VERSION,
         "kind": "ModelService",
         "name": _written_name(instance),
         "uid": instance.seen.uid,
@@ -171,16 +159,16 @@ def _spec(instance: Instance) -> dict[str, Any]:
         claim = {"name": CLAIM_NAME, "resourceClaimTemplateName": _claim_template_name(instance)}
         spec["resourceClaims"] = [*_without(CLAIM_NAME, spec.get("resourceClaims", [])), claim]
     if instance.placer in ("bind", "dra"):
-        spec["schedulerName"] = SCHEDULER_NAME
+        spec["schedulerName"] = labels.SCHEDULER_NAME
     else:
         spec["schedulingGates"] = [
-            *_without(PLACEMENT_GATE, spec.get("schedulingGates", [])),
-            {"name": PLACEMENT_GATE},
+            *_without(labels.PLACEMENT_GATE, spec.get("schedulingGates", [])),
+            {"name": labels.PLACEMENT_GATE},
         ]
-    labels = {**map_of(metadata.get("labels")), **_labels(instance)}
+    own = {**map_of(metadata.get("labels")), **_labels(instance)}
     if instance.service.routes is not None and instance.service.routes.picker:
-        labels[INSTANCE_TYPE_LABEL] = instance_label(replace(kind, phase=instance.service.phase))
-    made: dict[str, Any] = {"labels": labels}
+        own[labels.INSTANCE_TYPE_LABEL] = instance_label(replace(kind, phase=instance.service.phase))
+    made: dict[str, Any] = {"labels": own}
     if annotations := map_of(metadata.get("annotations")):
         made["annotations"] = dict(annotations)
     return {

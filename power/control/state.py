@@ -8,7 +8,7 @@ import numpy as np
 from cluster.arrays import Array, BoolArray, FloatArray, IntArray
 from cluster.power import NEVER_S, PowerTable
 from power.policy.by_class import ByClass, ByClassMemory
-from power.policy.interface import Plant, Wants
+from power.policy.interface import Plant
 from power.rules import PowerRules
 from power.safety.bursts import BurstAccount, burst_of, first_account
 from power.safety.commitments import GrantLedger, first_ledger
@@ -45,14 +45,10 @@ class AllocatorState:
     braking: Braking
     memory: ByClassMemory
     """What the policy remembers."""
-    wants: Wants | None
-    """What the policy wanted last; None before the first step."""
     started_s: float
     """Instant of this controller's first step."""
     at_s: float
     """Instant of the last step."""
-    grants: "Grants | None"
-    """Grants of the last step; the same object is returned while nothing changes."""
 
     @property
     def need_w(self) -> FloatArray:
@@ -92,7 +88,7 @@ def allocator_of(table: PowerTable, rules: PowerRules | None = None) -> Allocato
     opted_out_w = np.where(devices.managed, 0.0, np.maximum(devices.max_w, devices.default_w))
     fixed_w = tree.other_w + tree.at_worst(opted_out_w)
     burst_j = burst_of(tree, rules.burst_share)
-    plant = Plant(tree, rules, fixed_w, burst_j > 0, all_burst=bool((burst_j > 0).all()))
+    plant = Plant(tree, rules, fixed_w, burst_j > 0)
     return Allocator(tree, rules, plant, ByClass(plant), fixed_w, burst_j)
 
 
@@ -109,10 +105,8 @@ def first_state(allocator: Allocator) -> AllocatorState:
         account=first_account(tree, allocator.rules, allocator.burst_j),
         braking=no_brake(tree),
         memory=allocator.policy.first(),
-        wants=None,
         started_s=NEVER_S,
         at_s=NEVER_S,
-        grants=None,
     )
 
 
@@ -120,7 +114,7 @@ def carried(before: Allocator, state: AllocatorState, after: Allocator, fresh: A
     """The state for `after`, with what was granted to and learnt of unchanged devices.
 
     Distrust of a device that misreported is kept too. Other devices start as in `fresh`. Limits keep, by name, their
-    measured spikes and when they were full. The next step asks the policy anew.
+    measured spikes and when they were full.
     """
     then, now = before.tree.table, after.tree.table
     device = np.full(len(now.devices), -1)  # rows in the earlier table; -1 where new, moved, or with other limits
@@ -138,7 +132,6 @@ def carried(before: Allocator, state: AllocatorState, after: Allocator, fresh: A
             made[name] = _column(getattr(old, name), column, limit if name in _OF_LIMITS else device)
         return replace(new, **made)
 
-    was, new = state.memory, fresh.memory
     return replace(
         fresh,
         ledger=columns(state.ledger, fresh.ledger),
@@ -146,8 +139,8 @@ def carried(before: Allocator, state: AllocatorState, after: Allocator, fresh: A
         trust=replace(columns(state.trust, fresh.trust), clean=state.trust.clean),
         repetition=replace(columns(state.repetition, fresh.repetition), looked_at_s=state.repetition.looked_at_s),
         account=columns(state.account, fresh.account),
-        # The window of spikes starts again: a new device is not a rise of the draw.
-        memory=replace(new, demand=columns(was.demand, new.demand), spikes=columns(was.spikes, new.spikes)),
+        # The smoothed draw starts again: a new device is no swing.
+        memory=replace(columns(state.memory, fresh.memory), smooth_w=fresh.memory.smooth_w),
         # Devices held down by a brake are found from the next readings, in domains that were full a short while ago.
         braking=replace(fresh.braking, full_s=_column(state.braking.full_s, fresh.braking.full_s, limit)),
         started_s=state.started_s,
@@ -155,7 +148,7 @@ def carried(before: Allocator, state: AllocatorState, after: Allocator, fresh: A
     )
 
 
-_OF_LIMITS = ("exceeded_s", "spike_w", "excess_w")
+_OF_LIMITS = ("exceeded_s", "smooth_w", "swing_w", "spike_w")
 """Columns with one entry per limit among columns with one per device."""
 
 

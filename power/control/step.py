@@ -12,10 +12,10 @@ import numpy as np
 from cluster.arrays import BoolArray, FloatArray, all_of, any_of
 from cluster.power import NEVER_S, PowerReadings
 from power.control.state import Allocator, AllocatorState, Grants
-from power.policy.interface import PolicyInput, Wants, floors_first_w
+from power.policy.interface import PolicyInput, floors_first_w
 from power.rules import MEANT_W
 from power.safety import estimator
-from power.safety.bursts import BurstAccount, counted, restoring
+from power.safety.bursts import counted, restoring
 from power.safety.commitments import GrantLedger, confirmed, granted
 from power.tree import Tree
 from power.watching import Braking, is_full, is_watched, repeated, watched
@@ -28,15 +28,13 @@ def granted_w(
     seen: estimator.Estimate,
     awaited: BoolArray,
     wanted_w: FloatArray,
-    need_w: FloatArray,
     room_w: FloatArray,
 ) -> FloatArray:
     """New cap of every device, shape (devices,).
 
     awaited: devices not heard yet by a new controller, which keep what they have; others that no grant may govern are
-    sent to their safe floor. wanted_w: the policy's caps, trimmed to what devices accept and to the room. need_w: what
-    devices would draw: rises up to it come first, class by class. room_w: shape (limits,), what leased devices may draw
-    at worst.
+    sent to their safe floor. wanted_w: the policy's caps, trimmed to what devices accept and to the room. room_w: shape
+    (limits,), what leased devices may draw at worst.
     """
     devices = tree.table.devices
     governed = is_governed(tree, seen)
@@ -57,7 +55,7 @@ def granted_w(
     rise_w = np.where(may_rise, np.maximum(wanted_w - held_w, 0.0), 0.0)
     if not any_of(rise_w > 0):
         return lowered_w
-    rise_w = _fitting_rises(tree, rise_w, np.maximum(np.minimum(need_w, wanted_w) - held_w, 0.0), left_w)
+    rise_w = _fitting_rises(tree, rise_w, left_w)
     return np.where(rise_w >= MEANT_W, held_w + np.floor(rise_w), lowered_w)
 
 
@@ -83,14 +81,11 @@ def _fitting_caps(tree: Tree, governed: BoolArray, cap_w: FloatArray, room_w: Fl
     return np.where(governed, base_w + np.floor((leased_w - base_w) * np.minimum(tree.least(share), 1.0)), cap_w)
 
 
-def _fitting_rises(tree: Tree, rise_w: FloatArray, needed_w: FloatArray, left_w: FloatArray) -> FloatArray:
-    """Rises reduced to the room that every limit has left: needs class by class, then the rest."""
-    if all_of(tree.at_worst(rise_w) <= left_w):
-        return rise_w
-    needed_w = np.minimum(needed_w, rise_w)
+def _fitting_rises(tree: Tree, rise_w: FloatArray, left_w: FloatArray) -> FloatArray:
+    """Rises reduced to the room that every limit has left, class by class."""
     made = np.zeros(len(rise_w))
-    parts = [np.where(tree.rank == rank, needed_w, 0.0) for rank in range(int(tree.rank.max()) + 1)]
-    for part in (*parts, rise_w - needed_w):
+    for rank in range(int(tree.rank.max()) + 1):
+        part = np.where(tree.rank == rank, rise_w, 0.0)
         share = np.minimum(np.maximum(left_w, 0.0) / np.maximum(tree.at_worst(part), 1e-9), 1.0)
         given = part * np.minimum(tree.least(share), 1.0)
         left_w = left_w - tree.at_worst(given)
@@ -171,19 +166,17 @@ def step(
     memory, wants = allocator.policy.wants(state.memory, shown)
 
     # Safety: what of it is granted now.
-    cap_w, burst = ledger.cap_w, ledger.burst
-    if wants is not state.wants or not (seen.clean and ledger.settled):
-        awaited = _awaited(allocator, ledger, seen, room_w, now_s - state.started_s)
-        cap_w = granted_w(tree, trust, ledger, seen, awaited, wants.cap_w, wants.need_w, room_w)
-        cap_w = floors_first_w(tree, wants.cap_w, ledger.cap_w, cap_w)
-        burst = allocator.plant.bursts if seen.clean else allocator.plant.bursts & (seen.fault == estimator.FINE)
-        if not all_of(state.ledger.met):
-            cap_w = as_found_w(tree, state.ledger, ledger, readings, cap_w)
+    awaited = _awaited(allocator, ledger, seen, room_w, now_s - state.started_s)
+    cap_w = granted_w(tree, trust, ledger, seen, awaited, wants.cap_w, room_w)
+    cap_w = floors_first_w(tree, wants.cap_w, ledger.cap_w, cap_w)
+    burst = allocator.plant.bursts if seen.clean else allocator.plant.bursts & (seen.fault == estimator.FINE)
+    if not all_of(state.ledger.met):
+        cap_w = as_found_w(tree, state.ledger, ledger, readings, cap_w)
     changed = ((cap_w != ledger.cap_w) | (burst != ledger.burst)) & tree.table.devices.managed
     if any_of(changed):
         ledger = granted(ledger, cap_w, burst, changed, now_s)
     account = restoring(account, tree, rules, drawn_w, budget_w, now_s, braked=braking.holds)
-    grants = _grants(allocator, state, ledger, account, wants, braking, changed)
+    to_w = np.maximum(wants.burst_to_w, ledger.cap_w)
     return AllocatorState(
         ledger=ledger,
         trust=trust,
@@ -192,11 +185,19 @@ def step(
         account=account,
         braking=braking,
         memory=memory,
-        wants=wants,
         started_s=state.started_s,
         at_s=now_s,
-        grants=grants,
-    ), grants
+    ), Grants(
+        changed=changed,
+        cap_w=ledger.cap_w,
+        burst_j=np.where(ledger.burst, allocator.burst_j, 0.0),
+        # Below an engaged brake no device exceeds its lease.
+        burst_to_w=np.where(braking.under, ledger.cap_w, to_w) if braking.holds else to_w,
+        credit_back_s=account.back_s,
+        sequence=ledger.sequence,
+        safe_w=np.minimum(tree.table.devices.floor_w, ledger.cap_w),
+        met=ledger.met,
+    )
 
 
 def _seen(
@@ -254,30 +255,3 @@ def _awaited(
     fits = tree.least(room_w - tree.at_worst(leased_w)) >= 0
     awaited: BoolArray = ~ledger.met & (seen.fault == estimator.STALE) & fits
     return awaited
-
-
-def _grants(
-    allocator: Allocator,
-    state: AllocatorState,
-    ledger: GrantLedger,
-    account: BurstAccount,
-    wants: Wants,
-    braking: Braking,
-    changed: BoolArray,
-) -> Grants:
-    """The grants, the same object while nothing changes. Below an engaged brake no device exceeds its lease."""
-    grants = state.grants
-    same = wants is state.wants and account.back_s is state.account.back_s and braking is state.braking
-    if grants is not None and same and grants.changed is allocator.tree.nobody and not any_of(changed):
-        return grants
-    to_w = np.maximum(wants.burst_to_w, ledger.cap_w)
-    return Grants(
-        changed=changed if any_of(changed) else allocator.tree.nobody,
-        cap_w=ledger.cap_w,
-        burst_j=allocator.burst_j if all_of(ledger.burst) else np.where(ledger.burst, allocator.burst_j, 0.0),
-        burst_to_w=np.where(braking.under, ledger.cap_w, to_w) if braking.holds else to_w,
-        credit_back_s=account.back_s,
-        sequence=ledger.sequence,
-        safe_w=np.minimum(allocator.tree.table.devices.floor_w, ledger.cap_w),
-        met=ledger.met,
-    )

@@ -59,6 +59,17 @@ class DeviceFacts:
     is_persistent: bool | None = None
     """Whether the driver stays loaded, and with it a limit, while no process uses the device (NVML's persistence mode);
     None where that is not reported."""
+    ramp_w_per_s: float | None = None
+    """Rate above which the device does not let its draw rise, watts a second (NVML's power smoothing); None: any."""
+    profiles: tuple[str, ...] = ()
+    """Workload power profiles that the driver enforces of all that were requested: they change what a watt buys."""
+
+    @property
+    def remarks(self) -> str:
+        """What else matters to people, beginning with a comma; empty for most devices."""
+        forgets = ", persistence mode off" if self.is_persistent is False else ""
+        ramp = f", rises by at most {self.ramp_w_per_s:g} W/s" if self.ramp_w_per_s else ""
+        return f"{forgets}{ramp}" + (f", profile {' and '.join(self.profiles)}" if self.profiles else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ each call, because indices change when a device is reset or lost.
 """
 
 from collections.abc import Callable, Mapping
+from ctypes import byref
 from functools import partial
 from typing import Any, TypeVar
 
@@ -21,6 +22,8 @@ REASONS = (
     (SW_THERMAL | HW_THERMAL, "thermal"),
     (POWER_BRAKE, "power_brake"),
 )
+PROFILE = "NVML_POWER_PROFILE_"
+"""Prefix of the names of workload power profiles."""
 
 
 class Nvml:
@@ -93,7 +96,50 @@ class Nvml:
             clocks_mhz=(0.0, float(highest_mhz)) if highest_mhz else None,
             why_not="" if bounds is not None and low < high else "the driver reports no range of limits for it",
             is_persistent=None if persistence is None else bool(persistence),
+            ramp_w_per_s=self._ramp_w_per_s(handle),
+            profiles=self._profiles(handle),
         )
+
+    def _ramp_w_per_s(self, handle: Any) -> float | None:
+        """Rate to which power smoothing limits a rise of the draw; None where it is off or not supported (before
+        Blackwell, and with a library or driver that does not know it).
+
+        An administrator's override applies to every profile, else the active one counts. Rates are in mW/s.
+        """
+        nvml = self._nvml
+        try:
+            on, active, override = self._fields(
+                handle,
+                nvml.NVML_FI_PWR_SMOOTHING_ENABLED,
+                nvml.NVML_FI_PWR_SMOOTHING_ACTIVE_PRESET_PROFILE,
+                nvml.NVML_FI_PWR_SMOOTHING_ADMIN_OVERRIDE_RAMP_UP_RATE,
+            )
+            if not on:
+                return None
+            if override is None or override == nvml.NVML_POWER_SMOOTHING_ADMIN_OVERRIDE_NOT_SET:
+                (override,) = self._fields(handle, (nvml.NVML_FI_PWR_SMOOTHING_PROFILE_RAMP_UP_RATE, active or 0))
+        except AttributeError:
+            return None
+        return override * MILLI if override else None
+
+    def _fields(self, handle: Any, *fields: Any) -> list[int | None]:
+        """Values of these fields, each a number or a pair of number and scope; None where one is not supported."""
+        values = self._maybe(lambda: self._nvml.nvmlDeviceGetFieldValues(handle, fields))
+        return [None if each.nvmlReturn else int(each.value.uiVal) for each in values or ()] or [None] * len(fields)
+
+    def _profiles(self, handle: Any) -> tuple[str, ...]:
+        """Workload power profiles in force: what the driver enforces of all requests, by priority and conflicts."""
+        nvml = self._nvml
+        try:
+            current = nvml.c_nvmlWorkloadPowerProfileCurrentProfiles_v1_t()
+            self._checked(lambda: nvml.nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(handle, byref(current)))
+        except (AttributeError, backend.DeviceError):  # an earlier library or device
+            return ()
+        known = [name for name in vars(nvml) if name.startswith(PROFILE) and "OPERATION" not in name]
+        names = {vars(nvml)[name]: name.removeprefix(PROFILE).lower() for name in known}
+        mask = current.enforcedProfilesMask.mask
+        bits = [number for number in range(32 * len(mask)) if mask[number // 32] >> number % 32 & 1]
+        return tuple(names.get(bit, str(bit)) for bit in bits)
 
     def _reading(self, handle: Any, uuid: str) -> backend.DeviceReading | backend.DeviceError:
         nvml = self._nvml

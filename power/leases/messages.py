@@ -49,6 +49,7 @@ class DeviceInventory:
     managed: bool
     """Whether the agent would limit it: the device can be limited and is not opted out."""
     why_not: str = ""
+    ramp_w_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,16 @@
-"""Tonnage's policy: floors, then needs, class by class, with the measured spike kept free; bursts as room permits."""
+"""Tonnage's policy: floors, then needs, class by class, with room for the usual rises; bursts as far as they fit."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp
 
 import numpy as np
 
-from cluster.arrays import BoolArray, FloatArray, IntArray, all_of, any_of
-from cluster.power import NEVER_S, PHASE_COMPUTE_BOUND, PHASE_IDLE, PHASE_MEMORY_BOUND, PHASE_UNKNOWN
+from cluster.arrays import BoolArray, FloatArray, all_of, any_of
+from cluster.power import PHASE_COMPUTE_BOUND, PHASE_IDLE, PHASE_MEMORY_BOUND
 from power.policy.interface import Plant, PolicyInput, Wants
-from power.policy.water_filling import levels_of, pour, pouring_of, widths_w
+from power.policy.water_filling import levels_of, pour, widths_w
 from power.rules import MEANT_W
 
-_REST_SHARE = 0.25
-"""Highest idle draw as a fraction of the highest limit: A100 and H100 idle at 0.08 to 0.2 of it."""
-_REST_MEMORY_S = 3600.0
-"""Time constant with which the lowest idle draw is forgotten: one wrong reading must not stay for ever."""
-_RESTS_SHARE = 1.3
-"""Multiple of its idle draw above which a device was not idle all the time since the last reading."""
 _PROMPTS_MEMORY_S = 120.0
 """Time constant of the fraction of prompts: many requests at one at a time, of which a twentieth to a tenth is
 prompt."""
@@ -25,21 +19,21 @@ _ALTERNATES_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DeviceDemand:
-    """What is known of each device's demand; shape (devices,) each."""
+class ByClassMemory:
+    """What the policy remembers between steps: shape (devices,) each, unless stated otherwise."""
 
     need_w: FloatArray
-    """What it would draw without its cap, with its margin; between its floor and its highest limit."""
-    usual_w: FloatArray
-    """What it needed lately in token generation; where phases are not known, while it worked."""
+    """What each device would draw without its cap, with its margin; between its floor and its highest limit."""
     mean_w: FloatArray
     """Draw smoothed over some seconds; negative before the first reading."""
-    rest_w: FloatArray
-    """Draw while idle: the lowest read at rest, slowly forgotten. Types differ by a factor of two."""
     prompts: FloatArray
     """Fraction of the readings during work that hit a prompt."""
-    phase: IntArray
-    """Phase that will still apply when a grant arrives; unknown where phases alternate faster than they are read."""
+    smooth_w: FloatArray
+    """Draw through each limit, smoothed alike, shape (limits,); negative before the first reading."""
+    swing_w: FloatArray
+    """Root of the mean square of what the draw through each limit exceeds the smoothed one by, shape (limits,)."""
+    spike_w: FloatArray
+    """How far the draw through each limit may rise within a control delay: a multiple of its swing, shape (limits,)."""
 
     @property
     def alternates(self) -> BoolArray:
@@ -47,285 +41,128 @@ class DeviceDemand:
         found: BoolArray = self.prompts >= _ALTERNATES_SHARE
         return found
 
-    @property
-    def rests(self) -> BoolArray:
-        """Idle devices; not where phases alternate, since there the next request comes before a grant does."""
-        found: BoolArray = (self.phase == PHASE_IDLE) & ~self.alternates
-        return found
-
-
-def no_demand(plant: Plant) -> DeviceDemand:
-    devices = plant.tree.table.devices
-    nothing, phase = np.zeros(len(devices)), np.full(len(devices), PHASE_UNKNOWN)
-    return DeviceDemand(devices.max_w, devices.floor_w, nothing - 1.0, _REST_SHARE * devices.max_w, nothing, phase)
-
-
-def observed(plant: Plant, demand: DeviceDemand, seen: PolicyInput) -> DeviceDemand:
-    """The demand with its means and phases brought up to date; a first reading is its own mean.
-
-    A draw that no device can have counts as the highest limit: one broken reading must not stay in the mean for ever.
-    A server that handles one request at a time is in its prompt for a second or two and generates tokens for a minute.
-    Continuous batching alternates several times a second, so the phase of a reading tells nothing there. A device that
-    is idle now but drew more since the previous reading did work, and counts as in a prompt, which may be next.
-    """
-    most_w, for_s = plant.tree.table.devices.max_w, max(seen.for_s, 0.0)
-    draw_w = np.fmax(np.fmin(seen.shown_w, most_w), 0.0)
-    part = 1 - exp(-for_s / plant.rules.mean_s)
-    mean_w = np.where(demand.mean_w < 0, draw_w, demand.mean_w + part * (draw_w - demand.mean_w))
-    rests = seen.phase == PHASE_IDLE
-    rest_w = np.minimum(demand.rest_w * exp(min(for_s / _REST_MEMORY_S, 1.0)), _REST_SHARE * most_w)
-    believed = seen.draw_w == seen.shown_w  # 0 W of a broken meter would stay for ever
-    rest_w = np.where(rests & believed, np.fmin(rest_w, draw_w), rest_w)
-    part = 1 - exp(-for_s / _PROMPTS_MEMORY_S) if for_s < _PROMPTS_MEMORY_S else 0.0
-    prompts = demand.prompts + np.where(rests, 0.0, part) * ((seen.phase == PHASE_COMPUTE_BOUND) - demand.prompts)
-    phase = np.where(rests & (draw_w > _RESTS_SHARE * rest_w), PHASE_COMPUTE_BOUND, seen.phase)
-    phase = np.where((prompts >= _ALTERNATES_SHARE) & (phase != PHASE_IDLE), PHASE_UNKNOWN, phase)
-    return DeviceDemand(demand.need_w, demand.usual_w, mean_w, rest_w, prompts, phase)
-
-
-def needed(plant: Plant, demand: DeviceDemand, seen: PolicyInput, for_s: float) -> DeviceDemand:
-    """The demand with needs estimated anew.
-
-    A device held back by its cap is tried at what it usually needs, or at more; one in a prompt, or whose phases
-    alternate, will need what it usually does soon, and a burst covers its prompts. A need is kept while it moves
-    little, so that a ripple of the draw moves no caps. It is also kept while the newest cap is too young to show:
-    otherwise a device that was just given more would seem not to use it. What a brake holds down shows no need.
-
-    for_s: time since this was done last.
-    """
-    rules, devices, before_w = plant.rules, plant.tree.table.devices, demand.need_w
-    computes, tokens = demand.phase == PHASE_COMPUTE_BOUND, demand.phase == PHASE_MEMORY_BOUND
-    draw_w = np.where(plant.bursts & ~tokens, demand.mean_w, seen.draw_w)
-    band_w = rules.band_share * devices.max_w
-    held_back = (draw_w >= rules.pinned_share * seen.limit_w) & (demand.phase != PHASE_IDLE)
-    more_w = np.where(computes & ~plant.bursts, 1.0, rules.probe_share) * devices.max_w
-    more_w = np.maximum(seen.limit_w + more_w, demand.usual_w)
-    wants_w = np.where(held_back, more_w, draw_w * (1 + rules.margin_share))
-    wants_w = np.where(computes | demand.alternates, np.maximum(wants_w, demand.usual_w), wants_w)
-    wants_w = np.minimum(np.maximum(wants_w, devices.floor_w), devices.max_w)
-    rises = (wants_w > before_w + band_w) | ((wants_w > before_w) & (draw_w > before_w))
-    falls = (wants_w < before_w - band_w) & seen.shows
-    need_w = np.where(rises | falls, wants_w, before_w)
-    part = 1 - exp(-max(for_s, 0.0) / (4 * rules.mean_s))
-    free_w = np.minimum(np.maximum(seen.draw_w * (1 + rules.margin_share), devices.floor_w), need_w)
-    usual_w = np.where(seen.draw_w < rules.pinned_share * seen.limit_w, free_w, need_w)
-    steady = tokens | (demand.phase == PHASE_UNKNOWN)
-    usual_w = np.where(steady, demand.usual_w + part * (usual_w - demand.usual_w), demand.usual_w)
-    if seen.slowed is not None:
-        need_w, usual_w = np.where(seen.slowed, before_w, need_w), demand.usual_w
-    return DeviceDemand(need_w, usual_w, demand.mean_w, demand.rest_w, demand.prompts, demand.phase)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Spikes:
-    """Memory of the largest rises of the draws through all limits, shape (limits,) each."""
-
-    window: tuple[tuple[float, FloatArray, FloatArray], ...]
-    """(instant, watts, smoothed watts) of the last control delay, oldest first."""
-    spike_w: FloatArray
-    """Largest rise within a control delay; older ones are forgotten gradually."""
-    excess_w: FloatArray
-    """Largest excess over the smoothed draw of one control delay before; smaller where draws fluctuate."""
-
-
-def with_draw(
-    spikes: Spikes, draw_w: FloatArray, at_s: float, within_s: float, memory_s: float, mean_s: float
-) -> Spikes:
-    """The memory after one more measurement.
-
-    within_s: time from the draw that a decision answers until the decision takes effect. memory_s: time constant of
-    forgetting. mean_s: time constant of smoothing. The first measurement is no rise, since nothing precedes it.
-    """
-    window = tuple([each for each in spikes.window if at_s - each[0] <= within_s])
-    if not window:
-        return Spikes(((at_s, draw_w, draw_w),), spikes.spike_w, spikes.excess_w)
-    last_s, _, smooth_w = window[-1]
-    for_s = max(at_s - last_s, 0.0)
-    kept, part = exp(-for_s / memory_s), 1 - exp(-for_s / mean_s)
-    spike_w = spikes.spike_w * kept
-    for _, watts, _ in window:
-        spike_w = np.maximum(spike_w, draw_w - watts)
-    excess_w = np.maximum(spikes.excess_w * kept, draw_w - window[0][2])
-    return Spikes((*window, (at_s, draw_w, smooth_w + part * (draw_w - smooth_w))), spike_w, excess_w)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ByClassMemory:
-    """What the policy remembers between steps."""
-
-    demand: DeviceDemand
-    spikes: Spikes
-    wants: Wants | None
-    """What it wanted last."""
-    decided_s: float
-    """Instant when it last decided."""
-    free_w: FloatArray
-    """What it could distribute then, shape (limits,)."""
-
-    @property
-    def need_w(self) -> FloatArray:
-        return self.demand.need_w
-
-    @property
-    def spike_w(self) -> FloatArray:
-        return self.spikes.spike_w
-
 
 class ByClass:
     """The policy of one plant, without memory of its own.
 
-    Power fills levels in order until domains are full (`water_filling.py`), so low classes give way first; the largest
-    rise of the draw within a control delay stays free of needs, since no grant can prevent it.
+    Power fills levels in order until domains are full (`water_filling.py`), so low classes give way first. What the
+    draw usually rises by within a control delay stays free of needs, since no grant can prevent it.
     """
 
     def __init__(self, plant: Plant) -> None:
         self.plant, self._levels = plant, levels_of(plant.tree, plant.bursts)
-        self._pouring = pouring_of(plant.tree, self._levels.count)
 
     def first(self) -> ByClassMemory:
         """Memory before the first step."""
-        plant = self.plant
-        first_w = plant.rules.first_spike_share * plant.tree.budget_w
-        spikes = Spikes((), first_w, first_w)
-        return ByClassMemory(no_demand(plant), spikes, None, NEVER_S, np.zeros(plant.tree.limits))
+        tree, rules = self.plant.tree, self.plant.rules
+        nothing, swing_w = np.zeros(tree.devices), rules.first_swing_share * tree.budget_w
+        most_w, spike_w = tree.table.devices.max_w, rules.spike_swings * swing_w
+        return ByClassMemory(most_w, nothing - 1.0, nothing, np.full(tree.limits, -1.0), swing_w, spike_w)
 
     def wants(self, memory: ByClassMemory, seen: PolicyInput) -> tuple[ByClassMemory, Wants]:
         """What it wants now, and the memory for the next step. Called once per step."""
-        plant, rules = self.plant, self.plant.rules
-        spikes = memory.spikes
-        if seen.slowed is not None:  # the recovery after a brake is no rise of demand
-            spikes = Spikes((), spikes.spike_w, spikes.excess_w)
-        elif seen.is_clean:  # nor is a device that falls silent and counts for more at once
-            spikes = with_draw(
-                spikes, seen.drawn_w, seen.at_s, rules.control_delay_s, rules.spike_memory_s, rules.mean_s
-            )
-        demand = observed(plant, memory.demand, seen)
-        if memory.wants is not None and self._may_wait(memory, seen):
-            return ByClassMemory(demand, spikes, memory.wants, memory.decided_s, memory.free_w), memory.wants
-        demand = needed(plant, demand, seen, seen.at_s - memory.decided_s if memory.wants is not None else 0.0)
-        wants = self._decided(demand, spikes, seen)
-        return ByClassMemory(demand, spikes, wants, seen.at_s, seen.free_w), wants
-
-    def _may_wait(self, memory: ByClassMemory, seen: PolicyInput) -> bool:
-        """Whether the row is so far from its budget that bursts carry any new work until the next decision.
-
-        A device at work that has less than it usually needs does not wait: its burst would end before. Where phases
-        alternate it does, since no grant arrives while its phase lasts.
-        """
-        rules, most_w = self.plant.rules, self.plant.tree.table.devices.max_w
-        lacks = seen.lease_w < memory.demand.usual_w - rules.band_share * most_w
-        return (
-            self.plant.all_burst
-            and seen.at_s < memory.decided_s + rules.calm_look_s
-            and self._is_far(seen)
-            and all_of(seen.free_w == memory.free_w)
-            and not any_of(lacks & (seen.phase != PHASE_IDLE) & ~memory.demand.alternates)
-        )
-
-    def _is_far(self, seen: PolicyInput) -> bool:
-        return seen.is_clean and all_of(seen.drawn_w < self.plant.rules.calm_look_share * seen.budget_w)
-
-    def _decided(self, demand: DeviceDemand, spikes: Spikes, seen: PolicyInput) -> Wants:
         plant, tree, rules, levels = self.plant, self.plant.tree, self.plant.rules, self._levels
-        spikes = Spikes(spikes.window, spikes.spike_w, planned_excess_w(plant, demand, spikes, seen))
-        width_w = widths_w(
-            tree,
-            levels,
-            seen.base_w,
-            demand.need_w,
-            demand.usual_w,
-            demand.rests,
-            plant.bursts,
-            seen.governed,
-        )
-        reserve_w = np.full(tree.limits, np.inf)
-        for draw_w, rise_w in ((seen.draw_w, spikes.spike_w), (demand.mean_w, spikes.excess_w)):
-            # Where phases alternate the draw is another one soon: all that a need leaves above it is margin.
-            shown_w = np.where(demand.alternates, np.inf, draw_w * (1 + rules.margin_share))
-            shown_w = np.minimum(demand.need_w, shown_w)
-            margin_w = np.maximum(tree.at_worst(shown_w) - tree.drawn(draw_w), 0.0)
-            reserve_w = np.minimum(reserve_w, np.maximum(rules.reserve_spikes * rise_w - margin_w, 0.0))
-        reserve_w = np.minimum(reserve_w, rules.reserve_most_share * seen.budget_w)
+        devices, memory = tree.table.devices, observed(plant, memory, seen)
+        need_w = needed_w(plant, memory, seen)
+        rests = (seen.phase == PHASE_IDLE) & ~memory.alternates  # else the next request comes before a grant does
+        # What needs leave above draws is margin, which is free as well.
+        shown_w = np.minimum(need_w, np.where(memory.alternates, np.inf, memory.mean_w * (1 + rules.margin_share)))
+        margin_w = np.maximum(tree.at_worst(shown_w) - tree.drawn(memory.mean_w), 0.0)
+        reserve_w = np.maximum(memory.spike_w - margin_w, 0.0)
+        width_w = widths_w(tree, seen.base_w, need_w, rests, plant.bursts, seen.governed)
         free_w = seen.free_w - tree.at_worst(np.where(seen.governed, seen.base_w, 0.0))
-        got_w = pour(self._pouring, width_w, levels.level, free_w - levels.keeps_reserve * reserve_w)
-        target_w = np.minimum(seen.base_w + np.floor(got_w / MEANT_W + 1e-9) * MEANT_W, tree.table.devices.max_w)
-        pool_w = np.minimum(spikes.spike_w, rules.reserve_most_share * seen.budget_w)
-        needs_w = demand.need_w
-        if self._is_far(seen):  # an idle device keeps its power until others need it
-            devices, rests = tree.table.devices, plant.bursts & demand.rests
-            needs_w = np.where(rests, needs_w - devices.floor_w + devices.min_w, needs_w)
-        cap_w = _without_useless_moves(plant, seen, needs_w, target_w, seen.free_w - pool_w)
-        gives = (target_w < demand.need_w - MEANT_W) & (demand.phase == PHASE_MEMORY_BOUND)
-        lease_w = np.minimum(cap_w, seen.lease_w)  # what is lowered is lowered at once, what is raised may have to wait
-        soon_w = rises_soon_w(plant, demand, seen, cap_w)
-        return Wants(cap_w, demand.need_w, burst_ends_w(plant, spikes, seen, lease_w, soon_w, gives))
+        got_w = pour(tree, width_w, levels.level, free_w - levels.keeps_reserve * reserve_w)
+        cap_w = np.minimum(seen.base_w + np.floor(got_w / MEANT_W + 1e-9) * MEANT_W, devices.max_w)
+        cap_w = _kept_w(plant, seen, np.where(plant.bursts & rests, devices.min_w, need_w), cap_w, reserve_w)
+        return replace(memory, need_w=need_w), Wants(cap_w, burst_ends_w(plant, memory, seen, cap_w))
 
 
-def planned_excess_w(plant: Plant, demand: DeviceDemand, spikes: Spikes, seen: PolicyInput) -> FloatArray:
-    """The excess over the smoothed draw to plan for, shape (limits,).
+def observed(plant: Plant, memory: ByClassMemory, seen: PolicyInput) -> ByClassMemory:
+    """The memory with its means brought up to date; a first reading is its own mean.
 
-    Less than the largest one where most of the working draw alternates between phases, as with short requests and with
-    continuous batching: such a draw is a sum of many independent ones, so its largest excess of a week is an outlier,
-    and is over before a decision takes effect.
+    A draw that no device can have counts as the highest limit: one broken reading must not stay in the mean for ever.
+    A server that handles one request at a time is in its prompt for a second or two and generates tokens for a minute.
+    Continuous batching alternates several times a second, so the phase of a reading tells nothing there.
     """
-    alternates = demand.alternates
-    if not any_of(alternates):
-        return spikes.excess_w
-    works_w = np.where(demand.phase == PHASE_IDLE, 0.0, seen.draw_w)
-    most = plant.tree.drawn(np.where(alternates, works_w, 0.0)) > 0.5 * plant.tree.drawn(works_w)
-    return np.where(most, plant.rules.alternating_share, 1.0) * spikes.excess_w
+    rules, for_s = plant.rules, max(seen.for_s, 0.0)
+    draw_w = np.fmax(np.fmin(seen.shown_w, plant.tree.table.devices.max_w), 0.0)
+    part = 1 - exp(-for_s / rules.mean_s)
+    mean_w = np.where(memory.mean_w < 0, draw_w, memory.mean_w + part * (draw_w - memory.mean_w))
+    new = 1 - exp(-for_s / _PROMPTS_MEMORY_S) if for_s < _PROMPTS_MEMORY_S else 0.0
+    hits = (seen.phase == PHASE_COMPUTE_BOUND) - memory.prompts
+    prompts = memory.prompts + np.where(seen.phase == PHASE_IDLE, 0.0, new) * hits
+    smooth_w, swing_w = memory.smooth_w, memory.swing_w
+    if seen.slowed is None and seen.is_clean:  # the recovery after a brake, or a device that falls silent, is no swing
+        over_w, known = seen.drawn_w - smooth_w, (smooth_w >= 0) & (for_s < rules.stale_s)
+        kept = exp(-for_s / rules.swing_memory_s)
+        swing_w = np.where(known, np.sqrt(kept * swing_w**2 + (1 - kept) * over_w**2), swing_w)
+        smooth_w = np.where(known, smooth_w + part * over_w, seen.drawn_w)
+    return ByClassMemory(memory.need_w, mean_w, prompts, smooth_w, swing_w, rules.spike_swings * swing_w)
 
 
-def _without_useless_moves(
-    plant: Plant, seen: PolicyInput, need_w: FloatArray, target_w: FloatArray, room_w: FloatArray
+def needed_w(plant: Plant, memory: ByClassMemory, seen: PolicyInput) -> FloatArray:
+    """What each device would draw without its cap, with a margin, shape (devices,).
+
+    In token generation that follows from its draw now, else from its smoothed draw, since a burst covers a prompt. One
+    that its cap holds back is tried at more. A need falls once the newest cap is old enough to show: otherwise a device
+    that was just given more would seem not to use it. What a brake holds down shows no need.
+    """
+    rules, devices = plant.rules, plant.tree.table.devices
+    tokens = (seen.phase == PHASE_MEMORY_BOUND) & ~memory.alternates
+    draw_w = np.where(plant.bursts & ~tokens, memory.mean_w, seen.draw_w)
+    held_back = (draw_w >= rules.pinned_share * seen.limit_w) & (seen.phase != PHASE_IDLE)
+    more = np.where((seen.phase == PHASE_COMPUTE_BOUND) & ~plant.bursts, 1.0, rules.probe_share)
+    wants_w = np.where(held_back, seen.limit_w + more * devices.max_w, draw_w * (1 + rules.margin_share))
+    wants_w = np.minimum(np.maximum(wants_w, devices.floor_w), devices.max_w)
+    need_w = np.where((wants_w > memory.need_w) | seen.shows, wants_w, memory.need_w)
+    return need_w if seen.slowed is None else np.where(seen.slowed, memory.need_w, need_w)
+
+
+def _kept_w(
+    plant: Plant, seen: PolicyInput, need_w: FloatArray, target_w: FloatArray, reserve_w: FloatArray
 ) -> FloatArray:
-    """Caps to move to now: the targets, without moves that have no use.
-
-    A device that has what it needs keeps any surplus until others need the power. A device that must do with less than
-    it needs is lowered at once, and raised when the gain is worth it.
+    """Caps to move to now: the targets, but a device keeps a lease with which it has what it needs, until others need
+    the power; one that must do with less is lowered at once, and raised when the gain is worth it.
     """
     band_w = plant.rules.band_share * plant.tree.table.devices.max_w
-    squeezed = target_w < need_w - MEANT_W
-    near = squeezed & (seen.lease_w <= target_w) & (seen.lease_w >= target_w - band_w)
-    content = ~squeezed & (seen.lease_w >= need_w - MEANT_W) & (seen.lease_w >= target_w - 3 * band_w)
-    kept_w = np.where((content | near) & seen.governed, seen.lease_w, target_w)
-    fits = plant.tree.at_worst(np.where(seen.governed, kept_w, 0.0)) <= room_w
+    close = (seen.lease_w >= target_w - band_w) & seen.governed
+    near = close & (seen.lease_w <= target_w)
+    kept_w = np.where(near | (close & (seen.lease_w >= need_w - MEANT_W)), seen.lease_w, target_w)
+    fits = plant.tree.at_worst(np.where(seen.governed, kept_w, 0.0)) <= seen.free_w - reserve_w
     if all_of(fits):
         return kept_w
-    return np.where(plant.tree.least(np.where(fits, 1.0, -1.0)) > 0, kept_w, np.where(near, kept_w, target_w))
+    return np.where(plant.tree.least(np.where(fits, 1.0, -1.0)) > 0, kept_w, np.where(near, seen.lease_w, target_w))
 
 
-def rises_soon_w(plant: Plant, demand: DeviceDemand, seen: PolicyInput, cap_w: FloatArray) -> FloatArray:
-    """What devices that their limits hold back will draw in addition once they get these caps; shape (limits,)."""
-    held_back = (seen.draw_w >= plant.rules.pinned_share * seen.limit_w) & (demand.phase != PHASE_IDLE)
-    rise_w = np.maximum(np.minimum(cap_w, demand.usual_w) - seen.draw_w, 0.0)
-    return plant.tree.drawn(np.where(held_back, rise_w, 0.0))
+def burst_ends_w(plant: Plant, memory: ByClassMemory, seen: PolicyInput, cap_w: FloatArray) -> FloatArray:
+    """Highest limits of bursts that begin now, shape (devices,): together they fit the room, class by class, and in the
+    first class that does not fit each device has the same fraction of its burst.
 
+    Idle devices may start together, as after an outage or where a schedule starts them, so all of their bursts count;
+    of devices in token generation only some begin a prompt within one control delay. Devices whose phases alternate
+    are independent of each other, so the room that they need together is a multiple of the swing of the draw.
 
-def burst_ends_w(
-    plant: Plant, spikes: Spikes, seen: PolicyInput, lease_w: FloatArray, soon_w: FloatArray, gives: BoolArray
-) -> FloatArray:
-    """Highest limits of bursts: the nearer a domain is to its budget, the lower, and low classes first.
-
-    With `low_bursts_room` measured spikes of room all bursts are unrestricted; with less they end lower in proportion,
-    at the lease with `low_floor_room`. A gradual bound: devices that are stopped abruptly accumulate work, and start
-    all of it together when there is room again.
-
-    lease_w: shape (devices,), lease of each device from now on. soon_w: shape (limits,), what these leases will add to
-    the draw, which is no room. gives: devices in token generation with less than they need, so that others have room.
-    They keep to their leases as soon as room is scarce: a burst would undo that, and leave no credit for their next
-    prompt, where it is worth most.
+    cap_w: shape (devices,), lease of each device from now on.
     """
     tree, rules = plant.tree, plant.rules
+    lease_w = np.minimum(cap_w, seen.lease_w)  # what is lowered is lowered at once, what is raised may have to wait
     open_w = np.where(plant.bursts, tree.table.devices.max_w, lease_w)
-    free_w = seen.budget_w - soon_w
-    room = (free_w - seen.drawn_w) / np.maximum(spikes.spike_w, MEANT_W)
-    if spikes.window:  # each measure is valid on its own
-        room = np.maximum(room, (free_w - spikes.window[-1][2]) / np.maximum(spikes.excess_w, MEANT_W))
-    if all_of(room >= max(rules.bursts_room, rules.low_bursts_room)):
-        return open_w
-    room, low = tree.least(room), tree.below_first
-    none = np.where(low, rules.low_floor_room, rules.floor_room)
-    part = (room - none) / (np.where(low, rules.low_bursts_room, rules.bursts_room) - none)
-    to_w: FloatArray = lease_w + np.clip(part, 0.0, 1.0) * (open_w - lease_w)
-    return np.where(gives, lease_w, to_w)
+    swings = plant.bursts & (seen.phase != PHASE_IDLE) & memory.alternates
+    firm_w = np.where(swings, 0.0, np.maximum(seen.draw_w, cap_w))
+    room_w = seen.budget_w - np.maximum(seen.drawn_w, memory.smooth_w)
+    room_w = room_w - np.maximum(tree.at_worst(firm_w) - tree.drawn(np.where(swings, 0.0, seen.draw_w)), 0.0)
+    rise_w = np.maximum(open_w - firm_w, 0.0)
+    if tree.table.devices.ramp_w_per_s is not None:  # a device that smooths its draw rises only so far until then
+        rise_w = np.minimum(rise_w, tree.table.devices.ramp_w_per_s * rules.control_delay_s)
+    rise_w = np.where(seen.phase == PHASE_MEMORY_BOUND, rules.together_share, 1.0) * rise_w
+    share = np.zeros(tree.devices)
+    for rank in range(int(tree.rank.max(initial=-1)) + 1):
+        own = tree.rank == rank
+        asked_w = tree.at_worst(np.where(own & ~swings, rise_w, 0.0))
+        if any_of(own & swings):
+            asked_w = asked_w + (rules.low_burst_swings if rank else rules.burst_swings) * memory.swing_w
+        fits = np.clip(room_w / np.maximum(asked_w, MEANT_W), 0.0, 1.0)
+        share = np.where(own, tree.least(fits), share)
+        room_w = room_w - asked_w * fits
+    to_w: FloatArray = lease_w + share * (open_w - lease_w)
+    return to_w

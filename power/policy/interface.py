@@ -19,7 +19,6 @@ class Plant:
     """Power that no lease governs, shape (limits,): servers apart from their devices, and devices that opted out."""
     bursts: BoolArray
     """Devices whose leases may allow bursts above them, shape (devices,)."""
-    all_burst: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,12 +58,10 @@ class PolicyInput:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wants:
-    """What the policy wants; shape (devices,) each. The same object again: no change."""
+    """What the policy wants; shape (devices,) each."""
 
     cap_w: FloatArray
     """Caps to move to now."""
-    need_w: FloatArray
-    """What each device would draw without its cap, with a margin. Rises are granted up to it first, class by class."""
     burst_to_w: FloatArray
     """Highest limit of bursts that begin now."""
 

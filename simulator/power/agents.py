@@ -10,6 +10,7 @@ import numpy as np
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.errors import ConfigError, Mistake
 from cluster.power import BreakerCurve
+from power.safety.bursts import opens_after_s
 from simulator.power.policies import RowOrders
 
 FaultKind = Literal[
@@ -247,18 +248,3 @@ class BreakerHeat:
             self.highest_share = max(self.highest_share, self.share)
         elif self.share:
             self.share *= math.exp(-for_s / self._curve.cooling_s)
-
-
-def opens_after_s(curve: BreakerCurve, over: float) -> float:
-    """Time for which the breaker tolerates this draw over budget, with the slope extended below the curve's first
-    point.
-    """
-    points = [(math.log(o), math.log(s)) for o, s in zip(curve.over, curve.for_s, strict=True)]
-    at = math.log(over)
-    if at <= 0:
-        return math.inf
-    if at >= points[-1][0]:
-        return curve.for_s[-1]
-    after = next((n for n, (o, _) in enumerate(points) if o > at and n), len(points) - 1)
-    (o0, s0), (o1, s1) = points[after - 1], points[after]
-    return math.exp(s0 + (s1 - s0) * (at - o0) / (o1 - o0))

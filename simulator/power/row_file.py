@@ -39,7 +39,9 @@ class PoolOfServers(fields.Strict):
     other_watts: fields.NumberFromZero | None = Field(default=None, description="Draw besides GPUs, if it differs.")
     work: Literal["chat", "code", "training", "batch"] = "chat"
     batch: int = Field(default=1, ge=1, le=128, description="Requests that a server handles together.")
-    busy: Annotated[float, Field(gt=0, le=2)] = Field(default=0.8, description="Fraction busy at the highest rate.")
+    busy: Annotated[float, Field(gt=0, le=1000)] = Field(
+        default=0.8, description="Fraction busy at the highest rate; above 1, requests queue."
+    )
     burstiness: fields.NumberFromZero = Field(default=1.0, description="Burstiness of arrivals: 1 is Poisson.")
     step: StepOfJob | None = Field(default=None, description="Step of training or batch jobs.")
     course: str | fields.ListOf[Annotated[tuple[float, float], Field(strict=False)]] | None = Field(

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 
 from cluster import power
-from cluster.arrays import FloatArray, IntArray, all_of, any_of
+from cluster.arrays import FloatArray, IntArray
 from controller.api.power_domain import PowerDomainSpec
 from controller.loops.power.domain_tree import PoweredNode
 from controller.loops.power.power_table import power_table
-from power.control.state import AllocatorState, Grants, allocator_of, first_state
+from power.control.state import AllocatorState, allocator_of, first_state
 from power.control.step import step
 from power.leases.messages import DeviceInventory, Inventory
 from power.rules import PowerRules
@@ -125,13 +125,6 @@ class TonnagePower:
         self._budget_w: FloatArray = np.array([budget_w])
         self._devices = self._table.devices
         self._number = 0
-        self._orders: RowOrders | None = None
-        self._last_grants: Grants | None = None
-        self._burst_j: tuple[FloatArray, FloatArray] | None = None
-        self._reported: tuple[FloatArray, FloatArray] | None = None
-        """Limits that servers last reported, in watts of the server and of its devices."""
-        self._unbounded_w: FloatArray = np.full(len(self._devices), np.inf)
-        self._burst_w = self._unbounded_w
         self._clocks: FloatArray = np.ones(len(self._devices))
 
     def set_budget(self, budget_w: float) -> None:
@@ -139,47 +132,27 @@ class TonnagePower:
             self._budget_w = np.array([budget_w])
 
     def step(self, now_s: float, seen: Readings) -> RowOrders | None:
-        if self._reported is None or self._reported[0] is not seen.cap_w:
-            limit_w = np.minimum((seen.cap_w - self._other_w) / self._per_limit, self._devices.default_w)
-            self._reported = (seen.cap_w, limit_w)
         readings = power.PowerReadings(
             at_s=seen.at_s,
             draw_w=(seen.server_w - self._other_w) / self._per_gpu_watt,
-            cap_w=self._reported[1],
+            cap_w=np.minimum((seen.cap_w - self._other_w) / self._per_limit, self._devices.default_w),
             sequence=seen.sequence,
             phase=_PHASES.take(seen.phase),
             meter_at_s=np.array([seen.meter_at_s]),
             meter_w=np.array([seen.row_w]),
         )
         self._state, grants = step(self._allocator, self._state, readings, now_s, self._budget_w)
-        if self._orders is None or grants is not self._last_grants:
-            self._number += 1
-            before = self._orders
-            cap_w = self._plug_w(grants.cap_w) if before is None or any_of(grants.changed) else before.cap_w
-            # Bursts in joules at the plug; the same array as long as the grants carry the same one.
-            if self._burst_j is None or self._burst_j[0] is not grants.burst_j:
-                self._burst_j = (grants.burst_j, grants.burst_j * self._per_limit)
-            burst_w = (
-                self._unbounded_w
-                if all_of(grants.burst_to_w >= self._devices.max_w)
-                else self._plug_w(grants.burst_to_w)
-            )
-            if burst_w is not self._burst_w and not all_of(burst_w == self._burst_w):
-                self._burst_w = burst_w
-            self._orders, self._last_grants = (
-                RowOrders(
-                    self._number,
-                    grants.sequence,
-                    self._clocks,
-                    cap_w,
-                    self._burst_j[1],
-                    burst_w=self._burst_w,
-                    credit_back_s=grants.credit_back_s.item(grants.credit_back_s.argmax()),
-                    for_s=self._rules.lease_s,
-                ),
-                grants,
-            )
-        return self._orders
+        self._number += 1
+        return RowOrders(
+            self._number,
+            grants.sequence,
+            self._clocks,
+            self._plug_w(grants.cap_w),
+            grants.burst_j * self._per_limit,
+            burst_w=self._plug_w(grants.burst_to_w),
+            credit_back_s=float(grants.credit_back_s.max()),
+            for_s=self._rules.lease_s,
+        )
 
     def _plug_w(self, limit_w: FloatArray) -> FloatArray:
         """Highest draw of a server under a limit on its GPUs together; infinite at their highest limit."""

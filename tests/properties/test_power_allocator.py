@@ -10,7 +10,7 @@ from cluster.arrays import FloatArray
 from cluster.power import PHASE_COMPUTE_BOUND, PHASE_IDLE, PHASE_MEMORY_BOUND, PowerReadings, PowerTable
 from power.control.state import Allocator, AllocatorState, Grants, allocator_of, first_state
 from power.control.step import step
-from power.policy.water_filling import levels_of, pour, pouring_of, widths_w
+from power.policy.water_filling import levels_of, pour, widths_w
 from power.rules import PowerRules
 from tests.builders.power import Device, Domain, power_table
 
@@ -163,9 +163,9 @@ def poured(allocator: Allocator, fleet: Fleet, scale: float | FloatArray) -> Flo
     devices, tree = fleet.table.devices, allocator.tree
     need_w = np.clip(np.array(fleet.demand_w), devices.floor_w, devices.max_w)
     levels, idle = levels_of(tree, tree.nobody), np.array(fleet.phase) == PHASE_IDLE
-    width_w = widths_w(tree, levels, devices.min_w, need_w, need_w, idle, tree.nobody, tree.everyone)
+    width_w = widths_w(tree, devices.min_w, need_w, idle, tree.nobody, tree.everyone)
     free_w = scale * tree.budget_w - allocator.fixed_w - tree.through(tree.burden * devices.min_w)
-    return pour(pouring_of(tree, levels.count), width_w, levels.level, np.tile(free_w, (levels.count, 1)))
+    return pour(tree, width_w, levels.level, np.tile(free_w, (len(levels.keeps_reserve), 1)))
 
 
 @many

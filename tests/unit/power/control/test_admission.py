@@ -7,7 +7,6 @@ import numpy as np
 from power.control.admission import headroom_w, held_back, objections_to_floors, speed_at, tightest
 from power.control.state import Allocator, AllocatorState, allocator_of, first_state
 from power.control.step import step
-from power.policy.by_class import Spikes
 from power.rules import PowerRules
 from power.tree import tree_of
 from tests.builders.power import Device, Domain, power_table, row_of
@@ -17,7 +16,7 @@ PAIR = [Device("h", "n1", "high"), Device("l", "n2", "low")]
 
 def after(budget_w: float, draws_w: tuple[float, float], seconds: int = 20) -> tuple[Allocator, AllocatorState]:
     """A row of a high and a low device in a world that obeys."""
-    allocator = allocator_of(row_of(PAIR, budget_w), PowerRules(burst_share=0.0, first_spike_share=0.0))
+    allocator = allocator_of(row_of(PAIR, budget_w), PowerRules(burst_share=0.0, first_swing_share=0.0))
     state, cap_w, sequence = first_state(allocator), np.array([400.0, 400.0]), np.array([-1, -1])
     for second in range(0, seconds, 2):
         seen = replace(
@@ -96,7 +95,7 @@ def test_a_device_that_opted_out_is_admitted_at_its_highest_limit() -> None:
 
 def test_the_measured_spike_is_left_free() -> None:
     allocator, state = after(1000.0, (300.0, 250.0))
-    rises = replace(state, memory=replace(state.memory, spikes=Spikes((), np.array([70.0]), np.array([70.0]))))
+    rises = replace(state, memory=replace(state.memory, spike_w=np.array([70.0])))
 
     assert headroom_w(allocator, rises)["row"] == 380.0
 

@@ -60,9 +60,9 @@ def test_every_column_of_devices_is_carried() -> None:
     before, state = lived(row_of([A, B], 500.0))
     found = after(row_of([B, A], 700.0), before, state)
 
-    for part in ("ledger", "memory.demand"):
+    for part, columns in (("ledger", fields(state.ledger)), ("memory", fields(state.memory)[:3])):
         new, old = attrgetter(part)(found), attrgetter(part)(state)
-        for name in [each.name for each in fields(old)]:
+        for name in [each.name for each in columns]:
             assert getattr(new, name).tolist() == getattr(old, name)[[1, 0]].tolist(), name
 
 
@@ -77,7 +77,10 @@ def test_a_device_with_other_limits_is_another_device() -> None:
 def test_measured_spikes_are_kept_by_the_name_of_their_domain() -> None:
     before, state = lived(row_of([A, B], 500.0))
 
-    assert after(row_of([A], 800.0), before, state).spike_w.tolist() == state.spike_w.tolist()
+    found = after(row_of([A], 800.0), before, state)
+
+    assert found.spike_w.tolist() == state.spike_w.tolist()
+    assert found.memory.smooth_w.tolist() == [-1.0]  # a new device is no swing
 
 
 def test_nobody_rises_while_a_new_device_was_not_seen_to_obey() -> None:

@@ -2,8 +2,9 @@
 
 # ruff: noqa: N802 - the names are those of the library
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from ctypes import Structure, c_uint
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,14 @@ CODES = {
     "NVML_ERROR_INVALID_ARGUMENT": 2,
     "NVML_ERROR_NOT_SUPPORTED": 3,
     "NVML_ERROR_TIMEOUT": 10,
+}
+
+
+PROFILES = {
+    "NVML_POWER_PROFILE_MAX_P": 0,
+    "NVML_POWER_PROFILE_MAX_Q": 1,
+    "NVML_POWER_PROFILE_LLM_INFERENCE": 6,
+    "NVML_POWER_PROFILE_OPERATION_CLEAR": 0,
 }
 
 
@@ -39,6 +48,27 @@ class Gpu:
     has_range: bool = True
     locked: tuple[int, int] | None = None
     is_persistent: bool = True
+    fields: dict[tuple[int, int], int] | None = None
+    """Values by field and scope; None: its driver knows no power smoothing."""
+    requested: set[int] = field(default_factory=set)
+    """Workload power profiles that anybody requested; None of them is enforced beside one that it conflicts with and
+    that has a higher priority (a lower number)."""
+    conflicts: dict[int, set[int]] = field(default_factory=dict)
+
+
+class Mask255(Structure):
+    _fields_ = (("mask", c_uint * 8),)
+
+
+class CurrentProfiles(Structure):
+    """As published in nvml.h."""
+
+    _fields_ = (
+        ("version", c_uint),
+        ("perfProfilesMask", Mask255),
+        ("requestedProfilesMask", Mask255),
+        ("enforcedProfilesMask", Mask255),
+    )
 
 
 class FakeNvml:
@@ -49,10 +79,17 @@ class FakeNvml:
     NVML_TEMPERATURE_GPU = 0
     NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 1
     NVML_VOLATILE_ECC = 0
+    NVML_FI_PWR_SMOOTHING_ENABLED = 251
+    NVML_FI_PWR_SMOOTHING_PROFILE_RAMP_UP_RATE = 261
+    NVML_FI_PWR_SMOOTHING_ACTIVE_PRESET_PROFILE = 264
+    NVML_FI_PWR_SMOOTHING_ADMIN_OVERRIDE_RAMP_UP_RATE = 266
+    NVML_POWER_SMOOTHING_ADMIN_OVERRIDE_NOT_SET = 0xFFFFFFFF
+    c_nvmlWorkloadPowerProfileCurrentProfiles_v1_t = CurrentProfiles  # noqa: N815 - the name of the library
 
     def __init__(self, gpus: list[Gpu], *, is_root: bool = True) -> None:
         self.gpus, self.is_root = gpus, is_root
         vars(self).update(CODES)
+        vars(self).update(PROFILES)
 
     def nvmlInit(self) -> None: ...
 
@@ -88,6 +125,27 @@ class FakeNvml:
         if not gpu.has_range:
             raise NVMLError(CODES["NVML_ERROR_NOT_SUPPORTED"])
         return [gpu.least_mw, gpu.most_mw]
+
+    def nvmlDeviceGetFieldValues(self, gpu: Gpu, fields: Sequence[int | tuple[int, int]]) -> list[SimpleNamespace]:
+        if gpu.fields is None:
+            raise NVMLError(CODES["NVML_ERROR_NOT_SUPPORTED"])
+        keys = [each if isinstance(each, tuple) else (each, 0) for each in fields]
+        return [
+            SimpleNamespace(
+                nvmlReturn=0 if key in gpu.fields else CODES["NVML_ERROR_NOT_SUPPORTED"],
+                value=SimpleNamespace(uiVal=gpu.fields.get(key, 0)),
+            )
+            for key in keys
+        ]
+
+    def nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(self, gpu: Gpu, pointer: Any) -> None:
+        if gpu.fields is None:
+            raise NVMLError(CODES["NVML_ERROR_NOT_SUPPORTED"])
+        current: CurrentProfiles = pointer._obj
+        for bit in gpu.requested:
+            current.requestedProfilesMask.mask[bit // 32] |= 1 << bit % 32
+            if not any(other < bit for other in gpu.requested & gpu.conflicts.get(bit, set())):
+                current.enforcedProfilesMask.mask[bit // 32] |= 1 << bit % 32
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         """The getters without a rule of their own."""

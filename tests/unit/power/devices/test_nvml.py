@@ -125,3 +125,32 @@ def test_a_device_that_is_lost_between_its_handle_and_its_name_hides_no_other() 
     library.nvmlDeviceGetName = nameless  # type: ignore[method-assign]
 
     assert [each.uuid for each in Nvml(lambda: 12.0, library).discover()] == ["GPU-2"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "ramp_w_per_s"),
+    [
+        (None, None),  # before Blackwell
+        ({}, None),
+        ({(251, 0): 0, (264, 0): 2, (261, 2): 500_000}, None),  # off
+        ({(251, 0): 1, (264, 0): 2, (261, 2): 500_000, (261, 0): 900_000}, 500.0),
+        ({(251, 0): 1, (264, 0): 2, (261, 2): 500_000, (266, 0): 0xFFFFFFFF}, 500.0),
+        ({(251, 0): 1, (264, 0): 2, (261, 2): 500_000, (266, 0): 250_000}, 250.0),
+    ],
+)
+def test_the_ramp_of_power_smoothing_is_the_administrators_or_the_active_profiles(
+    fields: dict[tuple[int, int], int] | None, ramp_w_per_s: float | None
+) -> None:
+    assert nvml(Gpu("GPU-1", fields=fields)).discover()[0].ramp_w_per_s == ramp_w_per_s
+
+
+def test_workload_profiles_are_those_that_the_driver_enforces() -> None:
+    every, arbitrated, old = nvml(
+        Gpu("GPU-1", fields={}, requested={0, 6, 200}),
+        Gpu("GPU-2", fields={}, requested={0, 1}, conflicts={1: {0}}),
+        Gpu("GPU-3", requested={1}),
+    ).discover()
+
+    assert every.profiles == ("max_p", "llm_inference", "200")
+    assert arbitrated.profiles == ("max_p",)
+    assert old.profiles == ()

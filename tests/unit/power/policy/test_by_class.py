@@ -1,28 +1,20 @@
-"""The shipped policy: levels in their order, the spike kept free, and bursts that end lower the less room there is."""
+"""The shipped policy: levels in their order, room for swings kept free, and bursts that fit the room together."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from cluster.arrays import BoolArray, FloatArray
-from cluster.power import PHASE_IDLE, PHASE_MEMORY_BOUND
+from cluster.arrays import FloatArray
+from cluster.power import PHASE_COMPUTE_BOUND, PHASE_IDLE, PHASE_MEMORY_BOUND
 from power.control.state import allocator_of
-from power.policy.by_class import (
-    ByClass,
-    ByClassMemory,
-    Spikes,
-    burst_ends_w,
-    no_demand,
-    planned_excess_w,
-    rises_soon_w,
-)
+from power.policy.by_class import ByClass, ByClassMemory, burst_ends_w
 from power.policy.interface import Plant, PolicyInput, Wants
 from power.rules import PowerRules
 from tests.builders.power import Device, row_of
 
-RULES = PowerRules(reserve_spikes=1.0)
-LEASE_W, MOST_W, FLOOR_W, BUDGET_W, SPIKE_W = 200.0, 400.0, 150.0, 2000.0, 100.0
+RULES = PowerRules(spike_swings=1.0, swing_memory_s=1e9)
+LEASE_W, MOST_W, FLOOR_W, BUDGET_W, SWING_W = 200.0, 400.0, 150.0, 2000.0, 100.0
 
 
 def plant(budget_w: float = BUDGET_W, rules: PowerRules = RULES) -> Plant:
@@ -51,84 +43,79 @@ def seen(of: Plant, draw_w: FloatArray, at_s: float = 100.0) -> PolicyInput:
     )
 
 
-def spiking(spike_w: float) -> Spikes:
-    return Spikes((), np.array([spike_w]), np.array([spike_w]))
+def known(of: Plant, prompts: float, swing_w: float) -> ByClassMemory:
+    """A memory in which the fraction of prompts and the swing of the draw are known."""
+    first = ByClass(of).first()
+    swings_w = np.array([swing_w])
+    return replace(first, prompts=np.full(4, prompts), swing_w=swings_w, spike_w=of.rules.spike_swings * swings_w)
 
 
-def ends_w(room_in_spikes: float, gives: tuple[int, ...] = (), soon_w: float = 0.0) -> FloatArray:
-    """Ends of bursts with this many measured spikes of room below the budget; every lease is 200 W."""
+def ends_w(
+    room_w: float, prompts: float = 1.0, phase: int = PHASE_COMPUTE_BOUND, draw_w: float = LEASE_W
+) -> list[float]:
+    """Ends of bursts with this room below the budget; every lease is 200 W."""
     row = plant()
-    shown = replace(seen(row, np.full(4, LEASE_W)), drawn_w=np.array([BUDGET_W - room_in_spikes * SPIKE_W]))
-    which: BoolArray = np.isin(np.arange(4), gives)
-    return burst_ends_w(row, spiking(SPIKE_W), shown, np.full(4, LEASE_W), np.array([soon_w]), which)
+    shown = replace(seen(row, np.full(4, draw_w)), drawn_w=np.array([BUDGET_W - room_w]), phase=np.full(4, phase))
+    found: list[float] = burst_ends_w(row, known(row, prompts, SWING_W), shown, np.full(4, LEASE_W)).tolist()
+    return found
 
 
 @pytest.mark.parametrize(
-    ("room_in_spikes", "high_w", "low_w"),
+    ("room_w", "high_w", "low_w"),
     [
-        (1.6, MOST_W, MOST_W),
-        (1.0, MOST_W, 300.0),  # halfway between 0.5 spikes and 1.5, so halfway from the lease to the highest limit
-        (0.55, 300.0, 210.0),
-        (0.25, LEASE_W, LEASE_W),
+        (1100.0, MOST_W, MOST_W),  # a swing for the high class, ten for the low one
+        (600.0, MOST_W, 300.0),
+        (50.0, 300.0, LEASE_W),
         (-1.0, LEASE_W, LEASE_W),
     ],
 )
-def test_bursts_end_lower_the_less_room_there_is_and_those_of_low_classes_first(
-    room_in_spikes: float, high_w: float, low_w: float
-) -> None:
-    assert ends_w(room_in_spikes) == pytest.approx([high_w, high_w, low_w, low_w], abs=0.01)
+def test_where_phases_alternate_bursts_need_some_swings_of_room(room_w: float, high_w: float, low_w: float) -> None:
+    assert ends_w(room_w) == pytest.approx([high_w, high_w, low_w, low_w])
 
 
-@pytest.mark.parametrize(
-    ("phase", "prompts", "waits"),
-    [(PHASE_IDLE, 0.0, True), (PHASE_MEMORY_BOUND, 0.0, False), (PHASE_MEMORY_BOUND, 0.5, True)],
-)
-def test_what_works_with_less_than_it_usually_needs_does_not_wait_on_a_calm_row(
-    phase: int, prompts: float, *, waits: bool
-) -> None:
-    """It usually needs 300 W and has 200; the row is far from its budget, so all others wait.
-
-    So does one whose phases alternate faster than they are read, half of them prompts.
-    """
-    row = plant(5000.0)
-    policy = ByClass(row)
-    calm = seen(row, np.full(4, 100.0), 0.0)
-    memory, first = policy.wants(policy.first(), calm)
-    memory = replace(memory, demand=replace(memory.demand, usual_w=np.array([300.0, 200.0, 200.0, 200.0])))
-    memory = replace(memory, demand=replace(memory.demand, prompts=np.array([prompts, 0.0, 0.0, 0.0])))
-    later = replace(calm, at_s=2.0, phase=np.array([phase] + [PHASE_MEMORY_BOUND] * 3))
-
-    assert (policy.wants(memory, later)[1] is first) == waits
+@pytest.mark.parametrize(("prompts", "phase"), [(0.0, PHASE_COMPUTE_BOUND), (0.0, PHASE_IDLE), (1.0, PHASE_IDLE)])
+def test_bursts_that_may_begin_together_fit_the_room_together(prompts: float, phase: int) -> None:
+    """Each of four may rise by 200 W above its lease: 400 W a class. With 600 W of room the low class gets half."""
+    assert ends_w(600.0, prompts, phase) == pytest.approx([MOST_W, MOST_W, 300.0, 300.0])
+    assert ends_w(200.0, prompts, phase) == pytest.approx([300.0, 300.0, LEASE_W, LEASE_W])
+    assert ends_w(-1.0, prompts, phase) == [LEASE_W] * 4
 
 
-def test_what_new_leases_will_add_to_the_draw_is_no_room() -> None:
-    assert ends_w(2.0, soon_w=SPIKE_W) == pytest.approx(ends_w(1.0))
+def test_only_some_of_those_in_token_generation_begin_a_prompt_within_a_control_delay() -> None:
+    """A quarter of 400 W a class: 150 W of room carry the high class, and half of the low one."""
+    assert RULES.together_share == 0.25
+    assert ends_w(150.0, 0.0, PHASE_MEMORY_BOUND) == pytest.approx([MOST_W, MOST_W, 300.0, 300.0])
 
 
-def test_devices_that_their_limits_hold_back_will_draw_what_they_usually_need() -> None:
-    """Two draw their limit of 200 W, usually need 260, and get 300 and 240; the others draw less than theirs."""
+def test_leases_that_are_not_drawn_are_no_room_for_bursts() -> None:
+    """All draw 50 W and may draw 200 W: of 800 W of room 600 W are theirs, and 200 W are left to the high class."""
+    assert ends_w(800.0, 0.0, PHASE_IDLE, 50.0) == pytest.approx([300.0, 300.0, 200.0, 200.0])
+
+
+def test_a_device_that_smooths_its_draw_rises_only_so_far_within_a_control_delay() -> None:
+    """At 25 W/s for 2 s each rises by 50 W at most: 150 W carry the high class, and half of the low one."""
     row = plant()
-    demand = replace(no_demand(row), usual_w=np.full(4, 260.0), phase=np.full(4, PHASE_MEMORY_BOUND))
-    shown = replace(seen(row, np.array([200.0, 200.0, 150.0, 150.0])), limit_w=np.full(4, 200.0))
+    smooth = replace(row.tree.table.devices, ramp_w_per_s=np.full(4, 25.0))
+    row = replace(row, tree=replace(row.tree, table=replace(row.tree.table, devices=smooth)))
+    shown = replace(seen(row, np.full(4, LEASE_W)), drawn_w=np.array([BUDGET_W - 150.0]), phase=np.full(4, PHASE_IDLE))
 
-    soon_w = rises_soon_w(row, demand, shown, cap_w=np.array([300.0, 240.0, 300.0, 300.0]))
+    ends = burst_ends_w(row, known(row, 0.0, SWING_W), shown, np.full(4, LEASE_W))
 
-    assert soon_w == pytest.approx([60.0 + 40.0])
-
-
-def test_tokens_that_give_way_keep_to_their_leases_as_soon_as_room_is_scarce() -> None:
-    assert ends_w(1.6, gives=(0, 2)).tolist() == [MOST_W] * 4
-    assert ends_w(1.4, gives=(0, 2)) == pytest.approx([LEASE_W, MOST_W, LEASE_W, 380.0])
+    assert ends == pytest.approx([MOST_W, MOST_W, 300.0, 300.0])
 
 
-def wanted(
-    budget_w: float, draw_w: FloatArray, spike_w: float, rules: PowerRules = RULES, prompts: float = 0.0
-) -> Wants:
-    """What the policy wants after a minute of this draw, the spike and the fraction of prompts being known."""
+def test_a_draw_that_has_just_fallen_is_no_room_yet() -> None:
+    row = plant()
+    shown = replace(seen(row, np.full(4, LEASE_W)), drawn_w=np.array([800.0]), phase=np.full(4, PHASE_IDLE))
+    memory = replace(known(row, 0.0, SWING_W), smooth_w=np.array([BUDGET_W]))
+
+    assert burst_ends_w(row, memory, shown, np.full(4, LEASE_W)).tolist() == [LEASE_W] * 4
+
+
+def wanted(budget_w: float, draw_w: FloatArray, spike_w: float, rules: PowerRules = RULES) -> Wants:
+    """What the policy wants after a minute of this draw, the spike being known."""
     row = plant(budget_w, rules)
-    policy = ByClass(row)
-    memory: ByClassMemory = replace(policy.first(), spikes=spiking(spike_w))
-    memory = replace(memory, demand=replace(memory.demand, prompts=np.full(4, prompts)))
+    policy, memory = ByClass(row), known(row, 0.0, spike_w)
     for second in range(0, 60, 2):
         memory, wants = policy.wants(memory, seen(row, draw_w, float(second)))
     return wants
@@ -145,33 +132,15 @@ def test_the_low_class_gives_way_first_and_the_spike_stays_free_of_needs() -> No
     assert wants.cap_w[2:] == pytest.approx([215.0, 215.0], abs=16.0)  # within the deadband of the lease
 
 
-def first_wants(
-    budget_w: float, shown: PolicyInput, prompts: float = 0.0, usual_w: float = 0.0, spike_w: float = 1.0
-) -> Wants:
-    """What a policy wants at its first step, the fraction of prompts, the usual need and the spike being known."""
-    policy = ByClass(plant(budget_w))
-    memory: ByClassMemory = replace(policy.first(), spikes=spiking(spike_w))
-    demand = replace(memory.demand, prompts=np.full(4, prompts), usual_w=np.full(4, usual_w))
-    return policy.wants(replace(memory, demand=demand), shown)[1]
-
-
-@pytest.mark.parametrize(("prompts", "cap_w"), [(0.5, 250.0), (0.0, LEASE_W)])
-def test_an_idle_device_whose_phases_alternate_gets_what_it_usually_needs(prompts: float, cap_w: float) -> None:
+@pytest.mark.parametrize(("prompts", "cap_w"), [(0.5, 250.0 * (1 + RULES.margin_share)), (0.0, LEASE_W)])
+def test_an_idle_device_whose_phases_alternate_gets_what_it_draws_on_average(prompts: float, cap_w: float) -> None:
     """Its next request comes before a grant would. One that rests keeps its lease, since there is room."""
-    shown = seen(plant(1250.0), np.array([300.0, 300.0, 300.0, 60.0]))
+    row = plant(1250.0)
+    shown = replace(seen(row, np.array([300.0, 300.0, 300.0, 60.0])), for_s=0.0)
     shown = replace(shown, phase=np.array([PHASE_MEMORY_BOUND] * 3 + [PHASE_IDLE]))
+    memory = replace(known(row, prompts, 1.0), mean_w=np.full(4, 250.0))
 
-    assert first_wants(1250.0, shown, prompts, usual_w=250.0).cap_w[3] == pytest.approx(cap_w, abs=1.0)
-
-
-def test_where_phases_alternate_all_that_needs_leave_above_the_draw_is_margin() -> None:
-    """Each draws 200 W now and usually needs 300 W: that holds the spike of 200 W, so 1,200 W of 1,300 W are granted.
-
-    Margins of 5 % would hold 40 W of it, and leave 1,140 W.
-    """
-    wants = first_wants(1300.0, seen(plant(1300.0), np.full(4, 200.0)), prompts=0.5, usual_w=300.0, spike_w=200.0)
-
-    assert wants.cap_w == pytest.approx([300.0] * 4, abs=1.0)
+    assert ByClass(row).wants(memory, shown)[1].cap_w[3] == pytest.approx(cap_w, abs=1.0)
 
 
 def test_the_same_readings_want_nothing_else() -> None:
@@ -179,7 +148,8 @@ def test_the_same_readings_want_nothing_else() -> None:
     policy = ByClass(row)
     memory, first = policy.wants(policy.first(), seen(row, np.full(4, 300.0), 0.0))
 
-    assert policy.wants(memory, seen(row, np.full(4, 300.0), 2.0))[1] is first
+    again = policy.wants(memory, seen(row, np.full(4, 300.0), 2.0))[1]
+    assert (again.cap_w.tolist(), again.burst_to_w.tolist()) == (first.cap_w.tolist(), first.burst_to_w.tolist())
 
 
 def test_bursts_of_what_is_lowered_end_at_its_new_lease_on_a_full_row() -> None:
@@ -188,27 +158,3 @@ def test_bursts_of_what_is_lowered_end_at_its_new_lease_on_a_full_row() -> None:
 
     assert wants.cap_w[2:].max() < LEASE_W
     assert wants.burst_to_w[2:].tolist() == wants.cap_w[2:].tolist()
-
-
-@pytest.mark.parametrize(("alternating", "share"), [(0, 1.0), (2, 1.0), (3, RULES.alternating_share)])
-def test_less_of_an_excess_is_planned_for_where_most_of_the_working_draw_alternates(
-    alternating: int, share: float
-) -> None:
-    row = plant()
-    demand = replace(no_demand(row), prompts=np.where(np.arange(4) < alternating, 0.5, 0.0))
-
-    planned_w = planned_excess_w(row, demand, spiking(SPIKE_W), seen(row, np.full(4, LEASE_W)))
-
-    assert planned_w == pytest.approx([share * SPIKE_W])
-
-
-def test_a_row_whose_phases_alternate_keeps_less_free_of_needs() -> None:
-    """As above, with a spike of 140 W, of which margins hold 60 W: 80 W stay free, so the low class has 195 W each.
-    Of an excess of which half is planned for 10 W stay free, so it has 230 W each.
-    """
-    rules = replace(RULES, alternating_share=0.5)
-
-    steady, alternating = (wanted(1100.0, np.full(4, 300.0), 140.0, rules, prompts) for prompts in (0.0, 0.5))
-
-    assert steady.cap_w[2:] == pytest.approx([195.0, 195.0], abs=1.0)
-    assert alternating.cap_w[2:] == pytest.approx([230.0, 230.0], abs=1.0)

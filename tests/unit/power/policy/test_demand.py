@@ -1,13 +1,13 @@
-"""Phases that alternate faster than they are read carry no information; those that last do. Idle draws are learnt."""
+"""Phases that alternate faster than they are read carry no information; swings of a draw are learnt and forgotten."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from cluster.power import PHASE_COMPUTE_BOUND, PHASE_IDLE, PHASE_MEMORY_BOUND, PHASE_UNKNOWN
+from cluster.power import PHASE_COMPUTE_BOUND, PHASE_IDLE, PHASE_MEMORY_BOUND
 from power.control.state import allocator_of
-from power.policy.by_class import DeviceDemand, no_demand, observed
+from power.policy.by_class import ByClass, ByClassMemory, observed
 from power.policy.interface import Plant, PolicyInput
 from power.rules import PowerRules
 from tests.builders.power import Device, row_of
@@ -41,11 +41,11 @@ def seen(phase: int, draw_w: float, for_s: float = 2.0) -> PolicyInput:
     )
 
 
-def after(*readings: PolicyInput, start: DeviceDemand | None = None) -> DeviceDemand:
-    demand = start or no_demand(plant())
+def after(*readings: PolicyInput) -> ByClassMemory:
+    memory = ByClass(plant()).first()
     for each in readings:
-        demand = observed(plant(), demand, each)
-    return demand
+        memory = observed(plant(), memory, each)
+    return memory
 
 
 def share_after(phases: list[int], every_s: float = 2.0) -> float:
@@ -85,58 +85,19 @@ def test_the_first_reading_and_one_after_a_long_silence_tell_nothing() -> None:
     assert share_after([PHASE_COMPUTE_BOUND], every_s=600.0) == 0.0
 
 
-@pytest.mark.parametrize(
-    ("prompts", "phase", "draw_w", "lasts"),
-    [
-        (0.05, PHASE_MEMORY_BOUND, 250.0, PHASE_MEMORY_BOUND),
-        (0.05, PHASE_COMPUTE_BOUND, 380.0, PHASE_COMPUTE_BOUND),
-        (0.05, PHASE_IDLE, 61.0, PHASE_IDLE),
-        (0.05, PHASE_IDLE, 120.0, PHASE_COMPUTE_BOUND),  # it worked until a moment ago
-        (0.40, PHASE_MEMORY_BOUND, 250.0, PHASE_UNKNOWN),
-        (0.40, PHASE_COMPUTE_BOUND, 380.0, PHASE_UNKNOWN),
-        (0.40, PHASE_IDLE, 61.0, PHASE_IDLE),
-        (0.40, PHASE_IDLE, 120.0, PHASE_UNKNOWN),
-    ],
-)
-def test_only_phases_count_that_will_still_hold(prompts: float, phase: int, draw_w: float, lasts: int) -> None:
-    start = replace(no_demand(plant()), prompts=np.array([prompts]), rest_w=np.array([IDLE_W]))
-
-    assert after(seen(phase, draw_w), start=start).phase.tolist() == [lasts]
+def swing_after(draws_w: list[float], *, slowed: bool = False) -> float:
+    held = np.ones(1, dtype=np.bool_) if slowed else None
+    return float(after(*(replace(seen(PHASE_MEMORY_BOUND, watts), slowed=held) for watts in draws_w)).swing_w[0])
 
 
-@pytest.mark.parametrize(("prompts", "rests"), [(0.05, True), (0.40, False)])
-def test_an_idle_device_rests_unless_its_phases_alternate(prompts: float, *, rests: bool) -> None:
-    start = replace(no_demand(plant()), prompts=np.array([prompts]), rest_w=np.array([IDLE_W]))
-
-    assert after(seen(PHASE_IDLE, IDLE_W), start=start).rests.tolist() == [rests]
-
-
-@pytest.mark.parametrize("idle_share", [0.05, 0.12, 0.2])
-def test_what_a_device_draws_at_rest_is_learnt_and_counts_as_rest(idle_share: float) -> None:
-    """The operator knows no type's idle draw: an idle A100 would count as at work by what an H100 draws."""
-    demand = after(seen(PHASE_IDLE, 400.0 * idle_share))
-
-    assert demand.rest_w.tolist() == [400.0 * idle_share]
-    assert after(seen(PHASE_IDLE, 408.0 * idle_share), start=demand).phase.tolist() == [PHASE_IDLE]
-    assert after(seen(PHASE_IDLE, 240.0), start=demand).phase.tolist() == [PHASE_COMPUTE_BOUND]
+def test_a_swing_is_the_usual_distance_from_the_smoothed_draw() -> None:
+    """A draw that is 100 W above and below its mean by turns: smoothed over 8 s it moves by some 10 W either way."""
+    assert swing_after([300.0, 100.0] * 5000) == pytest.approx(112.0, rel=0.02)
+    assert swing_after([200.0] * 9000) < 0.2  # the guess of 20 W is forgotten in hours
 
 
-def test_a_wrong_reading_at_rest_is_forgotten_and_work_teaches_nothing() -> None:
-    start = replace(no_demand(plant()), rest_w=np.array([80.0]))
-    demand = after(seen(PHASE_IDLE, float("nan")), seen(PHASE_MEMORY_BOUND, 20.0), start=start)
-    assert demand.rest_w == pytest.approx(80.0, rel=0.01)
+def test_the_first_draw_and_what_a_brake_does_are_no_swings() -> None:
+    guess_w = swing_after([])
 
-    demand = after(seen(PHASE_IDLE, 20.0), *[seen(PHASE_IDLE, 80.0)] * 3600, start=demand)
-    assert demand.rest_w == pytest.approx(80.0, rel=0.01)
-
-
-@pytest.mark.parametrize("shown_w", [0.0, 0.08])
-def test_a_reading_at_rest_that_is_not_believed_teaches_nothing(shown_w: float) -> None:
-    """From 0 W nothing grew back: an idle device counted as at work, and kept what it usually needs, for ever."""
-    start = replace(no_demand(plant()), rest_w=np.array([80.0]))
-    impossible = replace(seen(PHASE_IDLE, 400.0), shown_w=np.array([shown_w]))
-
-    demand = after(impossible, *[seen(PHASE_IDLE, 80.0)] * 2, start=start)
-
-    assert demand.rest_w == pytest.approx(80.0, rel=0.01)
-    assert demand.rests.tolist() == [True]
+    assert swing_after([390.0]) == guess_w == 20.0
+    assert swing_after([300.0, 100.0] * 500, slowed=True) == guess_w

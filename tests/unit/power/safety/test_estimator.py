@@ -12,7 +12,7 @@ from power.rules import PowerRules
 from power.safety.estimator import FAULTS
 from tests.builders.power import Device, row_of
 
-STRICT = PowerRules(burst_share=0.0, first_spike_share=0.0)
+STRICT = PowerRules(burst_share=0.0, first_swing_share=0.0)
 DEVICES = [Device("a", "n1", floor_w=150.0), Device("b", "n2", floor_w=150.0), Device("c", "n3", floor_w=150.0)]
 
 
@@ -185,7 +185,7 @@ def test_one_broken_reading_leaves_nothing_behind() -> None:
     world.pass_time(2, draw_w=float("nan"))
     world.pass_time(60)
 
-    assert np.isfinite(world.state.memory.demand.mean_w).all()
+    assert np.isfinite(world.state.memory.mean_w).all()
     assert world.fault == ""
     assert world.state.need_w == pytest.approx(before_w, rel=0.05)
 

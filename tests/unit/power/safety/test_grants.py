@@ -1,11 +1,10 @@
 """Grants: lowered at once, raised only where nothing older may still be held, and where readings can be believed."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
-from cluster.arrays import FloatArray
 from power.control.state import Allocator, allocator_of, first_state
 from power.control.step import as_found_w, granted_w, step
 from power.rules import PowerRules
@@ -28,7 +27,6 @@ class Case:
     fault: tuple[int, int] = (FINE, FINE)
     budget_w: float = 1000.0
     clean: bool = True
-    need_w: FloatArray = field(default_factory=lambda: np.full(2, 400.0))
 
     @property
     def allocator(self) -> Allocator:
@@ -44,7 +42,7 @@ class Case:
         trust = first_trust(allocator.tree)
         target_w, room_w = np.array(self.target_w), allocator.tree.budget_w
         nobody = np.zeros(2, dtype=np.bool_)
-        return granted_w(allocator.tree, trust, ledger, seen, nobody, target_w, self.need_w, room_w).tolist()
+        return granted_w(allocator.tree, trust, ledger, seen, nobody, target_w, room_w).tolist()
 
 
 def test_caps_rise_to_their_targets_where_there_is_room() -> None:

@@ -1,4 +1,4 @@
-"""Far from every budget the policy waits for its next decision; idle devices keep power, and work gets it."""
+"""Idle devices keep power until others need it, and work gets it."""
 
 from dataclasses import replace
 
@@ -51,56 +51,12 @@ class World:
             self.cap_w, self.heard = grants.cap_w, grants.sequence
             self.now_s += 2.0
 
-    @property
-    def decided_s(self) -> float:
-        """Seconds since caps were last worked out, at the last step."""
-        return self.now_s - 2.0 - self.state.memory.decided_s
-
 
 def calm(rules: PowerRules = RULES) -> World:
     """2 of 8 active under 1,600 W: they draw 880 W, 55 %. Their needs and the lowest limits of the others fit."""
     world = World(1600.0, rules)
     world.pass_time(200, (0, 1))
     return world
-
-
-def test_caps_wait_for_their_next_look_while_the_row_is_far_from_its_budget() -> None:
-    world = calm()
-    waits = []
-    for _ in range(30):
-        world.pass_time(2, (0, 1, 2))
-        waits.append(world.decided_s)
-
-    assert max(waits) < RULES.calm_look_s
-    assert sum(each > 0 for each in waits) >= 12
-
-
-@pytest.mark.parametrize("wrong", [{"draw_w": 700.0}, {"draw_w": 5.0}, {"age_s": 30.0}], ids=["much", "little", "old"])
-def test_a_reading_that_is_out_of_order_waits_for_nothing(wrong: dict[str, float]) -> None:
-    world = calm()
-    world.pass_time(2, (0, 1))
-
-    world.pass_time(2, (0, 1), **wrong)
-
-    assert world.decided_s == 0.0
-
-
-def test_a_budget_that_was_cut_waits_for_nothing() -> None:
-    world = calm()
-    world.pass_time(2, (0, 1))
-
-    world.budget_w = world.budget_w * 0.98
-    world.pass_time(2, (0, 1))
-
-    assert world.decided_s == 0.0
-
-
-def test_a_row_that_comes_near_its_budget_waits_for_nothing() -> None:
-    world = calm()
-
-    for _ in range(3):
-        world.pass_time(2, (0, 1, 2, 3, 4, 5))  # 6 x 260 W + 2 x 60 W: more than 85 % of 1,600 W
-        assert world.decided_s == 0.0
 
 
 def test_an_idle_device_keeps_its_watts_until_others_need_them() -> None:
@@ -111,45 +67,20 @@ def test_an_idle_device_keeps_its_watts_until_others_need_them() -> None:
 
     world.budget_w = world.budget_w - 200.0
     world.pass_time(40, (1, 2))
-    assert world.cap_w[0] == LOWEST_W  # 2 x 273 W and 6 x 100 W are all of 1,400 W, less what is kept in reserve
+    assert world.cap_w[0] <= 1.15 * LOWEST_W  # 2 x 273 W and 6 x 100 W are all of 1,400 W, less what is kept in reserve
     assert (world.cap_w[1:3] >= NEED_W - 1).all()
 
 
-def test_who_works_again_gets_at_once_what_it_usually_needs() -> None:
+def test_who_works_again_gets_what_it_needs_in_steps_of_a_trial_while_a_burst_carries_it() -> None:
     world = calm()
     world.pass_time(60, (1, 2, 3, 4))  # 4 x 273 W and 4 x 100 W are more than 1,600 W less the reserve
-    assert world.cap_w[0] == LOWEST_W
+    assert world.cap_w[0] <= 1.15 * LOWEST_W
     world.pass_time(60, (1,))
     world.granted.clear()
 
     world.pass_time(20, (0, 1))
 
     raised = [(now_s, grants.cap_w[0]) for now_s, grants in world.granted if grants.changed[0]]
-    assert len(raised) == 1
-    assert raised[0][1] == pytest.approx(NEED_W, abs=0.06 * 400.0)
-
-
-def test_what_begins_to_work_waits_for_the_next_decision() -> None:
-    """Until then a burst carries it."""
-    world = calm()
-    world.pass_time(62, (1,))
-    while world.decided_s > 0:
-        world.pass_time(2, (1,))
-
-    world.pass_time(2, (0, 1))
-
-    assert world.decided_s > 0
-
-
-def test_grants_under_way_are_looked_at_before_anybody_seems_late() -> None:
-    world = calm(replace(RULES, calm_look_s=60.0))
-    assert world.state.ledger.settled
-
-    world.pass_time(2, (0, 1, 2, 3))
-    longest = 0.0
-    for _ in range(20):
-        world.pass_time(2, (0, 1, 2, 3))
-        if not world.state.ledger.settled:
-            longest = max(longest, world.decided_s)
-        assert world.state.estimate.clean
-    assert longest < RULES.culprit_periods * RULES.control_delay_s
+    assert len(raised) == 3
+    assert raised[-1][0] - raised[0][0] == 4.0
+    assert raised[-1][1] == pytest.approx(NEED_W, abs=0.06 * 400.0)
