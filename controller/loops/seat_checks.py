@@ -1,16 +1,19 @@
 """Admission checks of Kueue: whether a workload that has its quota would have its seats too, and at what price."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from cluster.actions import HoldSeats, Start
 from cluster.arrays import column
 from cluster.errors import ActionError
-from cluster.snapshot import PodTable, Snapshot
+from cluster.held_seats import DEADLINE_S, in_force, seat_of, text_of, with_room_kept
+from cluster.snapshot import PENDING, HeldSeat, HeldSeats, PodTable, Snapshot
 from cluster.workloads import Gang
 from controller.api import core_v1, gpu_type, notation, structs
 from controller.api.labels import MANAGED_LABEL
@@ -35,7 +38,18 @@ EVERY_S, RETRY_S = 2.0, 10
 """Seconds between looks, and after which Kueue asks again where there is no seat; its quota is free meanwhile."""
 MOST = 64
 """Workloads of one look; the others are next, when these have their answers."""
+SEATS = "tonnage.dev/answered-seats"
+"""Annotation of a workload's answer, and of its pods, with the seats that are held until they come."""
 Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Whether a workload has its seats, in words, and which."""
+
+    is_seated: bool
+    words: str
+    seats: tuple[HeldSeat, ...] = ()
 
 
 def pods_of(name: str, spec: Object, status: Object, flavors: Mapping[str, Object], types: TypeIndex) -> list[PodRow]:
@@ -53,7 +67,7 @@ def pods_of(name: str, spec: Object, status: Object, flavors: Mapping[str, Objec
     return rows
 
 
-def answers(now: Snapshot, asked: Mapping[str, Sequence[PodRow]], decisions: Decisions) -> dict[str, tuple[bool, str]]:
+def answers(now: Snapshot, asked: Mapping[str, Sequence[PodRow]], decisions: Decisions) -> dict[str, Answer]:
     """Whether each workload would start as a gang beside all that waits, and on what, or why not; by its name."""
     rows = [(f"{name} (asked for)", row) for name, own in asked.items() for row in own]
     gangs = tuple(Gang(f"{name} (asked for)", len(own)) for name, own in asked.items())
@@ -69,22 +83,58 @@ def answers(now: Snapshot, asked: Mapping[str, Sequence[PodRow]], decisions: Dec
     seen = replace(now, pods=now.pods.plus(pods), gangs=(*now.gangs, *gangs))
     plan = pack(seen, packer_for(seen, decisions), preempt=decisions.preempt)
     held = (each.held.seats for each in plan.actions if isinstance(each, HoldSeats))
-    node_of = {seat.pod: seat.node for seats in held for seat in seats if not seat.is_moved}
-    node_of |= {each.pod: each.node for each in plan.actions if isinstance(each, Start)}
-    found = dict[str, tuple[bool, str]]()
+    at = {seat.pod: (seat.node, seat.devices) for seats in held for seat in seats if not seat.is_moved}
+    at |= {each.pod: (each.node, each.devices) for each in plan.actions if isinstance(each, Start)}
+    found = dict[str, Answer]()
     for name, own in asked.items():
-        at = [node_of.get(f"{gang} {n}") for n, (gang, _) in enumerate(rows) if gang == f"{name} (asked for)"]
-        at_rows = [now.nodes.names.row(node) for node in at if node is not None]
+        pods = [f"{gang} {n}" for n, (gang, _) in enumerate(rows) if gang == f"{name} (asked for)"]
         if withheld := next((row.withheld for row in own if row.withheld), None):
-            found[name] = False, f"no seat: {withheld.words}"
-        elif len(at_rows) < len(own):
+            found[name] = Answer(False, f"no seat: {withheld.words}")
+        elif not at.keys() >= {*pods}:
             why = (each.reason.words for each in plan.unplaced if each.workload == f"Gang/{name} (asked for)")
-            found[name] = False, f"no seat: {next(why, 'the plan ended before its turn')}"
+            found[name] = Answer(False, f"no seat: {next(why, 'the plan ended before its turn')}")
         else:
+            seats = tuple(
+                seat_of(each, row.shape, *at[each], is_moved=True) for each, row in zip(pods, own, strict=True)
+            )
             gpus = [row.shape.total_gpu_milli / 1000 for row in own]
-            usd = float(now.device_prices()[np.array(at_rows)] @ gpus)
-            found[name] = True, f"{sum(gpus):g} devices on {len(set(at))} nodes, ${usd:.2f} an hour"
+            usd = float(now.device_prices()[np.array([now.nodes.names.row(seat.node) for seat in seats])] @ gpus)
+            nodes = len({seat.node for seat in seats})
+            found[name] = Answer(True, f"{sum(gpus):g} devices on {nodes} nodes, ${usd:.2f} an hour", seats)
     return found
+
+
+def with_answered(now: Snapshot, answered: Iterable[HeldSeats], owner_of: Callable[[str], str]) -> Snapshot:
+    """The snapshot in which the seats of answers are held: for nobody until all pods of the workload wait, then for
+    these; once one of them has started, they are as any others.
+
+    owner_of: controller of a pod, as the seats have it.
+    """
+    known = {each.holder for each in now.held}
+    new = [each for each in in_force(answered, now.at_s) if each.holder not in known]
+    if not new:
+        return now
+    table, since_s, found = now.pods, min(each.since_s for each in new), list[HeldSeats]()
+    started = np.zeros(len(table)) if table.started_s is None else table.started_s
+    rows_of = defaultdict[str, list[int]](list)
+    for row in np.flatnonzero((table.node == PENDING) | (started >= since_s)).tolist():
+        rows_of[owner_of(table.names[row])].append(row)
+    for held in new:
+        rows, takers = rows_of[held.seats[0].owner], list[HeldSeat]()
+        for seat in held.seats if len(rows) >= len(held.seats) else ():
+            asked = len(seat.devices), seat.gpu_milli
+            alike = (
+                row
+                for row in rows
+                if (s := table.shapes[table.shape[row]]).gpus == asked[0] and s.gpu_milli == asked[1]
+            )
+            if (row := next(alike, None)) is not None:
+                rows.remove(row)
+                takers.append(replace(seat, pod=table.names[row], taker=table.names[row], is_moved=False))
+        if all(table.node[row] == PENDING for row in rows):
+            found.append(replace(held, seats=tuple(takers) or held.seats))
+    kept = with_room_kept(replace(now, held=tuple(found)))
+    return replace(kept, held=(*now.held, *found))
 
 
 class SeatChecks(ControlLoop):
@@ -107,9 +157,32 @@ class SeatChecks(ControlLoop):
         context.keep(repeat(self._turn, EVERY_S, "Kueue's admission checks were not answered"))
         return {}
 
+    def add_to(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot in which the seats are held that answers named."""
+        pods = self._context.caches.pods
+
+        def owner_of(name: str) -> str:
+            pod = pods.get(name)
+            return pod.controller if pod else ""
+
+        return with_answered(snapshot, self._answered(), owner_of)
+
+    def _ours(self) -> dict[str, structs.OwnObject]:
+        checks = self._watched[1].all()
+        return {n: obj for n, obj in checks.items() if structs.plain(obj.spec).get("controllerName") == CONTROLLER}
+
+    def _answered(self) -> Iterator[HeldSeats]:
+        """Seats of the answers that stand on workloads."""
+        ours = self._ours()
+        for name, obj in self._watched[0].all().items():
+            for said in structs.plain(obj.status).get("admissionChecks", ()) if SEATS.encode() in obj.status else ():
+                texts = (each.get("annotations", {}).get(SEATS, "") for each in said.get("podSetUpdates", ()))
+                if said.get("name") in ours and said.get("state") == "Ready" and (text := next(texts, "")):
+                    yield replace(msgspec.json.decode(text, type=HeldSeats), holder=f"Workload/{name}")
+
     async def _turn(self) -> None:
-        context, (workloads, checks, of_flavors) = self._context, (each.all() for each in self._watched)
-        ours = {n: obj for n, obj in checks.items() if structs.plain(obj.spec).get("controllerName") == CONTROLLER}
+        context, (workloads, _, of_flavors) = self._context, (each.all() for each in self._watched)
+        ours = self._ours()
         if self.seen is None or not ours or not context.leadership.may_write():
             return
         since = {"lastTransitionTime": notation.rfc3339(context.clocks.wall())}
@@ -122,7 +195,7 @@ class SeatChecks(ControlLoop):
         spaces = context.caches.beside["Namespace"].all() if self._labelled_only else {}
         managed = {n for n, each in spaces.items() if each.metadata.labels.get(MANAGED_LABEL) == "true"}
         asked, pending = dict[str, list[PodRow]](), dict[str, list[str]]()
-        found = dict[str, tuple[bool, str]]()
+        found = dict[str, Answer]()
         for name, obj in sorted(workloads.items()):
             status = structs.plain(obj.status)
             said = {each.get("name"): each.get("state") for each in status.get("admissionChecks", ())}
@@ -134,11 +207,19 @@ class SeatChecks(ControlLoop):
             try:
                 asked[name] = pods_of(name, structs.plain(obj.spec), status, flavors, types)
             except Exception as error:  # noqa: BLE001 - what one of them holds keeps no other from its answer
-                found[name] = False, f"no seat: its pods cannot be read: {error}"[:1024]
-        found |= await asyncio.to_thread(answers, self.seen, asked, self._decisions) if asked else {}
-        for name, (is_seated, words) in found.items():
-            answer = {"state": "Ready"} if is_seated else {"state": "Retry", "requeueAfterSeconds": RETRY_S}
-            of_all = [{"name": check, **answer, "message": words, **since} for check in pending[name]]
+                found[name] = Answer(False, f"no seat: its pods cannot be read: {error}"[:1024])
+        now, at_s = self.add_to(self.seen), context.clocks.wall()
+        found |= await asyncio.to_thread(answers, now, asked, self._decisions) if asked else {}
+        for name, each in found.items():
+            answer = {"state": "Ready"} if each.is_seated else {"state": "Retry", "requeueAfterSeconds": RETRY_S}
+            of_all = [{"name": check, **answer, "message": each.words, **since} for check in pending[name]]
+            own = [f"{r.kind}/{name.partition('/')[0]}/{r.name}" for r in workloads[name].metadata.owner_references]
+            if each.seats and own:
+                held = HeldSeats(
+                    name, at_s, at_s + DEADLINE_S, tuple(replace(seat, owner=own[0]) for seat in each.seats)
+                )
+                first = structs.plain(workloads[name].spec)["podSets"][0]["name"]
+                of_all[0]["podSetUpdates"] = [{"name": first, "annotations": {SEATS: text_of(held)}}]
             path = f"namespaces/{name.replace('/', '/workloads/')}"
             jobs.append(_job("Workload", path, workloads[name], {"admissionChecks": of_all}))
         for job, sent in zip(jobs, await context.reports_applier.send(jobs), strict=True):
