@@ -40,6 +40,8 @@ MOST = 64
 """Workloads of one look; the others are next, when these have their answers."""
 SEATS = "tonnage.dev/answered-seats"
 """Annotation of a workload's answer, and of its pods, with the seats that are held until they come."""
+MOST_HELD = 64
+"""Pods of a workload whose seats are held. Chosen: each carries the annotation, of 200 bytes a pod."""
 Object = Mapping[str, Any]
 
 
@@ -50,6 +52,12 @@ class Answer:
     is_seated: bool
     words: str
     seats: tuple[HeldSeat, ...] = ()
+
+
+class Workload(structs.OwnObject, frozen=True):
+    """Kueue's Workload, with who made it."""
+
+    metadata: structs.PodMeta
 
 
 def pods_of(name: str, spec: Object, status: Object, flavors: Mapping[str, Object], types: TypeIndex) -> list[PodRow]:
@@ -87,15 +95,15 @@ def answers(now: Snapshot, asked: Mapping[str, Sequence[PodRow]], decisions: Dec
     at |= {each.pod: (each.node, each.devices) for each in plan.actions if isinstance(each, Start)}
     found = dict[str, Answer]()
     for name, own in asked.items():
-        pods = [f"{gang} {n}" for n, (gang, _) in enumerate(rows) if gang == f"{name} (asked for)"]
+        own_names = [f"{gang} {n}" for n, (gang, _) in enumerate(rows) if gang == f"{name} (asked for)"]
         if withheld := next((row.withheld for row in own if row.withheld), None):
             found[name] = Answer(False, f"no seat: {withheld.words}")
-        elif not at.keys() >= {*pods}:
+        elif not at.keys() >= {*own_names}:
             why = (each.reason.words for each in plan.unplaced if each.workload == f"Gang/{name} (asked for)")
             found[name] = Answer(False, f"no seat: {next(why, 'the plan ended before its turn')}")
         else:
             seats = tuple(
-                seat_of(each, row.shape, *at[each], is_moved=True) for each, row in zip(pods, own, strict=True)
+                seat_of(each, row.shape, *at[each], is_moved=True) for each, row in zip(own_names, own, strict=True)
             )
             gpus = [row.shape.total_gpu_milli / 1000 for row in own]
             usd = float(now.device_prices()[np.array([now.nodes.names.row(seat.node) for seat in seats])] @ gpus)
@@ -121,18 +129,15 @@ def with_answered(now: Snapshot, answered: Iterable[HeldSeats], owner_of: Callab
         rows_of[owner_of(table.names[row])].append(row)
     for held in new:
         rows, takers = rows_of[held.seats[0].owner], list[HeldSeat]()
+        if any(table.node[row] != PENDING for row in rows):
+            continue
         for seat in held.seats if len(rows) >= len(held.seats) else ():
             asked = len(seat.devices), seat.gpu_milli
-            alike = (
-                row
-                for row in rows
-                if (s := table.shapes[table.shape[row]]).gpus == asked[0] and s.gpu_milli == asked[1]
-            )
-            if (row := next(alike, None)) is not None:
+            shapes = {row: table.shapes[table.shape[row]] for row in rows}
+            for row in [row for row, shape in shapes.items() if (shape.gpus, shape.gpu_milli) == asked][:1]:
                 rows.remove(row)
                 takers.append(replace(seat, pod=table.names[row], taker=table.names[row], is_moved=False))
-        if all(table.node[row] == PENDING for row in rows):
-            found.append(replace(held, seats=tuple(takers) or held.seats))
+        found.append(replace(held, seats=tuple(takers) or held.seats))
     kept = with_room_kept(replace(now, held=tuple(found)))
     return replace(kept, held=(*now.held, *found))
 
@@ -143,14 +148,15 @@ class SeatChecks(ControlLoop):
     def __init__(self, decisions: Decisions, *, labelled_only: bool = False) -> None:
         """labelled_only: whether it works in labelled namespaces alone."""
         self._decisions, self._labelled_only = decisions, labelled_only
-        self._watched = tuple(
-            Cache(Resource(f"kueue_{kind}", f"/apis/{VERSION}/{kind}", structs.OwnObject, is_spaced, is_optional=True))
-            for kind, is_spaced in (("workloads", True), ("admissionchecks", False), ("resourceflavors", False))
+        self._workloads = Cache(Resource("kueue_workloads", f"/apis/{VERSION}/workloads", Workload, is_optional=True))
+        self._checks, self._flavors = (
+            Cache(Resource(f"kueue_{kind}", f"/apis/{VERSION}/{kind}", structs.OwnObject, False, is_optional=True))
+            for kind in ("admissionchecks", "resourceflavors")
         )
 
     @property
-    def caches(self) -> tuple[Cache[structs.OwnObject], ...]:
-        return self._watched
+    def caches(self) -> tuple[Cache[Any], ...]:
+        return self._workloads, self._checks, self._flavors
 
     def start(self, context: LoopContext) -> dict[str, int]:
         self._context = context
@@ -163,25 +169,30 @@ class SeatChecks(ControlLoop):
 
         def owner_of(name: str) -> str:
             pod = pods.get(name)
-            return pod.controller if pod else ""
+            return pod.metadata.controller if pod else ""
 
         return with_answered(snapshot, self._answered(), owner_of)
 
     def _ours(self) -> dict[str, structs.OwnObject]:
-        checks = self._watched[1].all()
-        return {n: obj for n, obj in checks.items() if structs.plain(obj.spec).get("controllerName") == CONTROLLER}
+        return {
+            n: obj
+            for n, obj in self._checks.all().items()
+            if structs.plain(obj.spec).get("controllerName") == CONTROLLER
+        }
 
     def _answered(self) -> Iterator[HeldSeats]:
         """Seats of the answers that stand on workloads."""
         ours = self._ours()
-        for name, obj in self._watched[0].all().items():
-            for said in structs.plain(obj.status).get("admissionChecks", ()) if SEATS.encode() in obj.status else ():
+        for name, obj in self._workloads.all().items():
+            for said in (
+                structs.plain(obj.status).get("admissionChecks", ()) if SEATS.encode() in bytes(obj.status) else ()
+            ):
                 texts = (each.get("annotations", {}).get(SEATS, "") for each in said.get("podSetUpdates", ()))
                 if said.get("name") in ours and said.get("state") == "Ready" and (text := next(texts, "")):
                     yield replace(msgspec.json.decode(text, type=HeldSeats), holder=f"Workload/{name}")
 
     async def _turn(self) -> None:
-        context, (workloads, _, of_flavors) = self._context, (each.all() for each in self._watched)
+        context, workloads, of_flavors = self._context, self._workloads.all(), self._flavors.all()
         ours = self._ours()
         if self.seen is None or not ours or not context.leadership.may_write():
             return
@@ -213,10 +224,9 @@ class SeatChecks(ControlLoop):
         for name, each in found.items():
             answer = {"state": "Ready"} if each.is_seated else {"state": "Retry", "requeueAfterSeconds": RETRY_S}
             of_all = [{"name": check, **answer, "message": each.words, **since} for check in pending[name]]
-            own = [f"{r.kind}/{name.partition('/')[0]}/{r.name}" for r in workloads[name].metadata.owner_references]
-            if each.seats and own:
+            if 0 < len(each.seats) <= MOST_HELD and (owner := workloads[name].metadata.controller):
                 held = HeldSeats(
-                    name, at_s, at_s + DEADLINE_S, tuple(replace(seat, owner=own[0]) for seat in each.seats)
+                    name, at_s, at_s + DEADLINE_S, tuple(replace(seat, owner=owner) for seat in each.seats)
                 )
                 first = structs.plain(workloads[name].spec)["podSets"][0]["name"]
                 of_all[0]["podSetUpdates"] = [{"name": first, "annotations": {SEATS: text_of(held)}}]
