@@ -1,12 +1,14 @@
 """Teams of a snapshot, from their objects and the labels of namespaces, and what each holds, borrows and lends."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cluster.errors import meant
+from cluster.quotas import QuotaShare
 from cluster.snapshot import PENDING, Snapshot
 from cluster.teams import Amounts, Team
 from controller.api.team import Team as TeamObject, TeamAmounts, TeamDevices, TeamStatus
@@ -51,6 +53,49 @@ def teams_from(
 
 def _amounts(written: TeamAmounts) -> Amounts:
     return Amounts({name: math.floor(1000 * each) for name, each in written.gpus.items()}, written.dollars_per_hour)
+
+
+def with_team_limits(now: Snapshot) -> Snapshot:
+    """The snapshot whose services know what the limit of their team leaves them beside its other pods.
+
+    In dollars, an instance counts at the price of its type without spot.
+    """
+    team_of = {space: team for team in now.teams for space in team.namespaces}
+    limited = {team.name: _limits(now, team) for team in now.teams}
+    services = tuple(
+        replace(each, quotas=(*each.quotas, *limited[team.name]))
+        if each.quota_ask is not None and (team := team_of.get(each.name.partition("/")[0]))
+        else each
+        for each in now.services
+    )
+    return replace(now, services=services) if any(limited.values()) else now
+
+
+def _limits(now: Snapshot, team: Team) -> tuple[QuotaShare, ...]:
+    share, loan, pods = team.share, team.borrowing, now.pods
+    if not loan.gpu_milli and loan.usd_per_hour is None:
+        return ()
+    services = {each.name for each in now.services if each.quota_ask is not None}
+    rows = [
+        row
+        for row in np.flatnonzero(pods.node != PENDING).tolist()
+        if pods.names[row].partition("/")[0] in team.namespaces and pods.owner[row] not in services
+    ]
+    milli = np.array([pods.shapes[pods.shape[row]].total_gpu_milli for row in rows], dtype=np.int64)
+    on = pods.node[rows]
+    held = Counter(dict.fromkeys(loan.gpu_milli, 0))
+    for gpu_type, amount in zip(now.nodes.gpu_type[on].tolist(), milli.tolist(), strict=True):
+        held[now.gpu_type_names[gpu_type] if gpu_type >= 0 else NO_TYPE] += amount
+    found = [
+        QuotaShare(f"{name} of Team {team.name}", max(0, share.gpu_milli.get(name, 0) + most - held[name]) // 1000,
+                   per_device={name: 1})
+        for name, most in loan.gpu_milli.items()
+    ]  # fmt: skip
+    if loan.usd_per_hour is not None:
+        left = (share.usd_per_hour or 0.0) + loan.usd_per_hour - float(milli @ now.device_prices()[on]) / 1000
+        cents = {kind.name: math.ceil(100 * kind.price_per_hour) for kind in now.gpu_types}
+        found.append(QuotaShare(f"cents per hour of Team {team.name}", max(0, math.floor(100 * left)), 0, cents))
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
