@@ -3,7 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -45,13 +45,8 @@ MOST_HELD = 64
 Object = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Whether a workload has its seats, in words, and which."""
-
-    is_seated: bool
-    words: str
-    seats: tuple[HeldSeat, ...] = ()
+Answer = tuple[str, tuple[HeldSeat, ...]]
+"""What a workload is told, and its seats; without any, it has none."""
 
 
 class Workload(structs.OwnObject, frozen=True):
@@ -97,10 +92,10 @@ def answers(now: Snapshot, asked: Mapping[str, Sequence[PodRow]], decisions: Dec
     for name, own in asked.items():
         own_names = [f"{gang} {n}" for n, (gang, _) in enumerate(rows) if gang == f"{name} (asked for)"]
         if withheld := next((row.withheld for row in own if row.withheld), None):
-            found[name] = Answer(False, f"no seat: {withheld.words}")
+            found[name] = f"no seat: {withheld.words}", ()
         elif not at.keys() >= {*own_names}:
             why = (each.reason.words for each in plan.unplaced if each.workload == f"Gang/{name} (asked for)")
-            found[name] = Answer(False, f"no seat: {next(why, 'the plan ended before its turn')}")
+            found[name] = f"no seat: {next(why, 'the plan ended before its turn')}", ()
         else:
             seats = tuple(
                 seat_of(each, row.shape, *at[each], is_moved=True) for each, row in zip(own_names, own, strict=True)
@@ -108,7 +103,7 @@ def answers(now: Snapshot, asked: Mapping[str, Sequence[PodRow]], decisions: Dec
             gpus = [row.shape.total_gpu_milli / 1000 for row in own]
             usd = float(now.device_prices()[np.array([now.nodes.names.row(seat.node) for seat in seats])] @ gpus)
             nodes = len({seat.node for seat in seats})
-            found[name] = Answer(True, f"{sum(gpus):g} devices on {nodes} nodes, ${usd:.2f} an hour", seats)
+            found[name] = f"{sum(gpus):g} devices on {nodes} nodes, ${usd:.2f} an hour", seats
     return found
 
 
@@ -218,16 +213,18 @@ class SeatChecks(ControlLoop):
             try:
                 asked[name] = pods_of(name, structs.plain(obj.spec), status, flavors, types)
             except Exception as error:  # noqa: BLE001 - what one of them holds keeps no other from its answer
-                found[name] = Answer(False, f"no seat: its pods cannot be read: {error}"[:1024])
+                found[name] = f"no seat: its pods cannot be read: {error}"[:1024], ()
         now, at_s = self.add_to(self.seen), context.clocks.wall()
         found |= await asyncio.to_thread(answers, now, asked, self._decisions) if asked else {}
-        for name, each in found.items():
-            answer = {"state": "Ready"} if each.is_seated else {"state": "Retry", "requeueAfterSeconds": RETRY_S}
-            of_all = [{"name": check, **answer, "message": each.words, **since} for check in pending[name]]
-            if 0 < len(each.seats) <= MOST_HELD and (owner := workloads[name].metadata.controller):
-                held = HeldSeats(
-                    name, at_s, at_s + DEADLINE_S, tuple(replace(seat, owner=owner) for seat in each.seats)
-                )
+        for name, (words, seats) in found.items():
+            answer = (
+                {"state": "Ready"}
+                if seats or not asked.get(name, True)
+                else {"state": "Retry", "requeueAfterSeconds": RETRY_S}
+            )
+            of_all = [{"name": check, **answer, "message": words, **since} for check in pending[name]]
+            if 0 < len(seats) <= MOST_HELD and (owner := workloads[name].metadata.controller):
+                held = HeldSeats(name, at_s, at_s + DEADLINE_S, tuple(replace(seat, owner=owner) for seat in seats))
                 first = structs.plain(workloads[name].spec)["podSets"][0]["name"]
                 of_all[0]["podSetUpdates"] = [{"name": first, "annotations": {SEATS: text_of(held)}}]
             path = f"namespaces/{name.replace('/', '/workloads/')}"

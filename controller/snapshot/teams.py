@@ -1,7 +1,6 @@
 """Teams of a snapshot, from their objects and the labels of namespaces, and what each holds, borrows and lends."""
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -60,42 +59,26 @@ def with_team_limits(now: Snapshot) -> Snapshot:
 
     In dollars, an instance counts at the price of its type without spot.
     """
-    team_of = {space: team for team in now.teams for space in team.namespaces}
-    limited = {team.name: _limits(now, team) for team in now.teams}
-    services = tuple(
-        replace(each, quotas=(*each.quotas, *limited[team.name]))
-        if each.quota_ask is not None and (team := team_of.get(each.name.partition("/")[0]))
-        else each
-        for each in now.services
-    )
-    return replace(now, services=services) if any(limited.values()) else now
-
-
-def _limits(now: Snapshot, team: Team) -> tuple[QuotaShare, ...]:
-    share, loan, pods = team.share, team.borrowing, now.pods
-    if not loan.gpu_milli and loan.usd_per_hour is None:
-        return ()
-    services = {each.name for each in now.services if each.quota_ask is not None}
-    rows = [
-        row
-        for row in np.flatnonzero(pods.node != PENDING).tolist()
-        if pods.names[row].partition("/")[0] in team.namespaces and pods.owner[row] not in services
-    ]
-    milli = np.array([pods.shapes[pods.shape[row]].total_gpu_milli for row in rows], dtype=np.int64)
-    on = pods.node[rows]
-    held = Counter(dict.fromkeys(loan.gpu_milli, 0))
-    for gpu_type, amount in zip(now.nodes.gpu_type[on].tolist(), milli.tolist(), strict=True):
-        held[now.gpu_type_names[gpu_type] if gpu_type >= 0 else NO_TYPE] += amount
-    found = [
-        QuotaShare(f"{name} of Team {team.name}", max(0, share.gpu_milli.get(name, 0) + most - held[name]) // 1000,
-                   per_device={name: 1})
-        for name, most in loan.gpu_milli.items()
-    ]  # fmt: skip
-    if loan.usd_per_hour is not None:
-        left = (share.usd_per_hour or 0.0) + loan.usd_per_hour - float(milli @ now.device_prices()[on]) / 1000
-        cents = {kind.name: math.ceil(100 * kind.price_per_hour) for kind in now.gpu_types}
-        found.append(QuotaShare(f"cents per hour of Team {team.name}", max(0, math.floor(100 * left)), 0, cents))
-    return tuple(found)
+    own = {each.name for each in now.services if each.quota_ask is not None}
+    if not now.teams or not own:
+        return now
+    pods, limits = now.pods, dict[str, tuple[QuotaShare, ...]]()
+    others = [row for row in np.flatnonzero(pods.node != PENDING).tolist() if pods.owner[row] not in own]
+    for team in now.teams:
+        rows = [row for row in others if pods.names[row].partition("/")[0] in team.namespaces]
+        milli = np.array([pods.shapes[pods.shape[row]].total_gpu_milli for row in rows], dtype=np.int64)
+        on, loan, found = pods.node[rows], team.borrowing, list[QuotaShare]()
+        for name, most in loan.gpu_milli.items():
+            held = int(milli[now.nodes.gpu_type[on] == now.gpu_type_names.index(name)].sum())
+            left = max(0, team.share.gpu_milli.get(name, 0) + most - held)
+            found.append(QuotaShare(f"{name} of Team {team.name}", left // 1000, per_device={name: 1}))
+        if loan.usd_per_hour is not None:
+            usd = (team.share.usd_per_hour or 0.0) + loan.usd_per_hour - float(milli @ now.device_prices()[on]) / 1000
+            cents = {kind.name: math.ceil(100 * kind.price_per_hour) for kind in now.gpu_types}
+            found.append(QuotaShare(f"cents per hour of Team {team.name}", max(0, int(100 * usd)), per_device=cents))
+        limits |= dict.fromkeys(team.namespaces, tuple(found))
+    limited = ((each, limits.get(each.name.partition("/")[0], ()) if each.name in own else ()) for each in now.services)
+    return replace(now, services=tuple(replace(each, quotas=(*each.quotas, *more)) for each, more in limited))
 
 
 @dataclass(frozen=True, slots=True)

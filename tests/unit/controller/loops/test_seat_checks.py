@@ -40,34 +40,34 @@ def fleet(*pods: Any) -> Snapshot:
 
 def test_a_workload_has_a_seat_where_all_its_pods_have() -> None:
     fits = answers(fleet(), asked("t/fits", 4, 4), DECISIONS)["t/fits"]
-    assert (fits.is_seated, fits.words) == (True, "16 devices on 2 nodes, $24.00 an hour")
+    assert (len(fits[1]), fits[0]) == (4, "16 devices on 2 nodes, $24.00 an hour")
     wide = answers(fleet(), asked("t/wide", 3, 8), DECISIONS)["t/wide"]
-    assert not wide.is_seated
-    assert wide.words.startswith("no seat: ")
+    assert not wide[1]
+    assert wide[0].startswith("no seat: ")
 
 
 def test_two_workloads_are_not_told_of_the_same_seat() -> None:
     found = answers(fleet(), asked("t/one", 2, 8) | asked("t/two", 1, 1), DECISIONS)
 
-    assert [each.is_seated for each in found.values()] == [True, False]
+    assert [bool(each[1]) for each in found.values()] == [True, False]
 
 
 def test_what_waits_already_comes_first() -> None:
     waits = [pod("t/waits", 8, priority=5)]
 
-    assert not answers(fleet(*waits), asked("t/asks", 2, 8), DECISIONS)["t/asks"].is_seated
+    assert not answers(fleet(*waits), asked("t/asks", 2, 8), DECISIONS)["t/asks"][1]
 
 
 def test_the_flavor_says_which_nodes() -> None:
     found = answers(fleet(), asked("t/a", 1, 8, {"pool": "x"}) | asked("t/b", 1, 8, {"pool": "x"}), DECISIONS)
 
-    assert [each.is_seated for each in found.values()] == [True, False]
+    assert [bool(each[1]) for each in found.values()] == [True, False]
 
 
 def test_pods_with_another_gate_have_no_seat_yet() -> None:
     gated = asked("t/gated", 1, 1, schedulingGates=[{"name": "example.com/gate"}])
 
-    assert answers(fleet(), gated, DECISIONS)["t/gated"].words == (
+    assert answers(fleet(), gated, DECISIONS)["t/gated"][0] == (
         "no seat: its scheduling gate example.com/gate is another controller's to remove"
     )
 
@@ -75,7 +75,7 @@ def test_pods_with_another_gate_have_no_seat_yet() -> None:
 def answered(now: Snapshot, name: str, count: int, gpus: int) -> HeldSeats:
     """What a workload's answer holds, whose pods a job of its name makes."""
     found = answers(now, asked(name, count, gpus), DECISIONS)[name]
-    seats = tuple(replace(each, owner=f"Job/{name}") for each in found.seats)
+    seats = tuple(replace(each, owner=f"Job/{name}") for each in found[1])
     return HeldSeats(f"Workload/{name}", now.at_s, now.at_s + 300, seats)
 
 
@@ -102,7 +102,7 @@ def test_another_workload_is_not_told_of_a_seat_that_is_held() -> None:
     held = answered(fleet(), "t/job", 2, 8)
     now = with_answered(fleet(), [held], owner_of)
 
-    assert not answers(now, asked("t/late", 1, 1), DECISIONS)["t/late"].is_seated
+    assert not answers(now, asked("t/late", 1, 1), DECISIONS)["t/late"][1]
     assert with_answered(now, [held], owner_of) is now, "an answer that is held already is not held twice"
 
 
