@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -107,11 +107,9 @@ def answers(now: Snapshot, asked: Mapping[str, Sequence[PodRow]], decisions: Dec
     return found
 
 
-def with_answered(now: Snapshot, answered: Iterable[HeldSeats], owner_of: Callable[[str], str]) -> Snapshot:
+def with_answered(now: Snapshot, answered: Iterable[HeldSeats], pods: Mapping[str, structs.Pod]) -> Snapshot:
     """The snapshot in which the seats of answers are held: for nobody until all pods of the workload wait, then for
     these; once one of them has started, they are as any others.
-
-    owner_of: controller of a pod, as the seats have it.
     """
     known = {each.holder for each in now.held}
     new = [each for each in in_force(answered, now.at_s) if each.holder not in known]
@@ -121,7 +119,8 @@ def with_answered(now: Snapshot, answered: Iterable[HeldSeats], owner_of: Callab
     started = np.zeros(len(table)) if table.started_s is None else table.started_s
     rows_of = defaultdict[str, list[int]](list)
     for row in np.flatnonzero((table.node == PENDING) | (started >= since_s)).tolist():
-        rows_of[owner_of(table.names[row])].append(row)
+        if (pod := pods.get(table.names[row])) is not None:
+            rows_of[pod.metadata.controller].append(row)
     for held in new:
         rows, takers = rows_of[held.seats[0].owner], list[HeldSeat]()
         if any(table.node[row] != PENDING for row in rows):
@@ -160,13 +159,16 @@ class SeatChecks(ControlLoop):
 
     def add_to(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot in which the seats are held that answers named."""
-        pods = self._context.caches.pods
-
-        def owner_of(name: str) -> str:
-            pod = pods.get(name)
-            return pod.metadata.controller if pod else ""
-
-        return with_answered(snapshot, self._answered(), owner_of)
+        answered, ours = list[HeldSeats](), self._ours()
+        for name, obj in self._workloads.all().items():
+            for said in (
+                structs.plain(obj.status).get("admissionChecks", ()) if SEATS.encode() in bytes(obj.status) else ()
+            ):
+                texts = (each.get("annotations", {}).get(SEATS, "") for each in said.get("podSetUpdates", ()))
+                if said.get("name") in ours and said.get("state") == "Ready" and (text := next(texts, "")):
+                    held = msgspec.json.decode(text, type=HeldSeats)
+                    answered.append(replace(held, holder=f"Workload/{name}"))
+        return with_answered(snapshot, answered, self._context.caches.pods.all()) if answered else snapshot
 
     def _ours(self) -> dict[str, structs.OwnObject]:
         return {
@@ -174,17 +176,6 @@ class SeatChecks(ControlLoop):
             for n, obj in self._checks.all().items()
             if structs.plain(obj.spec).get("controllerName") == CONTROLLER
         }
-
-    def _answered(self) -> Iterator[HeldSeats]:
-        """Seats of the answers that stand on workloads."""
-        ours = self._ours()
-        for name, obj in self._workloads.all().items():
-            for said in (
-                structs.plain(obj.status).get("admissionChecks", ()) if SEATS.encode() in bytes(obj.status) else ()
-            ):
-                texts = (each.get("annotations", {}).get(SEATS, "") for each in said.get("podSetUpdates", ()))
-                if said.get("name") in ours and said.get("state") == "Ready" and (text := next(texts, "")):
-                    yield replace(msgspec.json.decode(text, type=HeldSeats), holder=f"Workload/{name}")
 
     async def _turn(self) -> None:
         context, workloads, of_flavors = self._context, self._workloads.all(), self._flavors.all()

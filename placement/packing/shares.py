@@ -188,8 +188,16 @@ class Shares:
 
         node, gang: of each pod. The last that is taken from a team may be larger than what it is beyond its share.
         """
-        if self._is_late_one:
-            return self._may_shift(gone, node)
+        beyond = self.beyond()
+        if self._is_late_one:  # what teams lose of their shares is held by others beyond theirs, but for what it gets
+            taken, own = np.zeros_like(self._used), self._taker
+            for row in gone:
+                taken[self.team[row], self._type[self.of_node[node[row]]]] += self.milli[row]
+            left = beyond - taken[:, self._type]
+            left[own] += self._asked
+            short = (np.minimum(beyond, 0) - np.minimum(left, 0)).sum(axis=0)
+            left[own] = np.minimum(left[own], (self._used - taken)[own, self._type])
+            return bool((short <= np.maximum(left, 0).sum(axis=0))[(taken.sum(axis=0) > 0)[self._type]].all())
         lost: dict[tuple[int, int], dict[int, int]] = {}
         kinds: dict[tuple[int, int], int] = {}
         for row in gone:
@@ -201,7 +209,6 @@ class Shares:
                 kinds[key] = kind
         if not lost or self._taker < 0:
             return True
-        beyond = self.beyond()
         for key, units in lost.items():
             team, kind, total = key[0], kinds[key], sum(units.values())
             mine = self._mine[kind]
@@ -210,19 +217,6 @@ class Shares:
             if mine > 0 and self._owed(beyond[team, kind] - total, team) < mine:
                 return False
         return True
-
-    def _may_shift(self, gone: Iterable[int], node: IntArray) -> bool:
-        """Whether what teams lose of their shares to one that waited too long is held by others beyond theirs, but for
-        what that one gets.
-        """
-        beyond, lost = self.beyond(), np.zeros_like(self._used)
-        for row in gone:
-            lost[self.team[row], self._type[self.of_node[node[row]]]] += self.milli[row]
-        left, here, own = beyond - lost[:, self._type], (lost.sum(axis=0) > 0)[self._type], self._taker
-        left[own] += self._asked
-        short = (np.minimum(beyond, 0) - np.minimum(left, 0)).sum(axis=0)
-        left[own] = np.minimum(left[own], (self._used - lost)[own, self._type])
-        return bool((short <= np.maximum(left, 0).sum(axis=0))[here].all())
 
     def loser(self, row: int, unit: str) -> str:
         """Team of a pod that is stopped for a unit of this label, in words; empty where that is of the same team."""

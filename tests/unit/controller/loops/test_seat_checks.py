@@ -7,6 +7,7 @@ from cluster.actions import Start
 from cluster.held_seats import in_force
 from cluster.snapshot import HeldSeats, Snapshot
 from cluster.workloads import GpuType
+from controller.api import structs
 from controller.deciders.decisions import Decisions
 from controller.loops.seat_checks import answers, pods_of, with_answered
 from controller.snapshot.nodes import TypeIndex
@@ -79,8 +80,13 @@ def answered(now: Snapshot, name: str, count: int, gpus: int) -> HeldSeats:
     return HeldSeats(f"Workload/{name}", now.at_s, now.at_s + 300, seats)
 
 
-def owner_of(pod: str) -> str:
-    return f"Job/{pod.rpartition('-')[0]}"
+MADE = {
+    f"t/job-{n}": structs.Pod(
+        structs.PodMeta(f"job-{n}", "t", owner_references=(structs.OwnerReference("Job", "job", controller=True),)),
+        structs.PodSpec(),
+    )
+    for n in range(2)
+}
 
 
 def starts(now: Snapshot) -> dict[str, str]:
@@ -93,24 +99,24 @@ def test_the_seats_of_an_answer_are_nobody_elses_until_its_pods_have_come() -> N
     held = answered(fleet(), "t/job", 2, 8)
     stranger, mine = pod("s/other", 8), [pod(f"t/job-{n}", 8) for n in range(2)]
 
-    assert starts(with_answered(fleet(stranger), [held], owner_of)) == {}
-    assert starts(with_answered(fleet(stranger, mine[0]), [held], owner_of)) == {}, "the second has not come"
-    assert starts(with_answered(fleet(stranger, *mine), [held], owner_of)).keys() == {"t/job-0", "t/job-1"}
+    assert starts(with_answered(fleet(stranger), [held], MADE)) == {}
+    assert starts(with_answered(fleet(stranger, mine[0]), [held], MADE)) == {}, "the second has not come"
+    assert starts(with_answered(fleet(stranger, *mine), [held], MADE)).keys() == {"t/job-0", "t/job-1"}
 
 
 def test_another_workload_is_not_told_of_a_seat_that_is_held() -> None:
     held = answered(fleet(), "t/job", 2, 8)
-    now = with_answered(fleet(), [held], owner_of)
+    now = with_answered(fleet(), [held], MADE)
 
     assert not answers(now, asked("t/late", 1, 1), DECISIONS)["t/late"][1]
-    assert with_answered(now, [held], owner_of) is now, "an answer that is held already is not held twice"
+    assert with_answered(now, [held], MADE) is now, "an answer that is held already is not held twice"
 
 
 def test_the_seats_of_an_answer_are_free_again_after_their_deadline_and_once_a_pod_of_it_runs() -> None:
     held = answered(fleet(), "t/job", 2, 4)
     late = replace(fleet(pod("s/other", 8)), at_s=held.until_s)
-    runs = fleet(pod("t/job-0", 4, on="a", devices=range(4), started_s=1), pod("s/other", 8))
+    runs = fleet(pod("t/job-0", 4, on="a", devices=(0, 1, 2, 3), started_s=1), pod("s/other", 8))
 
     assert in_force([held], held.until_s - 1)
-    assert starts(with_answered(late, [held], owner_of)).keys() == {"s/other"}
-    assert starts(with_answered(runs, [held], owner_of)).keys() == {"s/other"}
+    assert starts(with_answered(late, [held], MADE)).keys() == {"s/other"}
+    assert starts(with_answered(runs, [held], MADE)).keys() == {"s/other"}
