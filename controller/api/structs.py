@@ -82,6 +82,12 @@ class PodMeta(Meta, frozen=True):
     annotations: PodAnnotations = PodAnnotations()
 
     @property
+    def controller(self) -> str:
+        """Controller that made it, `Kind/namespace/name`; empty: none."""
+        own = (each for each in self.owner_references if each.controller)
+        return next((f"{each.kind}/{self.namespace}/{each.name}" for each in own), "")
+
+    @property
     def gang(self) -> str | None:
         """Name of the Gang in its namespace that its label names."""
         return self.labels.get(api_labels.GANG_LABEL)
@@ -323,12 +329,6 @@ class Pod(Slim, frozen=True):
     def was_placed(self) -> bool:
         """Whether Tonnage decided where the pod runs: its annotation says so, or no other scheduler would have."""
         return self.metadata.annotations.node is not None or self.spec.scheduler_name == api_labels.SCHEDULER_NAME
-
-    @property
-    def controller(self) -> str:
-        """Controller that made it, `Kind/namespace/name`; empty: none."""
-        own = (each for each in self.metadata.owner_references if each.controller)
-        return next((f"{each.kind}/{self.metadata.namespace}/{each.name}" for each in own), "")
 
     @property
     def belongs_to_its_node(self) -> bool:

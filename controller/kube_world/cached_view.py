@@ -294,7 +294,7 @@ def seen_pod(name: str, pod: Pod, *, allocates_claims: bool = False) -> cluster_
         placed_at_s=placed_s,
         has_claims=has_claims,
         is_recreated=any(each.controller and each.kind in RECREATORS for each in meta.owner_references),
-        controller=pod.controller,
+        controller=pod.metadata.controller,
         has_share=meta.annotations.gpu_milli is not None,
         required_terms=required.node_selector_terms if (required := spec.affinity.node_affinity.required) else (),
         scheduler_says=next((each.message or each.reason for each in waits), ""),

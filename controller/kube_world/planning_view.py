@@ -24,6 +24,7 @@ from controller.kube_world.stops import StopMemory
 from controller.placers import ModesOfServices, NodePool, PlacementModes, requested_mode
 from controller.snapshot.namespace_bounds import NamespaceBounds, managed_only, within_quotas
 from controller.snapshot.quotas import CountedDevices, milli_quotas, with_shares
+from controller.snapshot.teams import with_team_limits
 
 EVERYWHERE = re.compile(r"nodes are available: (?!\d)")
 """kube-scheduler's words for a pod that no node can take, whatever is on it, such as one whose volume claim does not
@@ -153,6 +154,7 @@ class PlanningView:
             del self.resized[gone]
         quotas = self.view.quotas()
         shared = with_shares(deployed, quotas, self._counted_devices(deployed, modes)) if quotas else deployed
+        shared = with_team_limits(shared)
         if (managed := self.view.managed()) is not None:
             shared = managed_only(shared, managed)
         bounded = self._bounds.applied(with_resized(shared, self.resized) if self.resized else shared)

@@ -1,16 +1,19 @@
 """Admission checks of Kueue: whether a workload that has its quota would have its seats too, and at what price."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from cluster.actions import HoldSeats, Start
 from cluster.arrays import column
 from cluster.errors import ActionError
-from cluster.snapshot import PodTable, Snapshot
+from cluster.held_seats import DEADLINE_S, in_force, seat_of, text_of, with_room_kept
+from cluster.snapshot import PENDING, HeldSeat, HeldSeats, PodTable, Snapshot
 from cluster.workloads import Gang
 from controller.api import core_v1, gpu_type, notation, structs
 from controller.api.labels import MANAGED_LABEL
@@ -35,7 +38,21 @@ EVERY_S, RETRY_S = 2.0, 10
 """Seconds between looks, and after which Kueue asks again where there is no seat; its quota is free meanwhile."""
 MOST = 64
 """Workloads of one look; the others are next, when these have their answers."""
+SEATS = "tonnage.dev/answered-seats"
+"""Annotation of a workload's answer, and of its pods, with the seats that are held until they come."""
+MOST_HELD = 64
+"""Pods of a workload whose seats are held. Chosen: each carries the annotation, of 200 bytes a pod."""
 Object = Mapping[str, Any]
+
+
+Answer = tuple[str, tuple[HeldSeat, ...]]
+"""What a workload is told, and its seats; without any, it has none."""
+
+
+class Workload(structs.OwnObject, frozen=True):
+    """Kueue's Workload, with who made it."""
+
+    metadata: structs.PodMeta
 
 
 def pods_of(name: str, spec: Object, status: Object, flavors: Mapping[str, Object], types: TypeIndex) -> list[PodRow]:
@@ -53,7 +70,7 @@ def pods_of(name: str, spec: Object, status: Object, flavors: Mapping[str, Objec
     return rows
 
 
-def answers(now: Snapshot, asked: Mapping[str, Sequence[PodRow]], decisions: Decisions) -> dict[str, tuple[bool, str]]:
+def answers(now: Snapshot, asked: Mapping[str, Sequence[PodRow]], decisions: Decisions) -> dict[str, Answer]:
     """Whether each workload would start as a gang beside all that waits, and on what, or why not; by its name."""
     rows = [(f"{name} (asked for)", row) for name, own in asked.items() for row in own]
     gangs = tuple(Gang(f"{name} (asked for)", len(own)) for name, own in asked.items())
@@ -69,22 +86,54 @@ def answers(now: Snapshot, asked: Mapping[str, Sequence[PodRow]], decisions: Dec
     seen = replace(now, pods=now.pods.plus(pods), gangs=(*now.gangs, *gangs))
     plan = pack(seen, packer_for(seen, decisions), preempt=decisions.preempt)
     held = (each.held.seats for each in plan.actions if isinstance(each, HoldSeats))
-    node_of = {seat.pod: seat.node for seats in held for seat in seats if not seat.is_moved}
-    node_of |= {each.pod: each.node for each in plan.actions if isinstance(each, Start)}
-    found = dict[str, tuple[bool, str]]()
+    at = {seat.pod: (seat.node, seat.devices) for seats in held for seat in seats if not seat.is_moved}
+    at |= {each.pod: (each.node, each.devices) for each in plan.actions if isinstance(each, Start)}
+    found = dict[str, Answer]()
     for name, own in asked.items():
-        at = [node_of.get(f"{gang} {n}") for n, (gang, _) in enumerate(rows) if gang == f"{name} (asked for)"]
-        at_rows = [now.nodes.names.row(node) for node in at if node is not None]
+        own_names = [f"{gang} {n}" for n, (gang, _) in enumerate(rows) if gang == f"{name} (asked for)"]
         if withheld := next((row.withheld for row in own if row.withheld), None):
-            found[name] = False, f"no seat: {withheld.words}"
-        elif len(at_rows) < len(own):
+            found[name] = f"no seat: {withheld.words}", ()
+        elif not at.keys() >= {*own_names}:
             why = (each.reason.words for each in plan.unplaced if each.workload == f"Gang/{name} (asked for)")
-            found[name] = False, f"no seat: {next(why, 'the plan ended before its turn')}"
+            found[name] = f"no seat: {next(why, 'the plan ended before its turn')}", ()
         else:
+            seats = tuple(
+                seat_of(each, row.shape, *at[each], is_moved=True) for each, row in zip(own_names, own, strict=True)
+            )
             gpus = [row.shape.total_gpu_milli / 1000 for row in own]
-            usd = float(now.device_prices()[np.array(at_rows)] @ gpus)
-            found[name] = True, f"{sum(gpus):g} devices on {len(set(at))} nodes, ${usd:.2f} an hour"
+            usd = float(now.device_prices()[np.array([now.nodes.names.row(seat.node) for seat in seats])] @ gpus)
+            nodes = len({seat.node for seat in seats})
+            found[name] = f"{sum(gpus):g} devices on {nodes} nodes, ${usd:.2f} an hour", seats
     return found
+
+
+def with_answered(now: Snapshot, answered: Iterable[HeldSeats], pods: Mapping[str, structs.Pod]) -> Snapshot:
+    """The snapshot in which the seats of answers are held: for nobody until all pods of the workload wait, then for
+    these; once one of them has started, they are as any others.
+    """
+    known = {each.holder for each in now.held}
+    new = [each for each in in_force(answered, now.at_s) if each.holder not in known]
+    if not new:
+        return now
+    table, since_s, found = now.pods, min(each.since_s for each in new), list[HeldSeats]()
+    started = np.zeros(len(table)) if table.started_s is None else table.started_s
+    rows_of = defaultdict[str, list[int]](list)
+    for row in np.flatnonzero((table.node == PENDING) | (started >= since_s)).tolist():
+        if (pod := pods.get(table.names[row])) is not None:
+            rows_of[pod.metadata.controller].append(row)
+    for held in new:
+        rows, takers = rows_of[held.seats[0].owner], list[HeldSeat]()
+        if any(table.node[row] != PENDING for row in rows):
+            continue
+        for seat in held.seats if len(rows) >= len(held.seats) else ():
+            asked = len(seat.devices), seat.gpu_milli
+            shapes = {row: table.shapes[table.shape[row]] for row in rows}
+            for row in [row for row, shape in shapes.items() if (shape.gpus, shape.gpu_milli) == asked][:1]:
+                rows.remove(row)
+                takers.append(replace(seat, pod=table.names[row], taker=table.names[row], is_moved=False))
+        found.append(replace(held, seats=tuple(takers) or held.seats))
+    kept = with_room_kept(replace(now, held=tuple(found)))
+    return replace(kept, held=(*now.held, *found))
 
 
 class SeatChecks(ControlLoop):
@@ -93,23 +142,44 @@ class SeatChecks(ControlLoop):
     def __init__(self, decisions: Decisions, *, labelled_only: bool = False) -> None:
         """labelled_only: whether it works in labelled namespaces alone."""
         self._decisions, self._labelled_only = decisions, labelled_only
-        self._watched = tuple(
-            Cache(Resource(f"kueue_{kind}", f"/apis/{VERSION}/{kind}", structs.OwnObject, is_spaced, is_optional=True))
-            for kind, is_spaced in (("workloads", True), ("admissionchecks", False), ("resourceflavors", False))
+        self._workloads = Cache(Resource("kueue_workloads", f"/apis/{VERSION}/workloads", Workload, is_optional=True))
+        self._checks, self._flavors = (
+            Cache(Resource(f"kueue_{kind}", f"/apis/{VERSION}/{kind}", structs.OwnObject, False, is_optional=True))
+            for kind in ("admissionchecks", "resourceflavors")
         )
 
     @property
-    def caches(self) -> tuple[Cache[structs.OwnObject], ...]:
-        return self._watched
+    def caches(self) -> tuple[Cache[Any], ...]:
+        return self._workloads, self._checks, self._flavors
 
     def start(self, context: LoopContext) -> dict[str, int]:
         self._context = context
         context.keep(repeat(self._turn, EVERY_S, "Kueue's admission checks were not answered"))
         return {}
 
+    def add_to(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot in which the seats are held that answers named."""
+        answered, ours = list[HeldSeats](), self._ours()
+        for name, obj in self._workloads.all().items():
+            for said in (
+                structs.plain(obj.status).get("admissionChecks", ()) if SEATS.encode() in bytes(obj.status) else ()
+            ):
+                texts = (each.get("annotations", {}).get(SEATS, "") for each in said.get("podSetUpdates", ()))
+                if said.get("name") in ours and said.get("state") == "Ready" and (text := next(texts, "")):
+                    held = msgspec.json.decode(text, type=HeldSeats)
+                    answered.append(replace(held, holder=f"Workload/{name}"))
+        return with_answered(snapshot, answered, self._context.caches.pods.all()) if answered else snapshot
+
+    def _ours(self) -> dict[str, structs.OwnObject]:
+        return {
+            n: obj
+            for n, obj in self._checks.all().items()
+            if structs.plain(obj.spec).get("controllerName") == CONTROLLER
+        }
+
     async def _turn(self) -> None:
-        context, (workloads, checks, of_flavors) = self._context, (each.all() for each in self._watched)
-        ours = {n: obj for n, obj in checks.items() if structs.plain(obj.spec).get("controllerName") == CONTROLLER}
+        context, workloads, of_flavors = self._context, self._workloads.all(), self._flavors.all()
+        ours = self._ours()
         if self.seen is None or not ours or not context.leadership.may_write():
             return
         since = {"lastTransitionTime": notation.rfc3339(context.clocks.wall())}
@@ -122,7 +192,7 @@ class SeatChecks(ControlLoop):
         spaces = context.caches.beside["Namespace"].all() if self._labelled_only else {}
         managed = {n for n, each in spaces.items() if each.metadata.labels.get(MANAGED_LABEL) == "true"}
         asked, pending = dict[str, list[PodRow]](), dict[str, list[str]]()
-        found = dict[str, tuple[bool, str]]()
+        found = dict[str, Answer]()
         for name, obj in sorted(workloads.items()):
             status = structs.plain(obj.status)
             said = {each.get("name"): each.get("state") for each in status.get("admissionChecks", ())}
@@ -134,11 +204,20 @@ class SeatChecks(ControlLoop):
             try:
                 asked[name] = pods_of(name, structs.plain(obj.spec), status, flavors, types)
             except Exception as error:  # noqa: BLE001 - what one of them holds keeps no other from its answer
-                found[name] = False, f"no seat: its pods cannot be read: {error}"[:1024]
-        found |= await asyncio.to_thread(answers, self.seen, asked, self._decisions) if asked else {}
-        for name, (is_seated, words) in found.items():
-            answer = {"state": "Ready"} if is_seated else {"state": "Retry", "requeueAfterSeconds": RETRY_S}
+                found[name] = f"no seat: its pods cannot be read: {error}"[:1024], ()
+        now, at_s = self.add_to(self.seen), context.clocks.wall()
+        found |= await asyncio.to_thread(answers, now, asked, self._decisions) if asked else {}
+        for name, (words, seats) in found.items():
+            answer = (
+                {"state": "Ready"}
+                if seats or not asked.get(name, True)
+                else {"state": "Retry", "requeueAfterSeconds": RETRY_S}
+            )
             of_all = [{"name": check, **answer, "message": words, **since} for check in pending[name]]
+            if 0 < len(seats) <= MOST_HELD and (owner := workloads[name].metadata.controller):
+                held = HeldSeats(name, at_s, at_s + DEADLINE_S, tuple(replace(seat, owner=owner) for seat in seats))
+                first = structs.plain(workloads[name].spec)["podSets"][0]["name"]
+                of_all[0]["podSetUpdates"] = [{"name": first, "annotations": {SEATS: text_of(held)}}]
             path = f"namespaces/{name.replace('/', '/workloads/')}"
             jobs.append(_job("Workload", path, workloads[name], {"admissionChecks": of_all}))
         for job, sent in zip(jobs, await context.reports_applier.send(jobs), strict=True):

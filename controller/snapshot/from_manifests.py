@@ -25,6 +25,7 @@ from controller.snapshot import pod_table, scalers
 from controller.snapshot.builder import FACTS, BuiltSnapshot, SnapshotBuilder
 from controller.snapshot.pods import NOT_UNDERSTOOD
 from controller.snapshot.quotas import CountedDevices, ResourceQuota, admitted, quota_from, with_shares
+from controller.snapshot.teams import with_team_limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ def snapshot_from(
         snapshot, quotas = admitted(snapshot, quotas, {read.name: read for read in manifests.pods})
         resources = {each.name: each.object.spec.resource_name for each in manifests.gpu_types}
         snapshot = with_shares(snapshot, quotas, CountedDevices(resources))
+    snapshot = with_team_limits(snapshot)
     builder.note(snapshot, findings)
     note_snapshot(snapshot, findings)
     return Observed(snapshot, findings.notes)

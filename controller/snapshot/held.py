@@ -91,7 +91,7 @@ def _candidates(snapshot: Snapshot, seat: HeldSeat) -> tuple[BoolArray, ...]:
 
 def _replaces(read: Read[Pod] | None, seat: HeldSeat) -> bool:
     """Whether a pod was made by the owner since the seat is held."""
-    if read is None or read.object.controller != seat.owner:
+    if read is None or read.object.metadata.controller != seat.owner:
         return False
     return read.object.metadata.deletion_timestamp is None and _is_made_since(read.object, seat.since_s)
 

@@ -145,7 +145,7 @@ def _row(read: Read[Pod], types: nodes.TypeIndex) -> PodRow:
     priority = SYSTEM_PRIORITY.get(spec.priority_class_name, 0) if spec.priority is None else spec.priority
     # An instance may be moved because its service replaces it; what nobody creates anew would be lost.
     movable = bool(owner) if annotations.movable is None else annotations.movable == "true"
-    movable = movable and (read.document is not None or bool(read.object.controller))
+    movable = movable and (read.document is not None or bool(read.object.metadata.controller))
     settled = bool(spec.node_name) and is_settled(read.object, shape)
     if movable and spec.node_name and not settled:
         shape = replace(shape, node_terms=workloads.without_pin(shape.node_terms))  # its replacement has no pin

@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cluster.errors import meant
+from cluster.quotas import QuotaShare
 from cluster.snapshot import PENDING, Snapshot
 from cluster.teams import Amounts, Team
 from controller.api.team import Team as TeamObject, TeamAmounts, TeamDevices, TeamStatus
@@ -51,6 +52,33 @@ def teams_from(
 
 def _amounts(written: TeamAmounts) -> Amounts:
     return Amounts({name: math.floor(1000 * each) for name, each in written.gpus.items()}, written.dollars_per_hour)
+
+
+def with_team_limits(now: Snapshot) -> Snapshot:
+    """The snapshot whose services know what the limit of their team leaves them beside its other pods.
+
+    In dollars, an instance counts at the price of its type without spot.
+    """
+    own = {each.name for each in now.services if each.quota_ask is not None}
+    if not now.teams or not own:
+        return now
+    pods, limits = now.pods, dict[str, tuple[QuotaShare, ...]]()
+    others = [row for row in np.flatnonzero(pods.node != PENDING).tolist() if pods.owner[row] not in own]
+    for team in now.teams:
+        rows = [row for row in others if pods.names[row].partition("/")[0] in team.namespaces]
+        milli = np.array([pods.shapes[pods.shape[row]].total_gpu_milli for row in rows], dtype=np.int64)
+        on, loan, found = pods.node[rows], team.borrowing, list[QuotaShare]()
+        for name, most in loan.gpu_milli.items():
+            held = int(milli[now.nodes.gpu_type[on] == now.gpu_type_names.index(name)].sum())
+            left = max(0, team.share.gpu_milli.get(name, 0) + most - held)
+            found.append(QuotaShare(f"{name} of Team {team.name}", left // 1000, per_device={name: 1}))
+        if loan.usd_per_hour is not None:
+            usd = (team.share.usd_per_hour or 0.0) + loan.usd_per_hour - float(milli @ now.device_prices()[on]) / 1000
+            cents = {kind.name: math.ceil(100 * kind.price_per_hour) for kind in now.gpu_types}
+            found.append(QuotaShare(f"cents per hour of Team {team.name}", max(0, int(100 * usd)), per_device=cents))
+        limits |= dict.fromkeys(team.namespaces, tuple(found))
+    limited = ((each, limits.get(each.name.partition("/")[0], ()) if each.name in own else ()) for each in now.services)
+    return replace(now, services=tuple(replace(each, quotas=(*each.quotas, *more)) for each, more in limited))
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,8 +88,11 @@ def make_room(draft: PackingDraft, units: Iterable[Unit], moves: MovePrice | Non
     has a place. moves: None: no running pod is moved.
     """
     draft.move_price, by_priority, began = moves or MovePrice(), defaultdict[int, list[Unit]](list), draft.mark
+    whole = int((draft.packer.ledger.gpu_milli >= workloads.WHOLE_GPU_MILLI).sum())
     for unit in units:
-        if len(unit.rows) >= unit.need and all(draft.shape(row).is_whole_gpu for row in unit.rows):
+        # Moves make no room, they only gather it; but pods that start may have taken what others need more.
+        may = whole >= max(draft.shape(row).gpus for row in unit.rows) or draft.mark
+        if may and len(unit.rows) >= unit.need and all(draft.shape(row).is_whole_gpu for row in unit.rows):
             by_priority[unit.priority].append(unit)
     movable = _movable(draft) if by_priority and moves else []
     for priority in sorted(by_priority, reverse=True):

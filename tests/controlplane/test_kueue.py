@@ -164,6 +164,12 @@ def test_an_admission_check_says_whether_there_is_a_seat_and_at_what_price(
         ask(kubectl, "red", "small", gpus=2)
         look = Look(kubectl)
         until(lambda: look.runs(red=1), "a job with a seat runs, and the other holds no quota for ever")
+        pods = kubectl.get("pods", "-n", "red", "-l", "job-name=small")["items"]
+        noted = {each["metadata"]["annotations"]["tonnage.dev/answered-seats"] for each in pods}
+        assert len(noted) == 1
+        taken = [(each["spec"]["nodeName"], each["metadata"]["annotations"]["tonnage.dev/devices"]) for each in pods]
+        told = [(seat["node"], ",".join(map(str, seat["devices"]))) for seat in json.loads(noted.pop())["seats"]]
+        assert sorted(taken) == sorted(told), "they run on the seats that the answer named"
         assert said_of(kubectl, "red", "small") == ("Ready", "8 devices on 1 nodes, $12.00 an hour")
         assert "red/wide" not in admitted(kubectl)
         assert states <= {"", "Pending", "Retry"}

@@ -378,3 +378,19 @@ def test_a_quota_of_nothing_keeps_a_service_out_and_costs_no_other_one_its_stock
     assert refused["default/chat"] is None
     assert "requests.nvidia.com/gpu of ResourceQuota poor/q (of 0)" in refused["poor/bound"]["words"]
     assert {each["pod"].partition("/")[0] for each in made["placements"]} == {"default"}
+
+
+def test_a_team_at_its_limit_keeps_its_service_out_and_costs_no_other_one_its_stock(tmp_path: Path) -> None:
+    template = {"spec": {"containers": [{"name": "c"}]}}
+    bound = having(service("bound", template=template, headroom=0.0), "metadata.namespace", "poor")
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "poor", "labels": {"team": "poor"}}}
+    spec = {"namespaces": {"team": "poor"}, "borrowing": {"gpus": {"a100": 0}}}
+    team = {"apiVersion": "tonnage.dev/v1alpha1", "kind": "Team", "metadata": {"name": "poor"}, "spec": spec}
+
+    made = planned(tmp_path, gpu_type(), profile(), node(gpus=2), space, team, bound,
+                   service(template=template, headroom=0.0))  # fmt: skip
+
+    refused = {each["name"]: each["refusal"] for each in made["services"]}
+    assert refused["default/chat"] is None
+    assert "a100 of Team poor (of 0)" in refused["poor/bound"]["words"]
+    assert {each["pod"].partition("/")[0] for each in made["placements"]} == {"default"}

@@ -189,3 +189,24 @@ def test_a_scope_that_is_not_understood_is_said(tmp_path: Path) -> None:
     seen = observed(tmp_path, gpu_type(), manifests.node(), manifests.pod("p"), odd)
 
     assert (seen.snapshot.left_out, [note.reason.code for note in seen.notes]) == ((), ["ScopeNotHeeded"])
+
+
+@pytest.mark.parametrize(
+    ("share", "borrowing", "left"),
+    [
+        # 8 devices less the 2 of another pod; at 4 $ an hour: 30 less 8 dollars.
+        ({"gpus": {"a100": 5}}, {"gpus": {"a100": 3}}, {"a100": 6}),
+        ({"dollarsPerHour": 20}, {"dollarsPerHour": 10}, {"cents": 5}),
+        ({"gpus": {"a100": 5}}, {}, {}),
+    ],
+)
+def test_a_service_may_hold_what_other_pods_leave_of_the_limit_of_its_team(
+    tmp_path: Path, share: Object, borrowing: Object, left: dict[str, int]
+) -> None:
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"team": "a"}}}
+    spec = {"namespaces": {"team": "a"}, "share": share, "borrowing": borrowing}
+    team = {"apiVersion": "tonnage.dev/v1alpha1", "kind": "Team", "metadata": {"name": "a"}, "spec": spec}
+    own = manifests.pod("i", 1, on="n1", labels={"tonnage.dev/service": "chat"},
+                        annotations={"tonnage.dev/gpu-types": "a100"})  # fmt: skip
+
+    assert shares(tmp_path, space, team, own, manifests.pod("other", 2, on="n1")) == left
