@@ -12,6 +12,7 @@ from cluster.autoscaling import ConcurrencyLimit, Scaler
 from cluster.demand import ExpectedDemand
 from cluster.plans import Finding, Phase, Plan, Reason, Step
 from cluster.snapshot import Snapshot
+from cluster.workloads import STAY_S
 from controller.deciders.decider import Turn
 from placement.budget import Budget
 from placement.engine.explanation import room_for
@@ -61,7 +62,7 @@ def decide(snapshot: Snapshot, turn: Turn) -> Plan:
             continue
         if scaler.demand is not None:
             demand = replace(scaler.demand, rate_per_s=decision.load)
-            start_share = fmean(scaler.lead_time.points_s) / WEIGHING.spread_s
+            start_share = fmean(scaler.lead_time.points_s) / STAY_S
             awaited = scaler.replicas.ordered_at_s if scaler.replicas is not None else ()
             is_loading = any(snapshot.at_s - each <= WEIGHING.spread_s for each in awaited)
             expected.append(ExpectedDemand(scaler.target.name, demand, start_share, is_loading))
