@@ -290,8 +290,8 @@ _BINDING = 0.9
 _FEW = 20
 """Number of requests without which no 95th percentile is formed: fewer have none beyond it."""
 _ENOUGH = 80
-"""Number of requests from which a limit without a breach is judged. With 20, the margin for the chance of heavy tails left
-0.74 of the best static limit's goodput."""
+"""Number of requests from which a limit without a breach is judged. With 20, the margin for the chance of heavy tails
+left 0.74 of the best static limit's goodput."""
 _CEILING_GROWTH = 1.0005
 """Growth of the ceiling with each observation: a limit 10 % above a breach's is tried again after 190."""
 

@@ -46,7 +46,7 @@ class TonnageScaling:
 
 
 CONTENDERS: Mapping[str, Contender] = {
-    TONNAGE: Contender(lambda miss_cost, _: TonnageScaling(miss_cost), replay.MISS_COST),
+    TONNAGE: Contender(lambda miss_cost, _: TonnageScaling(miss_cost), ScalingObjective().miss_cost),
     "newsvendor": Contender(lambda miss_cost, _: Newsvendor(miss_cost=miss_cost), replay.MISS_COST),
     "hpa": Contender(lambda target, scenario: Hpa(target, step_s=scenario.step_s), 0.7),
     "kpa": Contender(lambda target, _: Kpa(target), 0.7),
