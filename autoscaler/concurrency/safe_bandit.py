@@ -347,7 +347,12 @@ class SafeBandit:
             return replace(known, limit=seen.limit), "NotBinding"
         measured = Seen(seen.limit, math.log(pool.throughput), pool.log_p95, pool.requests)
         breach = over > _EVIDENT * sampling(known, pool.requests)
-        by_chance = breach and self._is_by_chance(known, measured)
+        _, before = samples(known, measured)
+        by_chance = False
+        if len(before.u):  # whether p95 lies where that of so many requests may lie by what was known of the limit
+            p95, variance = predicted(_LATENCY, before, distance([seen.limit], seen.limit))
+            error = math.sqrt(float(variance[0]) + noise(known, pool.requests)[1])
+            by_chance = measured.p95 - float(p95[0]) <= _SURPRISE * error
         known = learn(known, measured, breach=breach)
         if breach:
             # Highest safe limit below the broken one; where none is known, the one by the usual slope of latency.
@@ -386,14 +391,6 @@ class SafeBandit:
         if lowest.limit > self.rules.lowest or lowest.p95 - _EVIDENT * error <= math.log(self.rules.guard_s):
             return lower
         return max(arm.limit for arm in known.arms if arm.p95 <= lowest.p95 + _HARDLY_SLOWER)
-
-    def _is_by_chance(self, known: autoscaling.Learned, seen: Seen) -> bool:
-        """Whether p95 lies where that of so many requests may lie by what was known of the limit."""
-        _, before = samples(known, seen)
-        if not len(before.u):
-            return False
-        p95, variance = predicted(_LATENCY, before, distance([seen.limit], seen.limit))
-        return seen.p95 - float(p95[0]) <= _SURPRISE * math.sqrt(float(variance[0]) + noise(known, seen.requests)[1])
 
     def _is_safe(self, known: autoscaling.Learned, seen: Seen, candidates: Sequence[int]) -> BoolArray:
         """Whether p95 of one interval under each limit will keep the guard; shape (candidates,)."""

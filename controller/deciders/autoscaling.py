@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from statistics import fmean
 
 from autoscaler.concurrency.safe_bandit import limit_of
 from autoscaler.decision.decide import WEIGHING, decide as decide_replicas
@@ -62,7 +61,8 @@ def decide(snapshot: Snapshot, turn: Turn) -> Plan:
             continue
         if scaler.demand is not None:
             demand = replace(scaler.demand, rate_per_s=decision.load)
-            start_share = fmean(scaler.lead_time.points_s) / STAY_S
+            leads_s = scaler.lead_time.points_s
+            start_share = sum(leads_s) / len(leads_s) / STAY_S
             awaited = scaler.replicas.ordered_at_s if scaler.replicas is not None else ()
             is_loading = any(snapshot.at_s - each <= WEIGHING.spread_s for each in awaited)
             expected.append(ExpectedDemand(scaler.target.name, demand, start_share, is_loading))
