@@ -246,7 +246,9 @@ class MissedShare:
 
     target: float
     miss_cost: float
-    """Miss cost with which it is kept."""
+    """Miss cost with which it is kept: the mean multiplier of a day."""
+    multiplier: float
+    """Miss cost that was found last."""
     load: float = 0.0
     """Mean load over a day."""
     share: float = 0.0

@@ -469,7 +469,7 @@ _INSTANCE_NAME = re.compile(r"(.+?)(x([1-9][0-9]?))?(-spot)?")
 LOAD_S = 150.0
 """Time from an instance's order to its readiness, where none was observed: the mean that a ScalingPolicy assumes."""
 STAY_S = 3600.0
-"""Time for which a mix is expected to stay, without a ScalingPolicy. Chosen: demand asks for another about as soon."""
+"""Time for which a mix is expected to stay. Chosen: demand asks for another about as soon."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -289,6 +289,9 @@ _BINDING = 0.9
 """Requests in flight, as a fraction of the limit, from which the limit is what bounds the throughput."""
 _FEW = 20
 """Number of requests without which no 95th percentile is formed: fewer have none beyond it."""
+_ENOUGH = 80
+"""Number of requests from which a limit without a breach is judged. With 20, the margin for the chance of heavy tails
+left 0.74 of the best static limit's goodput."""
 _CEILING_GROWTH = 1.0005
 """Growth of the ceiling with each observation: a limit 10 % above a breach's is tried again after 190."""
 
@@ -316,12 +319,14 @@ class SafeBandit:
             return Decision(seen.limit, "Scaling", replace(state, pool=autoscaling.Pool()))
         known = self._known(state, seen.context)
         if seen.context != state.context:
-            known = replace(known, limit=self.rules.clipped(min(known.limit, seen.limit)))
+            over = math.log(seen.p95_s / self.rules.guard_s) if seen.complete and state.context else 0.0
+            known = replace(known, limit=self.rules.clipped(min(known.limit, _lowered(seen.limit, over))))
             return Decision(known.limit, "ContextChanged", _with(state, known, autoscaling.Pool()))
         if not seen.complete:
             return Decision(seen.limit, "NoData", state)
         pool = _pooled(state.pool, seen)
-        if pool.requests < _FEW:
+        is_over = pool.log_p95 - math.log(self.rules.guard_s) > _EVIDENT * sampling(known, max(pool.requests, 1))
+        if pool.requests < (_FEW if is_over else _ENOUGH):
             return Decision(seen.limit, "FewRequests", replace(state, pool=pool))
         known, reason = self._learned(known, pool, seen)
         return Decision(known.limit, reason, _with(state, known, autoscaling.Pool()))
@@ -342,19 +347,25 @@ class SafeBandit:
             return replace(known, limit=seen.limit), "NotBinding"
         measured = Seen(seen.limit, math.log(pool.throughput), pool.log_p95, pool.requests)
         breach = over > _EVIDENT * sampling(known, pool.requests)
+        _, before = samples(known, measured)
+        by_chance = False
+        if len(before.u):  # whether p95 lies where that of so many requests may lie by what was known of the limit
+            p95, variance = predicted(_LATENCY, before, distance([seen.limit], seen.limit))
+            error = math.sqrt(float(variance[0]) + noise(known, pool.requests)[1])
+            by_chance = measured.p95 - float(p95[0]) <= _SURPRISE * error
         known = learn(known, measured, breach=breach)
         if breach:
-            # Highest safe limit below the broken one; where none is known, the one by Little's law: of a saturated
-            # replica, latency is proportional to the requests at once.
+            # Highest safe limit below the broken one; where none is known, the one by the usual slope of latency.
             now = measured.limit
-            proportional = int(now * self.rules.guard_s / math.exp(measured.p95))
-            lower = [each for each in (*_near(now), proportional) if each < now]
+            lower = [each for each in (*_near(now), _lowered(now, over)) if each < now]
             candidates = sorted({self.rules.clipped(each) for each in lower if each >= 1} or {self.rules.lowest})
             safe = self._is_safe(known, measured, candidates)
             kept = [each for each, is_safe in zip(candidates, safe, strict=True) if is_safe]
             limit = max(kept) if kept else self._without_safe(known, measured, candidates[0])
-            # A revert may be far; the broken limit says nothing about those more than a step below it.
-            return replace(known, limit=limit, ceiling=max(limit, seen.limit / STEP)), "Breach"
+            # A revert may be far; the broken limit says nothing about those more than a step below it, and nothing at
+            # all where p95 is no further off than that of so few requests may be.
+            ceiling = known.ceiling if by_chance else max(limit, seen.limit / STEP)
+            return replace(known, limit=limit, ceiling=ceiling), "Breach"
         known = replace(known, ceiling=min(known.ceiling * _CEILING_GROWTH, float(self.rules.highest)))
         seats = _FULL_MEMORY * seen.in_flight / seen.memory_share if seen.memory_share > 0 else math.inf
         return self._stepped(known, measured, seats)
@@ -393,6 +404,11 @@ class SafeBandit:
 def raised(limit: int) -> int:
     """Highest limit that one step reaches."""
     return max(int(limit * STEP), limit + 1)
+
+
+def _lowered(limit: int, over: float) -> int:
+    """Limit that lowers log p95 by `over`, by the usual slope of latency; the limit itself where it is not over."""
+    return int(limit * math.exp(-max(over, 0.0) / _LATENCY.slope))
 
 
 def _near(limit: int) -> tuple[int, ...]:

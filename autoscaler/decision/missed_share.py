@@ -9,7 +9,7 @@ RATE_PER_S = 0.1 / 60
 """Speed of the multiplier's logarithm, times the target: what a missed load adds is the same for each target. With a
 target of 0.5 % the multiplier falls to half in a day in which nothing is missed. Faster ones follow single bursts."""
 MEAN_S = 86_400.0
-"""Time over which the mean load is taken: a day has all of its hours."""
+"""Time over which means are taken, of the load and of the multiplier: a day has all of its hours."""
 SETTLED_S = 2 * MEAN_S
 """Time in which the speed falls with the root of the time observed, from twice `RATE_PER_S`: what it begins with is a
 guess. Chosen on the public traces."""
@@ -21,16 +21,17 @@ the load; and the least, as quiet days say nothing about the burst that ends the
 MOST = 1e4
 
 
-def first(target: float) -> float:
-    """Miss cost before anything was observed."""
-    return FIRST / target
+def first(target: float, at_s: float) -> MissedShare:
+    """What is known before anything was observed."""
+    return MissedShare(target, FIRST / target, FIRST / target, at_s=at_s)
 
 
 def missed_after(scaler: Scaler) -> MissedShare | None:
     """What is known of the missed share after the last sample; unchanged where nothing new was observed.
 
     Dual ascent on the constraint E[missed load] ≤ target × E[load]: the multiplier rises with each missed load, and
-    falls while less than the target's share is missed.
+    falls while less than the target's share is missed. Single bursts move it, so its mean is decided by: the mean of
+    the iterates is what converges (Polyak and Juditsky 1992).
     """
     known, replicas = scaler.missed, scaler.replicas
     if known is None or replicas is None or scaler.load is None or scaler.observed_at_s <= known.at_s:
@@ -43,10 +44,12 @@ def missed_after(scaler: Scaler) -> MissedShare | None:
     share = known.share + weight * ((missed / load if load else 0.0) - known.share)
     over = missed / (known.target * load) if load else 0.0
     rate_per_s = RATE_PER_S * math.sqrt(SETTLED_S / max(min(known.for_s, SETTLED_S), SETTLED_S / 4))
-    cost = known.miss_cost * math.exp(rate_per_s * known.target * for_s * (over - 1))
+    multiplier = known.multiplier * math.exp(rate_per_s * known.target * for_s * (over - 1))
+    multiplier = min(max(multiplier, LEAST / known.target), MOST)
     return replace(
         known,
-        miss_cost=min(max(cost, LEAST / known.target), MOST),
+        miss_cost=known.miss_cost * (multiplier / known.miss_cost) ** weight,
+        multiplier=multiplier,
         load=load,
         share=share,
         for_s=min(known.for_s + for_s, SETTLED_S),

@@ -439,7 +439,8 @@ class ConcurrencyStatus(fields.StatusPart):
 class MissedStatus(fields.StatusPart):
     """What was learned to keep the objective's missed share."""
 
-    miss_cost: float = Field(ge=0, description="Miss cost with which the share is kept.")
+    miss_cost: float = Field(ge=0, description="Miss cost with which the share is kept: a day's mean multiplier.")
+    multiplier: float | None = Field(default=None, ge=0, description="Miss cost that was found last.")
     load: float = Field(ge=0, description="Mean load of the last day.")
     share: float = Field(ge=0, description="Share of it that was missed.")
     seconds: float = Field(ge=0, description="Time that was observed, two days at most.")

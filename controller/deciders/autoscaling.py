@@ -1,7 +1,6 @@
 """Autoscaling: replicas of scaled targets, and the demand that services are planned for, by each ScalingPolicy."""
 
 from dataclasses import replace
-from statistics import fmean
 
 from autoscaler.concurrency.safe_bandit import limit_of
 from autoscaler.decision.decide import WEIGHING, decide as decide_replicas
@@ -11,6 +10,7 @@ from cluster.autoscaling import ConcurrencyLimit, Scaler
 from cluster.demand import ExpectedDemand
 from cluster.plans import Finding, Phase, Plan, Reason, Step
 from cluster.snapshot import Snapshot
+from cluster.workloads import STAY_S
 from controller.deciders.decider import Turn
 from placement.budget import Budget
 from placement.engine.explanation import room_for
@@ -50,7 +50,8 @@ def decide(snapshot: Snapshot, turn: Turn) -> Plan:
             continue
         if scaler.demand is not None:
             demand = replace(scaler.demand, rate_per_s=decision.load)
-            start_share = fmean(scaler.lead_time.points_s) / WEIGHING.spread_s
+            leads_s = scaler.lead_time.points_s
+            start_share = sum(leads_s) / len(leads_s) / STAY_S
             awaited = scaler.replicas.ordered_at_s if scaler.replicas is not None else ()
             is_loading = any(snapshot.at_s - each <= WEIGHING.spread_s for each in awaited)
             expected.append(ExpectedDemand(scaler.target.name, demand, start_share, is_loading))

@@ -213,6 +213,7 @@ def _missed(scaler: Scaler) -> scaling_policy.MissedStatus | None:
         return None
     return scaling_policy.MissedStatus(
         miss_cost=round(found.miss_cost, DIGITS),
+        multiplier=round(found.multiplier, DIGITS),
         load=round(found.load, DIGITS),
         share=round(found.share, DIGITS),
         seconds=found.for_s,

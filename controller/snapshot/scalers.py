@@ -271,10 +271,11 @@ def _scaler_of(
         lead_time = lead_time_of(state.took_s, pending_s, model)
     missed, learned = None, policy.own_status.missed
     if objective.missed is not None:
-        missed = autoscaling.MissedShare(objective.missed, first(objective.missed), at_s=at_s)
+        missed = first(objective.missed, at_s)
         if learned is not None:
+            costs = learned.miss_cost, learned.multiplier or learned.miss_cost
             missed = autoscaling.MissedShare(
-                *(objective.missed, learned.miss_cost, learned.load, learned.share, learned.seconds, learned.time)
+                *(objective.missed, *costs, learned.load, learned.share, learned.seconds, learned.time)
             )
     scaler = autoscaling.Scaler(
         name=name,

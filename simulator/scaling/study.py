@@ -15,10 +15,11 @@ from cluster.demand import Forecast
 from cluster.errors import ConfigError, Mistake
 from simulator.scaling import replay
 from simulator.scaling.replay import score
-from simulator.scaling.rival_rules import Fixed, Hpa, Kpa, Newsvendor, PointForecast, Recommendation
+from simulator.scaling.rival_rules import Fixed, Hpa, Recommendation
 from simulator.scaling.traces import DAY_S
 
 TONNAGE, ORACLE = "tonnage", "oracle"
+MISS_COST = ScalingObjective().miss_cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Contender:
 class TonnageScaling:
     """Our decision as a policy of the replay."""
 
-    miss_cost: float = replay.MISS_COST
+    miss_cost: float = MISS_COST
     weighing: Weighing = WEIGHING
 
     def __call__(self, scaler: Scaler, at_s: float) -> Recommendation:
@@ -46,15 +47,11 @@ class TonnageScaling:
 
 
 CONTENDERS: Mapping[str, Contender] = {
-    TONNAGE: Contender(lambda miss_cost, _: TonnageScaling(miss_cost), replay.MISS_COST),
-    "newsvendor": Contender(lambda miss_cost, _: Newsvendor(miss_cost=miss_cost), replay.MISS_COST),
+    TONNAGE: Contender(lambda miss_cost, _: TonnageScaling(miss_cost), MISS_COST),
     "hpa": Contender(lambda target, scenario: Hpa(target, step_s=scenario.step_s), 0.7),
-    "kpa": Contender(lambda target, _: Kpa(target), 0.7),
-    "point": Contender(lambda target, _: PointForecast(target), 0.8),
     "fixed": Contender(lambda share, of: Fixed(int(np.ceil(share * np.nanmax(of.trained)))), 1.0),
 }
-"""tonnage: expected cost. newsvendor: its simplest form. hpa, kpa: Kubernetes' and Knative's autoscalers. point: a
-predictive planner on the median. fixed: the highest load of the training days, at all times."""
+"""tonnage: expected cost. hpa: Kubernetes' autoscaler. fixed: the highest load of the training days, at all times."""
 NAMES = (*CONTENDERS, ORACLE)
 
 

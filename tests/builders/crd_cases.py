@@ -103,6 +103,7 @@ def _policy(
             "recommendedReplicas": 5,
             "missed": {
                 "missCost": 20.5,
+                "multiplier": 24.5,
                 "load": 40.5,
                 "share": 0.004,
                 "seconds": 3600,

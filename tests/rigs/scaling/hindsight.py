@@ -10,8 +10,8 @@ from simulator.scaling.study import CONTENDERS, ReplayedPolicy
 _TARGETS = (0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
 _MISS_COSTS = (20.0, 50.0, 99.0, 200.0, 500.0)
 GRIDS: Mapping[str, tuple[float, ...]] = {
-    **dict.fromkeys(("tonnage", "newsvendor"), _MISS_COSTS),
-    **dict.fromkeys(("hpa", "kpa", "point"), _TARGETS),
+    "tonnage": _MISS_COSTS,
+    "hpa": _TARGETS,
     "fixed": (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.5),
 }
 """Parameters of each policy that hindsight chooses from."""

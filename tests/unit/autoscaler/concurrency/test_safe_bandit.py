@@ -109,6 +109,39 @@ def test_few_requests_are_pooled_until_they_can_be_judged() -> None:
     assert second.reason == "Breach"
 
 
+def test_a_raise_waits_for_more_requests_than_a_breach() -> None:
+    """25 requests show a p95 of 1.5 × the guard, and no raise: 80 do."""
+    before = settled()
+    some = [GUARDED.decide(before.state, seen(before.limit, requests=25))]
+    for _ in range(3):
+        some.append(GUARDED.decide(some[-1].state, seen(before.limit, requests=25)))
+
+    assert [each.reason == "FewRequests" for each in some] == [True, True, True, False]
+    assert GUARDED.decide(before.state, seen(before.limit, requests=25, p95_s=12.0)).reason == "Breach"
+
+
+def test_other_requests_that_break_the_guard_lower_the_limit_at_once() -> None:
+    """Twice the guard under 24 requests at once: e^(-ln 2 / 0.6) of them is 7."""
+
+    decision = GUARDED.decide(settled().state, replace(seen(24, p95_s=16.0), context=CODE))
+
+    assert (decision.reason, decision.limit) == ("ContextChanged", 7)
+
+
+def test_a_breach_by_chance_leaves_the_limits_above_open() -> None:
+    """Where log p95 scatters by 0.1, a fourth above the guard (0.22) is nothing new at a limit near it, twice it is."""
+    before = settled()
+    known = replace(before.state.learned[0], p95_scatter=0.01)
+    state = replace(before.state, learned=(known,))
+
+    chance = GUARDED.decide(state, seen(before.limit, requests=80, p95_s=10.0))
+    sure = GUARDED.decide(state, seen(before.limit, requests=80, p95_s=16.0))
+
+    assert (chance.reason, sure.reason) == ("Breach", "Breach")
+    assert chance.state.learned[0].ceiling == known.ceiling
+    assert sure.state.learned[0].ceiling < before.limit
+
+
 def test_a_pool_of_another_limit_is_dropped() -> None:
     before = settled()
     first = GUARDED.decide(before.state, seen(before.limit, requests=12))

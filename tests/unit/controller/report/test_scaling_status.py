@@ -47,7 +47,7 @@ def test_a_status_shows_the_decision_with_its_counterfactual() -> None:
 
 
 def test_what_was_learned_of_a_missed_share_is_kept_as_the_object_names_it() -> None:
-    written = status(replace(scaler(wanted=4), missed=MissedShare(0.005, 40.0)))
+    written = status(replace(scaler(wanted=4), missed=MissedShare(0.005, 40.0, 40.0)))
 
     assert written["missed"]["missCost"] == pytest.approx(40.0, abs=2.0)
     assert scaling_policy.ScalingPolicyStatus.model_validate(written).missed is not None

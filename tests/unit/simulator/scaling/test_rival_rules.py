@@ -1,9 +1,8 @@
 import numpy as np
 import pytest
 
-from cluster.autoscaling import LeadTime
-from simulator.scaling.rival_rules import Fixed, Hpa, Kpa, Newsvendor, PointForecast, oracle_replicas
-from tests.builders.scalers import NOW_S, forecast_of, scaler
+from simulator.scaling.rival_rules import Fixed, Hpa, oracle_replicas
+from tests.builders.scalers import NOW_S, scaler
 
 
 def test_hpa_aims_at_seventy_percent_and_leaves_a_tenth_alone() -> None:
@@ -22,22 +21,9 @@ def test_hpa_reaches_sixteen_times_its_size_in_a_minute_of_four_syncs() -> None:
     assert Hpa(step_s=15.0)(scaler(8, load=700.0), NOW_S).replicas == 16
 
 
-def test_kpa_panics_when_twice_as_many_are_needed_and_then_stops_none() -> None:
-    assert Kpa()(scaler(4, load=7.0), NOW_S).replicas == 10
-    panicked = ((NOW_S - 60.0, 10),)
-    assert Kpa()(scaler(4, load=1.4, recommended=panicked), NOW_S).replicas >= 4
-    assert Kpa()(scaler(4, load=1.4), NOW_S).replicas == 2
-
-
-def test_a_point_forecast_takes_the_median_after_the_lead_and_the_newsvendor_its_quantile() -> None:
-    rising = scaler(4, forecast=forecast_of(8.0, ramp=0.4), lead_time=LeadTime((300.0,)))
-    assert PointForecast()(rising, NOW_S).replicas == 13  # 10 / 0.8 = 12.5
-    assert Newsvendor()(rising, NOW_S).replicas == 16  # the 0.99 quantile is 1.6 × 10
-
-
 def test_without_a_forecast_or_a_load_peers_change_nothing() -> None:
     blind = scaler(5, forecast=None, load=None)
-    for peer in (Hpa(), Kpa(), PointForecast(), Newsvendor(), Fixed(5)):
+    for peer in (Hpa(), Fixed(5)):
         assert peer(blind, NOW_S).replicas == 5
 
 
