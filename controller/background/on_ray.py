@@ -5,7 +5,6 @@ private home and temporary directory, and the token. It is imported here and now
 else runs without it.
 """
 
-import logging
 import os
 import secrets
 import socket
@@ -72,7 +71,10 @@ class DriverStart:
 
 def is_installed() -> bool:
     """Whether Ray can be imported."""
-    return find_spec("ray") is not None
+    try:
+        return find_spec("ray") is not None
+    except ImportError:
+        return False
 
 
 def check_installed(option: str) -> None:
@@ -132,10 +134,13 @@ def _own_token(folder: Path) -> str:
 
 
 def connect(start: DriverStart) -> Any:
-    """The `ray` module, which must be installed, connected. Raises ConnectionError without a cluster."""
-    import ray
-    from ray._private import services
-
+    """The `ray` module, connected. Raises ConfigError when Ray is not installed, ConnectionError without a cluster."""
+    try:
+        import ray
+        from ray._private import services
+    except ImportError as error:
+        remedy = "pip install 'tonnage[ray]', or set it to none"
+        raise ConfigError(Mistake("ray.mode", f"Ray cannot be imported: {error}", remedy)) from error
     shared = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": "error", "configure_logging": False}
     if start.mode == "cluster":
         _reach(start.address)
@@ -148,7 +153,7 @@ def connect(start: DriverStart) -> Any:
         agent.parent.mkdir(parents=True)
         agent.write_text(AGENT, encoding="ascii")
     services.RAY_PATH = str(programs)
-    logging.getLogger(services.__name__).disabled = True
+    services.logger.disabled = True
     ray.init(
         address="local",
         num_cpus=start.cpus,

@@ -154,7 +154,7 @@ class PlanningView:
             del self.resized[gone]
         quotas = self.view.quotas()
         shared = with_shares(deployed, quotas, self._counted_devices(deployed, modes)) if quotas else deployed
-        shared = with_team_limits(shared)
+        shared = with_team_limits(shared) if shared.teams else shared
         if (managed := self.view.managed()) is not None:
             shared = managed_only(shared, managed)
         bounded = self._bounds.applied(with_resized(shared, self.resized) if self.resized else shared)

@@ -88,10 +88,10 @@ def test_a_service_is_planned_for_the_load_that_the_decided_replicas_serve() -> 
 def test_a_start_costs_the_mix_what_its_load_takes_of_the_time_until_the_next_decision() -> None:
     (expected,) = added(of_service(wanted=1, lead_time=LeadTime((60.0, 240.0)))).expected
 
-    assert expected.start_share == 150.0 / 600.0
+    assert expected.start_share == 150.0 / 3600.0
 
 
-@pytest.mark.parametrize(("age_s", "is_loading"), [(60.0, True), (601.0, False)])
+@pytest.mark.parametrize(("age_s", "is_loading"), [(60.0, True), (3601.0, False)])
 def test_what_takes_longer_to_load_than_its_mix_is_expected_to_stay_is_not_waited_for(
     age_s: float, is_loading: bool
 ) -> None:
@@ -127,7 +127,7 @@ def test_instances_of_a_scaled_service_stay_where_a_cheaper_type_does_not_pay_fo
         [node("a", gpus=8, gpu_type="A100"), node("b", gpus=8, gpu_type="B200")],
         services=[service(rate=3.0, replicas=running, continuous_split=True)],
         profiles=[profile("A100", ((1.0,),)), profile("B200", ((1.0,),))],
-        prices={"A100": 1.5, "B200": 1.0},
+        prices={"A100": 1.4, "B200": 1.0},
         at_s=NOW_S,
     )
     scaled = replace(seen, scalers=(of_service(wanted=3),))

@@ -229,7 +229,7 @@ def test_all_mistakes_in_all_files_are_named_at_once(tmp_path: Path) -> None:
         (having(service(), "spec.sloo", {}), "spec.sloo: there is no such field; did you mean slo?"),
         (
             having(service(), "spec.demand.request_rate", 3),
-            "spec.demand.request_rate: there is no such field; known: histogram, inputTokens",
+            "spec.demand.request_rate: there is no such field; known: batch, histogram, inputTokens",
         ),
         (having(gang(), "spec.minMembers", "8"), "spec.minMembers: should be a valid integer, not '8'"),
         (having(gang(), "spec.topology", {"within": "a b"}), "spec.topology.within: 'a b' is not allowed"),
