@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from cluster.actions import HoldSeats, Start
@@ -28,6 +27,7 @@ from controller.objects.own_objects import own_from
 from controller.objects.read import Findings, Read
 from controller.report.statuses import log_unwritten
 from controller.settings import OperatorSettings
+from controller.snapshot.held import held_from
 from controller.snapshot.nodes import TypeIndex, types_from
 from controller.snapshot.pods import PodRow, pod_row
 from placement.packing.planner import pack
@@ -161,13 +161,12 @@ class SeatChecks(ControlLoop):
         """The snapshot in which the seats are held that answers named."""
         answered, ours = list[HeldSeats](), self._ours()
         for name, obj in self._workloads.all().items():
-            for said in (
-                structs.plain(obj.status).get("admissionChecks", ()) if SEATS.encode() in bytes(obj.status) else ()
-            ):
-                texts = (each.get("annotations", {}).get(SEATS, "") for each in said.get("podSetUpdates", ()))
+            checks = structs.plain(obj.status).get("admissionChecks", ()) if SEATS.encode() in bytes(obj.status) else ()
+            for said in checks:
+                texts = ((each.get("annotations") or {}).get(SEATS, "") for each in said.get("podSetUpdates", ()))
                 if said.get("name") in ours and said.get("state") == "Ready" and (text := next(texts, "")):
-                    held = msgspec.json.decode(text, type=HeldSeats)
-                    answered.append(replace(held, holder=f"Workload/{name}"))
+                    held = held_from(f"Workload/{name}", text)
+                    answered += [held] if held else []
         return with_answered(snapshot, answered, self._context.caches.pods.all()) if answered else snapshot
 
     def _ours(self) -> dict[str, structs.OwnObject]:

@@ -28,13 +28,8 @@ def with_held_seats(snapshot: Snapshot, holders: Mapping[str, str], pods: Mappin
     """
     decisions, table = list[HeldSeats](), snapshot.pods
     for holder, text in sorted(holders.items()):
-        try:
-            held = msgspec.json.decode(text, type=HeldSeats)
-        except msgspec.MsgspecError:
-            continue
-        if pods[holder].object.metadata.deletion_timestamp is None:
-            seats = (replace(each, since_s=each.since_s or held.since_s) for each in held.seats if _is_sound(each))
-            decisions.append(replace(held, holder=holder, seats=tuple(seats)))
+        if pods[holder].object.metadata.deletion_timestamp is None and (held := held_from(holder, text)) is not None:
+            decisions.append(held)
     seats = (seat for each in decisions for seat in each.seats)
     vacated = [(seat, _candidates(snapshot, seat)) for seat in seats if _is_vacated(snapshot, seat, pods)]
     replacements, known = dict[int, str](), set[str]()
@@ -54,8 +49,20 @@ def with_held_seats(snapshot: Snapshot, holders: Mapping[str, str], pods: Mappin
     return replace(snapshot, held=in_force(found, snapshot.at_s))
 
 
+def held_from(holder: str, text: str) -> HeldSeats | None:
+    """What an annotation of this holder keeps, but seats whose numbers no pod may have; None where it cannot be read.
+
+    Anybody can write an annotation where no policy forbids it.
+    """
+    try:
+        held = msgspec.json.decode(text, type=HeldSeats)
+    except msgspec.MsgspecError:
+        return None
+    seats = (replace(each, since_s=each.since_s or held.since_s) for each in held.seats if _is_sound(each))
+    return replace(held, holder=holder, seats=tuple(seats))
+
+
 def _is_sound(seat: HeldSeat) -> bool:
-    """Whether the numbers are such as a pod may have; anybody can write an annotation where no policy forbids it."""
     amounts = (seat.gpu_milli, seat.cpu_milli, seat.memory_bytes)
     has_devices = all(0 <= each < MAX_GPUS_PER_NODE for each in seat.devices) and bool(seat.owner) == seat.is_moved
     return has_devices and all(0 <= each <= MOST_OF_OTHERS for each in amounts)

@@ -1,7 +1,10 @@
 """Answers to Kueue's admission checks: seats for all pods of a workload, beside all that waits, and their price."""
 
+import json
 from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from cluster.actions import Start
 from cluster.held_seats import in_force
@@ -9,7 +12,7 @@ from cluster.snapshot import HeldSeats, Snapshot
 from cluster.workloads import GpuType
 from controller.api import structs
 from controller.deciders.decisions import Decisions
-from controller.loops.seat_checks import answers, pods_of, with_answered
+from controller.loops.seat_checks import SEATS, SeatChecks, answers, pods_of, with_answered
 from controller.snapshot.nodes import TypeIndex
 from controller.snapshot.pods import PodRow
 from placement.engine.packer import Packer
@@ -120,3 +123,18 @@ def test_the_seats_of_an_answer_are_free_again_after_their_deadline_and_once_a_p
     assert in_force([held], held.until_s - 1)
     assert starts(with_answered(late, [held], MADE)).keys() == {"s/other"}
     assert starts(with_answered(runs, [held], MADE)).keys() == {"s/other"}
+
+
+@pytest.mark.parametrize(
+    "text", ["no JSON", "{}", '{"holder":1}', '{"holder":"x","since_s":0,"until_s":9,"seats":[{}]}']
+)
+def test_an_answer_that_cannot_be_read_holds_nothing_and_stops_nobody(text: str) -> None:
+    check = {"metadata": {"name": "seat"}, "spec": {"controllerName": "tonnage.dev/seat"}}
+    said = {"name": "seat", "state": "Ready", "podSetUpdates": [{"annotations": {SEATS: text}}, {"annotations": None}]}
+    workload = {"metadata": {"name": "job", "namespace": "t"}, "spec": {}, "status": {"admissionChecks": [said]}}
+    loop = SeatChecks(DECISIONS)
+    for cache, obj in zip(loop.caches, (workload, check), strict=False):
+        cache.take_page(json.dumps({"metadata": {"resourceVersion": "1"}, "items": [obj]}).encode(), 0.0, is_first=True)
+    now = fleet()
+
+    assert loop.add_to(now) is now
