@@ -46,9 +46,10 @@ def missed_after(scaler: Scaler) -> MissedShare | None:
     rate_per_s = RATE_PER_S * math.sqrt(SETTLED_S / max(min(known.for_s, SETTLED_S), SETTLED_S / 4))
     multiplier = known.multiplier * math.exp(rate_per_s * known.target * for_s * (over - 1))
     multiplier = min(max(multiplier, LEAST / known.target), MOST)
+    mean = min(max(known.miss_cost, LEAST / known.target), MOST)
     return replace(
         known,
-        miss_cost=known.miss_cost * (multiplier / known.miss_cost) ** weight,
+        miss_cost=mean * (multiplier / mean) ** weight,
         multiplier=multiplier,
         load=load,
         share=share,

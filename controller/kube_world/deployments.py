@@ -59,7 +59,8 @@ def deployment_name(service: str, instance_type: InstanceType) -> str:
 
 def instance_label(kind: InstanceType) -> str:
     """Value of the label by which an InferencePool selects instances of a type, whose name may have a slash."""
-    return kind.name.replace("/", ".")
+    name = kind.name.replace("/", ".")
+    return name if len(name) <= 63 else f"{name[:54]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def deployment_writes(instance: Instance, replicas: int, epoch: int) -> list[Write]:

@@ -143,7 +143,13 @@ class PlanningView:
         present = with_issued_binds(seen, found, issued, ours, held)
         if seen.held or unseen:
             by_holder = ((each, self.view.pod(each.holder)) for each in seen.held)
-            believed = (each for each, pod in by_holder if pod is not None and self.reservations.holds(pod.uid))
+            believed = (
+                each
+                for each, pod in by_holder
+                # What an answer holds is on no pod, and without takers its room is kept already.
+                if (all(seat.taker for seat in each.seats) if pod is None else self.reservations.holds(pod.uid))
+                and (pod is not None or each.holder.startswith("Workload/"))
+            )
             present = with_room_kept(replace(present, held=with_unseen(believed, unseen)))
         deployed, modes = present, dict[str, Mapping[str, str]]()
         if seen.services:

@@ -42,6 +42,10 @@ SEATS = "tonnage.dev/answered-seats"
 """Annotation of a workload's answer, and of its pods, with the seats that are held until they come."""
 MOST_HELD = 64
 """Pods of a workload whose seats are held. Chosen: each carries the annotation, of 200 bytes a pod."""
+MAKERS = ("Job/", "RayCluster/", "PyTorchJob/", "TFJob/", "XGBoostJob/", "PaddleJob/", "JAXJob/")
+"""Owners of workloads that are their pods' controllers, too: by these the pods are known for which seats are held."""
+MOST_PODS = 4096
+"""Pods of a workload that is answered."""
 Object = Mapping[str, Any]
 
 
@@ -59,6 +63,8 @@ def pods_of(name: str, spec: Object, status: Object, flavors: Mapping[str, Objec
     """Pods of a workload as its controller will make them, on nodes of the flavors that it got."""
     rows, given = list[PodRow](), status["admission"]["podSetAssignments"]
     flavors_of = {each["name"]: each.get("flavors", {}).values() for each in given}
+    if sum(int(each["count"]) for each in spec["podSets"]) > MOST_PODS:
+        raise ValueError(f"it has more than {MOST_PODS} pods")
     for each in spec["podSets"]:
         pod, meta = each["template"].get("spec", {}), each["template"].get("metadata", {})
         labels = dict(pod.get("nodeSelector", {}))
@@ -164,9 +170,10 @@ class SeatChecks(ControlLoop):
             checks = structs.plain(obj.status).get("admissionChecks", ()) if SEATS.encode() in bytes(obj.status) else ()
             for said in checks:
                 texts = ((each.get("annotations") or {}).get(SEATS, "") for each in said.get("podSetUpdates", ()))
-                if said.get("name") in ours and said.get("state") == "Ready" and (text := next(texts, "")):
-                    held = held_from(f"Workload/{name}", text)
-                    answered += [held] if held else []
+                is_ready = said.get("name") in ours and said.get("state") == "Ready"
+                if is_ready and (held := held_from(f"Workload/{name}", next(texts, ""))):
+                    seats = (replace(seat, owner=obj.metadata.controller) for seat in held.seats)
+                    answered.append(replace(held, seats=tuple(seats)))
         return with_answered(snapshot, answered, self._context.caches.pods.all()) if answered else snapshot
 
     def _ours(self) -> dict[str, structs.OwnObject]:
@@ -213,7 +220,7 @@ class SeatChecks(ControlLoop):
                 else {"state": "Retry", "requeueAfterSeconds": RETRY_S}
             )
             of_all = [{"name": check, **answer, "message": words, **since} for check in pending[name]]
-            if 0 < len(seats) <= MOST_HELD and (owner := workloads[name].metadata.controller):
+            if 0 < len(seats) <= MOST_HELD and (owner := workloads[name].metadata.controller).startswith(MAKERS):
                 held = HeldSeats(name, at_s, at_s + DEADLINE_S, tuple(replace(seat, owner=owner) for seat in seats))
                 first = structs.plain(workloads[name].spec)["podSets"][0]["name"]
                 of_all[0]["podSetUpdates"] = [{"name": first, "annotations": {SEATS: text_of(held)}}]

@@ -223,9 +223,10 @@ class StatusReports:
         for gone in self._written.keys() - by_namespace.keys():
             del self._written[gone]
         own = self._caches.own[SERVICE].all() if self._routes else {}
-        routes = (write for n, each in services.items() if n in own for write in writes_of(own[n], *each))
+        known_own = ((n, own[n], each) for n, each in services.items() if n in own)
+        routes = (w for n, obj, each in known_own for w in each_alone("ModelService", n, writes_of(obj, *each)))
         of_limits = limit_writes(snapshot.scalers, plan.limits) if self._limits else ()
-        yield from self._published.jobs((*of_limits, *routes), at_s)
+        yield from islice(self._published.jobs((*of_limits, *routes), at_s), MOST_WRITES)
 
 
 Settled = dict[tuple[str, str], tuple[OwnObject, ObjectFacts]]

@@ -66,6 +66,8 @@ def weights_of(plan: ServicePlan, facts: ServiceFacts) -> dict[InstanceType, int
     demand = facts.service.demand if facts.service else None
     if plan.refusal or plan.routing is None or demand is None:
         return {}
+    if demand.share.shape != plan.routing.weight.shape[:2]:  # planned for lengths that were measured
+        return {}
     sent = np.tensordot(demand.share, plan.routing.weight, axes=2)
     parts = {t: float(x) for t, x in zip(plan.routing.instance_types, sent, strict=True) if x > 0}
     parts = {t: x for t, x in parts.items() if t.phase != "prefill"}

@@ -103,6 +103,7 @@ def _batch(old: ModelServiceStatus, plan: ServicePlan, facts: ServiceFacts, at_s
         return old.batch
     served = min((note.figures.get("served_per_s", math.inf) for note in plan.notes), default=math.inf)
     rate = min(service.deferred_per_s, max(0.0, served - (service.demand.rate_per_s - service.deferred_per_s)))
+    rate = 0.0 if plan.refusal else rate
     runs = sum(facts.running.values()) / max(1, sum(plan.instances.values())) if facts.makes_pods else 1.0
     answered = rate * min(1.0, runs) * min(max(0.0, since_s), 5 * COUNTED_S)
     return BatchStatus(done=round(min(service.deferred.requests, done + answered), DIGITS), time=float(int(at_s)))

@@ -1,7 +1,7 @@
 """What all statuses of Tonnage's objects share: the condition Accepted, their writes, and what was written last."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import structlog
@@ -41,7 +41,10 @@ def status_job(kind: Kind, name: str, obj: OwnObject, status: Status) -> WriteJo
     return WriteJob(f"{kind.name}/{name}", Write("PATCH", f"{kind.path_of(name)}/status", body, APPLY_PATCH, query))
 
 
-def each_alone(kind: str, name: str, jobs: Iterator[WriteJob]) -> Iterator[WriteJob]:
+Job = TypeVar("Job")
+
+
+def each_alone(kind: str, name: str, jobs: Iterator[Job]) -> Iterator[Job]:
     """The writes of one object; none, and a line in the log, where its status cannot be computed."""
     try:
         yield from tuple(jobs)

@@ -3,8 +3,6 @@
 The rule: a pod takes devices from another team where its own stays within its share and the other is beyond its own,
 or where its own, with it, owes less than the other without them: what it is beyond its share, and borrowed lately, by
 its weight. So nobody takes back what was taken from him. Within a team, priorities decide; between teams, they do not.
-One that waited for as long as its team has it takes from its own team, too, and narrower ones of those within their
-share, where these can take elsewhere what they lose.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -18,9 +16,8 @@ from cluster.workloads import PodShape
 
 MICRO = 1_000_000
 NO_LIMIT = 1 << 60
-LENT, SHIFTED = -(1 << 40), -(1 << 39)
-"""Resistance of a pod that another team may stop, beside its priority, below that of all of the own team; the second
-where its own team is within its share."""
+LENT = -(1 << 40)
+"""Resistance of a pod of another team that may be stopped, beside its priority: below that of all of the own team."""
 RESTART_S, UNKNOWN_S = 60, 900
 """Work that a stop loses at least, and where it is not known since when a pod runs: as the price of a move has them."""
 
@@ -75,8 +72,7 @@ class Shares:
         kind = self.of_node[pods.node[rows]]
         np.add.at(self._used, (self.team[rows], self._type[kind]), self.milli[rows])
         np.add.at(self._usd, self.team[rows], self.milli[rows] * self._price[kind])
-        self._taker, self._mine, self._is_late_one = -1, np.zeros(len(kinds)), False
-        self._first = self._width = self._asked = 0
+        self._taker, self._mine = -1, np.zeros(len(kinds))
         self.may_take: BoolArray = np.zeros((len(self.teams), len(kinds)), dtype=np.bool_)
         """Whether the pods that are being placed may take from a team on nodes of a kind."""
 
@@ -141,13 +137,10 @@ class Shares:
     def consider(self, rows: Sequence[int]) -> None:
         """From now on, others are asked for what these pods need, which start together; for nothing without pods."""
         self._taker = int(self.team[rows[0]]) if rows else -1
-        self._first, self._is_late_one = (rows[0] if rows else 0), bool(rows) and self._is_served_first(rows)
-        self._width = int(self.milli[list(rows)].max()) if rows else 0
         if rows:
-            self._asked = asked = self.asked(rows)
-            left = self._left(self._taker)
+            asked, left = self.asked(rows), self._left(self._taker)
             owed = self._owed(self.beyond()[self._taker] + asked, self._taker)
-            owed = owed * (not self._is_late_one)
+            owed = owed * (not self._is_served_first(rows))
             self._mine = np.where((left >= asked) & (asked > 0), owed, NO_LIMIT)
         self.renew()
 
@@ -162,25 +155,19 @@ class Shares:
     @property
     def view(self) -> Hashable:
         """Key of what may be taken: equal ones mean the same."""
-        late = self._is_late_one, self._width
-        return None if self._taker < 0 else (self._taker, late, self._mine.tobytes(), self.may_take.tobytes())
+        return None if self._taker < 0 else (self._taker, self._mine.tobytes(), self.may_take.tobytes())
 
     def resistance(self, own: IntArray, priority: IntArray, node: IntArray, never: int, ending: int) -> IntArray:
         """Priority above which each pod may be stopped for those that are being placed. Shape (pods,).
 
         own: the same for pods of its own team. priority, node: of each pod in the draft.
         """
-        others = (self.milli > 0) & (own != never) & (own != ending) & (node != PENDING)
+        others = (self.milli > 0) & (self.team != self._taker) & (own != never) & (own != ending) & (node != PENDING)
         if self._taker < 0:
             return own
         # Who was served for his waiting keeps it in this plan: those that it was taken from owe less.
-        able, is_own = self._has_run & ~self._is_late, self.team == self._taker
-        may = able & self.may_take[self.team, self.of_node[node]]
-        found: IntArray = np.where(others & ~is_own, np.where(may, LENT + priority, never), own)
-        if self._is_late_one:
-            lent = others & able & is_own & (priority <= priority[self._first])
-            shifted = others & able & ~is_own & ~may & (self.milli < self._width)
-            found = np.where(lent, LENT + priority, np.where(shifted, SHIFTED + priority, found))
+        may = self.may_take[self.team, self.of_node[node]] & self._has_run & ~self._is_late
+        found: IntArray = np.where(others, np.where(may, LENT + priority, never), own)
         return found
 
     def may_lose(self, gone: Iterable[int], node: IntArray, gang: IntArray) -> bool:
@@ -188,16 +175,6 @@ class Shares:
 
         node, gang: of each pod. The last that is taken from a team may be larger than what it is beyond its share.
         """
-        beyond = self.beyond()
-        if self._is_late_one:  # what teams lose of their shares is held by others beyond theirs, but for what it gets
-            taken, own = np.zeros_like(self._used), self._taker
-            for row in gone:
-                taken[self.team[row], self._type[self.of_node[node[row]]]] += self.milli[row]
-            left = beyond - taken[:, self._type]
-            left[own] += self._asked
-            short = (np.minimum(beyond, 0) - np.minimum(left, 0)).sum(axis=0)
-            left[own] = np.minimum(left[own], (self._used - taken)[own, self._type])
-            return bool((short <= np.maximum(left, 0).sum(axis=0))[(taken.sum(axis=0) > 0)[self._type]].all())
         lost: dict[tuple[int, int], dict[int, int]] = {}
         kinds: dict[tuple[int, int], int] = {}
         for row in gone:
@@ -209,6 +186,7 @@ class Shares:
                 kinds[key] = kind
         if not lost or self._taker < 0:
             return True
+        beyond = self.beyond()
         for key, units in lost.items():
             team, kind, total = key[0], kinds[key], sum(units.values())
             mine = self._mine[kind]

@@ -135,7 +135,11 @@ class Nvml:
             self._checked(lambda: nvml.nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(handle, byref(current)))
         except (AttributeError, backend.DeviceError):  # an earlier library or device
             return ()
-        known = [name for name in vars(nvml) if name.startswith(PROFILE) and "OPERATION" not in name]
+        known = [
+            name
+            for name in vars(nvml)
+            if name.startswith(PROFILE) and "OPERATION" not in name and name != PROFILE + "MAX"
+        ]
         names = {vars(nvml)[name]: name.removeprefix(PROFILE).lower() for name in known}
         mask = current.enforcedProfilesMask.mask
         bits = [number for number in range(32 * len(mask)) if mask[number // 32] >> number % 32 & 1]

@@ -17,6 +17,9 @@ prompt."""
 _ALTERNATES_SHARE = 0.25
 """Fraction of prompts from which phases count as alternating: it is a third to a half with continuous batching."""
 
+_SPIKE_MOST_SHARE = 0.15
+"""Most that stays free for rises, of the budget: a row whose devices step together would keep half of it."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ByClassMemory:
@@ -97,7 +100,10 @@ def observed(plant: Plant, memory: ByClassMemory, seen: PolicyInput) -> ByClassM
         kept = exp(-for_s / rules.swing_memory_s)
         swing_w = np.where(known, np.sqrt(kept * swing_w**2 + (1 - kept) * over_w**2), swing_w)
         smooth_w = np.where(known, smooth_w + part * over_w, seen.drawn_w)
-    return ByClassMemory(memory.need_w, mean_w, prompts, smooth_w, swing_w, rules.spike_swings * swing_w)
+    else:  # what was smoothed before is no measure of later draws
+        smooth_w = np.full(plant.tree.limits, -1.0)
+    spike_w = np.minimum(rules.spike_swings * swing_w, _SPIKE_MOST_SHARE * seen.budget_w)
+    return ByClassMemory(memory.need_w, mean_w, prompts, smooth_w, swing_w, spike_w)
 
 
 def needed_w(plant: Plant, memory: ByClassMemory, seen: PolicyInput) -> FloatArray:
@@ -154,6 +160,7 @@ def burst_ends_w(plant: Plant, memory: ByClassMemory, seen: PolicyInput, cap_w: 
     rise_w = np.maximum(open_w - firm_w, 0.0)
     if tree.table.devices.ramp_w_per_s is not None:  # a device that smooths its draw rises only so far until then
         rise_w = np.minimum(rise_w, tree.table.devices.ramp_w_per_s * rules.control_delay_s)
+        open_w = np.where(swings, open_w, np.minimum(open_w, firm_w + rise_w))  # and, without a controller, for ever
     rise_w = np.where(seen.phase == PHASE_MEMORY_BOUND, rules.together_share, 1.0) * rise_w
     share = np.zeros(tree.devices)
     for rank in range(int(tree.rank.max(initial=-1)) + 1):
@@ -162,7 +169,7 @@ def burst_ends_w(plant: Plant, memory: ByClassMemory, seen: PolicyInput, cap_w: 
         if any_of(own & swings):
             asked_w = asked_w + (rules.low_burst_swings if rank else rules.burst_swings) * memory.swing_w
         fits = np.clip(room_w / np.maximum(asked_w, MEANT_W), 0.0, 1.0)
-        share = np.where(own, tree.least(fits), share)
+        share = np.where(own, np.minimum(tree.least(fits), 1.0), share)  # 1 below no limit
         room_w = room_w - asked_w * fits
     to_w: FloatArray = lease_w + share * (open_w - lease_w)
     return to_w

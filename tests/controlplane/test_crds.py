@@ -286,6 +286,7 @@ def test_the_columns_of_kubectl_get_tell_how_a_service_fares(api: PlainApi) -> N
         "Ready": "True",
         "Mix": '{"a100":2}',
         "Gap": 0.0625,
+        "J/token": 0.25,
         "Reason": "AllRunning",
     }
 

@@ -1,6 +1,6 @@
 """A week of three teams on one fleet, by Tonnage's shares and by the published rules of Kueue and KAI.
 
-    python -m tests.rigs.shared_week FOLDER_OF_DEMAND [PART_OF_A_NAME [LOADS]]
+    python -m tests.rigs.shared_week FOLDER_OF_DEMAND
 
 Each team submits jobs as often as requests came to one of three recorded models; sizes and lengths are drawn by a seed.
 Jobs are stopped and start again from their last checkpoint, made every half hour. Simulated.
@@ -311,9 +311,8 @@ RULES: Mapping[str, Callable[[], Rule]] = {
 
 def main() -> None:
     demand = demand_of(Path(sys.argv[1]))
-    names, loads = sys.argv[2:3] or [""], [float(each) for each in sys.argv[3:]] or (0.9, 1.1)
-    for load in loads:
-        for name, rule in ((name, rule) for name, rule in RULES.items() if names[0] in name):
+    for load in (0.9, 1.1):
+        for name, rule in RULES.items():
             found = week(rule(), jobs_of(demand, 1, load))
             waits = ", ".join(f"{team} {mid:.2f} / {most:.1f} h" for team, (mid, most) in found.waits_h.items())
             shares = f"used {100 * found.used_share:.1f} %, useful {100 * found.useful_share:.1f} %"

@@ -202,5 +202,5 @@ def _devices(
         overshoot_share=arrays.column(np.full(len(each), OVERSHOOT_SHARE), np.float64),
         overhead_share=arrays.column([overhead_share[node] for node, *_ in devices], np.float64),
         managed=arrays.column([found.managed and node not in tree.observed for node, _, found in devices], np.bool_),
-        ramp_w_per_s=arrays.column([found.ramp_w_per_s or np.inf for found in each], np.float64),
+        ramp_w_per_s=arrays.column([max(found.ramp_w_per_s or 0.0, 0.0) or np.inf for found in each], np.float64),
     )

@@ -155,35 +155,6 @@ def test_a_pod_that_waited_too_long_takes_nothing_of_a_share() -> None:
     assert not planned(seen(1, [*filled("b", 1), late], team("a", 0), team("b", 8))).actions
 
 
-def stopped(now: Snapshot) -> set[str]:
-    return {each.pod for each in planned(now).actions if isinstance(each, Evict)}
-
-
-def test_a_pod_that_waited_too_long_takes_from_its_own_team_but_nothing_of_higher_priority() -> None:
-    late, own = pod("a/wide", 8, started_s=1), filled("a", 1, started_s=90_000)
-    dear = [replace(own[0], priority=1), *own[1:]]
-
-    assert len(stopped(seen(1, [*own, late], team("a", 8)))) == 8
-    assert not stopped(seen(1, [*dear, late], team("a", 8)))
-
-
-def test_a_pod_that_waited_too_long_takes_narrower_ones_of_a_share_where_these_take_elsewhere_what_they_lost() -> None:
-    """Each node has four devices of a team within its share and four of one beyond its own, that of the late pod."""
-    mixed = [
-        each if n % 8 < 4 else replace(each, name=f"a/{n}") for n, each in enumerate(filled("b", 2, started_s=90_000))
-    ]
-    now = seen(2, [*mixed, pod("a/late", 8, started_s=1)], team("a", 0), team("b", 8))
-
-    later = after(now, planned(now))
-
-    runs = {name for name, at in zip(later.pods.names, later.pods.node.tolist(), strict=True) if at != PENDING}
-    assert "a/late" in runs
-    for _ in range(3):
-        later = after(later, planned(later))
-    runs = {name for name, at in zip(later.pods.names, later.pods.node.tolist(), strict=True) if at != PENDING}
-    assert sum(each.startswith("b/") for each in runs) == 8, "the team has its share, on the other node"
-
-
 def test_a_gang_waited_too_long_once_its_last_member_did() -> None:
     def plan_of(last_s: int) -> int:
         gang = [pod(f"a/g{n}", 4, gang="a/g", started_s=(1, last_s)[n]) for n in range(2)]
