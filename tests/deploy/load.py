@@ -88,6 +88,9 @@ class Load:
         # No eviction is allowed, so the guard refuses those that are planned for the pods of high priority.
         limits = Limits(max_evictions_share=0.0, max_evictions_floor=0)
         self._reporter.report_cycle(run_cycle(self._world, brain, limits, deadline_s=10.0, clock=ticking(0.01)))
+        cycle = self._meter._published["cycle"]  # no agent reads power here
+        draws = {"tonnage_service_draw_watts": 900.0, "tonnage_service_joules_per_token": 1.5}
+        cycle.samples = (*cycle.samples, *(Sample(name, ("ns/chat",), each) for name, each in draws.items()))
         for verb, code in (("watch", 200), ("create", 201), ("patch", 409 if number % 3 else 429)):
             count_request(self._meter, verb, "pods", code, 0.004)
 

@@ -202,6 +202,7 @@ def test_every_role_is_granted_by_some_values() -> None:
         "agent": {"enabled": True, "health": {"enabled": True}, "sandboxes": {"enabled": True}},
         "settings": settings("gate", "bind", "dra", autoscales=True),
         "autoscaler": EVERY_SOURCE,
+        "routes": True,
     }
 
     bound = {

@@ -95,8 +95,8 @@ def test_ages_and_gaps_have_limits_and_what_is_many_figures_is_a_table() -> None
         "Why workloads wait now",
     }
     renamed = table["transformations"][1]["options"]["renameByName"]
-    assert renamed == dict(zip(("Value #A", "Value #B", "Value #C", "Value #D", "Value #E"),
-                               ("wanted", "running", "$ per hour", "bound", "gap"), strict=True))  # fmt: skip
+    columns = ("wanted", "running", "$ per hour", "bound", "gap", "draw", "J per token")
+    assert renamed == dict(zip((f"Value #{letter}" for letter in "ABCDEFG"), columns, strict=True))
     assert all(target["format"] == "table" and target["instant"] for target in table["targets"])
 
 
