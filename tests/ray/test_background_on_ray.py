@@ -105,7 +105,7 @@ def test_ray_brings_nothing_that_nobody_uses(ray: tuple[BackgroundHost, ChildDri
 
     for name in (b"monitor.py", b"log_monitor", b"dashboard.py", b"ray::DashboardAgent", b"ray::RuntimeEnvAgent"):
         assert pids_of(child, name) == []
-    assert pss_mb(session_of(child.folder)) < LEAN_MB + 100, "with a second worker"
+    assert pss_mb(session_of(child.folder)) < LEAN_MB + 130, "with a second worker, which may have fitted"
 
 
 def test_an_idle_ray_takes_little_of_a_core(ray: tuple[BackgroundHost, ChildDriver]) -> None:
