@@ -363,7 +363,8 @@ class NodeAgent:
             if answer_w is not None:
                 settled[order.uuid] = devices_backend.after_setting(settled[order.uuid], answer_w)
         recorded = await self._remember(replace(self._record, previous=settled))
-        if recorded and holder.sequence >= 0 and leases_holder.is_in_force(wanted_w, self._enforced_w()):
+        is_lowered = recorded and None not in answers[: len(lower)]  # else an older request for more may yet take effect
+        if is_lowered and holder.sequence >= 0 and leases_holder.is_in_force(wanted_w, self._enforced_w()):
             self._in_force = (holder.epoch, holder.sequence)
 
     def _enforced_w(self) -> dict[str, float]:

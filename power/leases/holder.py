@@ -166,13 +166,14 @@ def orders(
 
     allowed_w: permitted limit of each device. enforced_w: limits read back last; a device missing there is set with the
     first group, since its limit may be higher. asked_w: limits that devices report as requested, where they do. A
-    device that enforces less than requested is limited by something else, and setting it again does not help. A device
-    that still enforces more may be on its way down to an older request, and must get the new one.
+    device that enforces less than was requested of it is limited by something else, and setting it again does not help;
+    but it may be on its way to an older request, and where that was for more, or it still enforces more, it must get the
+    new one.
     """
     lower, higher = [], []
     for uuid, limit_w in sorted(allowed_w.items()):
         now_w = enforced_w.get(uuid)
-        if now_w is None or now_w > limit_w + ROUNDING_W:
+        if now_w is None or max(now_w, asked_w.get(uuid, now_w)) > limit_w + ROUNDING_W:
             lower.append(LimitOrder(uuid, limit_w))
         elif asked_w.get(uuid, now_w) < limit_w - ROUNDING_W:
             higher.append(LimitOrder(uuid, limit_w))

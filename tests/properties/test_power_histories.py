@@ -33,6 +33,11 @@ def test_a_node_that_rebooted_refuses_the_controller_that_was_replaced_before() 
     assert history(31524).over_s == 0.0
 
 
+def test_a_raise_that_takes_effect_late_is_taken_back_where_the_next_lease_is_lower() -> None:
+    """The device still enforced what the next lease gave, so the older request for more stood."""
+    assert history(41416).over_s == 0.0
+
+
 def test_a_limit_that_nobody_granted_is_seen() -> None:
     """A device of 400 W, which its agent does not lower, in a world that was full."""
     world, outcome = world_of(Random(3)), Outcome(3)  # noqa: S311 - a simulated world

@@ -83,6 +83,15 @@ def test_a_device_that_was_not_read_is_set_with_those_that_are_lowered() -> None
     assert [order.uuid for order in higher] == ["c"]
 
 
+def test_a_device_on_its_way_to_an_older_request_for_more_is_lowered() -> None:
+    """It enforces 200 W and was asked for 400 W; the next lease is of 200 W."""
+    lower, higher = orders({"a": 200.0}, {"a": 200.0}, {"a": 400.0})
+
+    assert [order.limit_w for order in lower] == [200.0]
+    assert higher == ()
+    assert orders({"a": 200.0}, {"a": 150.0}, {"a": 200.0}) == ((), ()), "something else limits it"
+
+
 def test_a_device_one_watt_above_its_lease_is_lowered_and_a_rounded_limit_is_not() -> None:
     """Caps are whole watts, so that half of one is rounding and one is another cap."""
     assert [each.limit_w for each in orders({"a": 300.0}, {"a": 301.0}, {})[0]] == [300.0]
