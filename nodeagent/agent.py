@@ -363,7 +363,7 @@ class NodeAgent:
             if answer_w is not None:
                 settled[order.uuid] = devices_backend.after_setting(settled[order.uuid], answer_w)
         recorded = await self._remember(replace(self._record, previous=settled))
-        is_lowered = recorded and None not in answers[: len(lower)]  # else an older request for more may yet take effect
+        is_lowered = recorded and None not in answers[: len(lower)]  # else an older request may yet take effect
         if is_lowered and holder.sequence >= 0 and leases_holder.is_in_force(wanted_w, self._enforced_w()):
             self._in_force = (holder.epoch, holder.sequence)
 
