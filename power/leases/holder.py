@@ -166,9 +166,8 @@ def orders(
 
     allowed_w: permitted limit of each device. enforced_w: limits read back last; a device missing there is set with the
     first group, since its limit may be higher. asked_w: limits that devices report as requested, where they do. A
-    device that enforces less than was requested is limited by something else, and setting it again does not help;
-    but it may be on its way to an older request. Where that was for more, or it still enforces more, it must get the new
-    one.
+    device that enforces less than requested is limited by something else, and setting it again does not help. But it
+    may be on its way to an older request: where that was for more, or it still enforces more, it must get the new one.
     """
     lower, higher = [], []
     for uuid, limit_w in sorted(allowed_w.items()):
