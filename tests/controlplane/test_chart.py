@@ -319,6 +319,15 @@ def isolating(kubectl: Kubectl, process: OperatorProcess, beside: str) -> Iterat
     kubectl("delete", "sandboxpolicy/coders")
 
 
+@contextmanager
+def served_on_one_node(kubectl: Kubectl, service: dict[str, Any]) -> Iterator[str]:
+    """The node of all instances of a service: its draw is known only where every one of them is measured."""
+    kubectl("apply", "--server-side", "-f", "-", stdin=service)
+    become_ready(kubectl)
+    (node,) = {each["spec"]["nodeName"] for each in kubectl.get("pods")["items"]}
+    yield node
+
+
 def become_ready(kubectl: Kubectl) -> None:
     """Longer than kubectl's own helper waits: instances start only after a Lease was taken and pods were made."""
     kubectl("wait", "--for=condition=Ready", "modelservice/chat", "--timeout=240s")
@@ -421,10 +430,10 @@ def test_every_panel_variable_and_alert_shows_a_running_operator(installed: Kube
     upgrade(installed.kubeconfig, EVERY_PART)
     power = {"enabled": True, "port": 0, "tls": credentials().power}
     installed("apply", "-f", str(EXAMPLES / "health.yaml"))
-    node = str(installed.get("nodes")["items"][0]["metadata"]["name"])
     with (
         serving(LongMeasured(4.0, serving=SERVED)) as demand,
         running_operator(installed, tmp_path, EVERY_PART, power=power, autoscaler=reads(demand)) as process,
+        served_on_one_node(default, served) as node,
         drawing_row(installed, tmp_path, process, node),
         isolating(installed, process, node),
         running_prometheus(tmp_path, process.metrics_port, RULES, every="1s") as prometheus,
@@ -434,7 +443,7 @@ def test_every_panel_variable_and_alert_shows_a_running_operator(installed: Kube
             lambda number: manifests.pod(f"churn-{number}", gpus=1, **gate),
         ),
     ):
-        default("apply", "--server-side", "-f", "-", stdin=listed(served, unmeasured, wide, *scaled()))
+        default("apply", "--server-side", "-f", "-", stdin=listed(unmeasured, wide, *scaled()))
         until_empty(lambda: [each for each in unanswered(prometheus) if "teams" not in each])
         installed("apply", "-f", "-", stdin=yaml.safe_load(TEAM))
         until_empty(lambda: [each for each in unanswered(prometheus) if "teams" in each])
