@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.errors import meant
 from cluster.quotas import QuotaShare
 from cluster.snapshot import PENDING, Snapshot
@@ -62,23 +63,36 @@ def with_team_limits(now: Snapshot) -> Snapshot:
     own = {each.name for each in now.services if each.quota_ask is not None}
     if not now.teams or not own:
         return now
-    pods, limits = now.pods, dict[str, tuple[QuotaShare, ...]]()
-    others = [row for row in np.flatnonzero(pods.node != PENDING).tolist() if pods.owner[row] not in own]
-    for team in now.teams:
-        rows = [row for row in others if pods.names[row].partition("/")[0] in team.namespaces]
-        milli = np.array([pods.shapes[pods.shape[row]].total_gpu_milli for row in rows], dtype=np.int64)
-        on, loan, found = pods.node[rows], team.borrowing, list[QuotaShare]()
+    _, held, usd_per_hour = _held(now, np.array([owner not in own for owner in now.pods.owner], dtype=np.bool_))
+    cents = {kind.name: math.ceil(100 * kind.price_per_hour) for kind in now.gpu_types}
+    limits = dict[str, tuple[QuotaShare, ...]]()
+    for number, team in enumerate(now.teams):
+        loan, found = team.borrowing, list[QuotaShare]()
         for name, most in loan.gpu_milli.items():
-            held = int(milli[now.nodes.gpu_type[on] == now.gpu_type_names.index(name)].sum())
-            left = max(0, team.share.gpu_milli.get(name, 0) + most - held)
+            beside = int(held[number, now.gpu_type_names.index(name)])
+            left = max(0, team.share.gpu_milli.get(name, 0) + most - beside)
             found.append(QuotaShare(f"{name} of Team {team.name}", left // 1000, per_device={name: 1}))
         if loan.usd_per_hour is not None:
-            usd = (team.share.usd_per_hour or 0.0) + loan.usd_per_hour - float(milli @ now.device_prices()[on]) / 1000
-            cents = {kind.name: math.ceil(100 * kind.price_per_hour) for kind in now.gpu_types}
+            usd = (team.share.usd_per_hour or 0.0) + loan.usd_per_hour - float(usd_per_hour[number])
             found.append(QuotaShare(f"cents per hour of Team {team.name}", max(0, int(100 * usd)), per_device=cents))
         limits |= dict.fromkeys(team.namespaces, tuple(found))
     limited = ((each, limits.get(each.name.partition("/")[0], ()) if each.name in own else ()) for each in now.services)
     return replace(now, services=tuple(replace(each, quotas=(*each.quotas, *more)) for each, more in limited))
+
+
+def _held(now: Snapshot, counted: BoolArray | bool = True) -> tuple[IntArray, IntArray, FloatArray]:
+    """The team of each pod by number, with one more for no team; and what those hold that run and are counted.
+
+    Thousandths of devices, shape (teams, types), of which the last is for nodes without one; dollars per hour.
+    """
+    team_of = {space: number for number, team in enumerate(now.teams) for space in team.namespaces}
+    teams = np.array([team_of.get(name.partition("/")[0], len(now.teams)) for name in now.pods.names], dtype=np.int64)
+    rows = np.flatnonzero((now.pods.node != PENDING) & counted)
+    team, node = teams[rows], now.pods.node[rows]
+    milli = np.array([each.total_gpu_milli for each in now.pods.shapes], dtype=np.int64)[now.pods.shape[rows]]
+    held = np.zeros((len(now.teams) + 1, len(now.gpu_type_names) + 1), dtype=np.int64)
+    np.add.at(held, (team, now.nodes.gpu_type[node]), milli)
+    return teams, held, np.bincount(team, milli * now.device_prices()[node], len(held)) / 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +111,10 @@ def facts_of_teams(now: Snapshot) -> dict[str, TeamFacts]:
     Of an idle share, as much is lent as others hold beyond theirs.
     """
     names = (*now.gpu_type_names, NO_TYPE)
-    team_of = {space: number for number, team in enumerate(now.teams) for space in team.namespaces}
-    of_pod = np.array([team_of.get(name.partition("/")[0], len(now.teams)) for name in now.pods.names], dtype=np.int64)
-    gpus = np.array([each.total_gpu_milli for each in now.pods.shapes])[now.pods.shape] / 1000
-    runs = (now.pods.node != PENDING) & (gpus > 0)
-    held, prices = np.zeros((len(now.teams) + 1, len(names))), now.device_prices()
-    np.add.at(held, (of_pod[runs], now.nodes.gpu_type[now.pods.node[runs]]), gpus[runs])
-    usd = np.bincount(of_pod[runs], gpus[runs] * prices[now.pods.node[runs]], len(now.teams) + 1)
-    waits = np.bincount(of_pod[~runs], gpus[~runs], len(now.teams) + 1)
+    teams, milli, usd = _held(now)
+    held, pending = milli / 1000, now.pods.pending
+    asks = np.array([each.total_gpu_milli for each in now.pods.shapes])[now.pods.shape[pending]] / 1000
+    waits = np.bincount(teams[pending], asks, len(held))
     share = np.zeros_like(held)
     for number, team in enumerate(now.teams):
         share[number] = [team.share.gpu_milli.get(name, 0) / 1000 for name in names]
