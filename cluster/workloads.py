@@ -282,10 +282,6 @@ class PodShape:
     refused_on: tuple[str, ...] = ()
     """Nodes, sorted, on which kube-scheduler or a kubelet has just refused a pod of this shape."""
 
-    def asks(self, resource: str) -> int:
-        """Amount of one of the `others` that it takes; of `pods`, one."""
-        return 1 if resource == PODS else dict(self.others).get(resource, 0)
-
     @property
     def is_whole_gpu(self) -> bool:
         return self.gpus > 0 and self.gpu_milli == WHOLE_GPU_MILLI
