@@ -21,7 +21,7 @@ from tests.rigs.serving_profiles import length_histogram
 
 CONSTANTS = ("bandwidth_share", "flops_share", "launch_s", "exchange_s", "request_s", "expert_s", "choice_share")
 PHASE_CONSTANTS = ("bandwidth_share", "flops_share", "launch_s", "exchange_s", "request_s", "prefill_share",
-                   "prefill_launch_s")  # fmt: skip
+                   "prefill_launch_s", "activation_bytes", "large_bytes_per_s")  # fmt: skip
 
 
 def told(words: str) -> None:
