@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import ControlPlaneSettings
 from tests.controlplane.kubectl import Kubectl
@@ -16,13 +18,14 @@ DEFINITIONS = Path(__file__).parent / "definitions"
 KINDS = ("httproutes.gateway.networking.k8s.io", "inferencepools.inference.networking.k8s.io")
 
 
+@pytest.mark.timeout(400)  # what somebody deleted is written again after a minute
 def test_a_route_and_its_pools_follow_the_mix_are_repaired_and_end_with_the_service(
     start_server: StartServer, programs: Programs, tmp_path: Path
 ) -> None:
     (tmp_path / "nodes.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": nodes()}))
     server = start_server(ControlPlaneSettings(manifests=str(tmp_path / "nodes.json")))
     admin = Kubectl(programs["kubectl"], server.kubeconfig)
-    admin("apply", "-f", str(ROOT / "deploy" / "crds"))
+    admin("apply", "-f", str(ROOT / "helm/tonnage/charts/crds/files"))
     for each in KINDS:
         admin("create", "-f", str(DEFINITIONS / f"{each}.yaml"))
         admin.wait("condition=Established", f"crd/{each}")
