@@ -4,8 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import ControlPlaneSettings
 from tests.controlplane.kubectl import Kubectl
@@ -18,7 +16,6 @@ DEFINITIONS = Path(__file__).parent / "definitions"
 KINDS = ("httproutes.gateway.networking.k8s.io", "inferencepools.inference.networking.k8s.io")
 
 
-@pytest.mark.timeout(400)  # what somebody deleted is written again after a minute
 def test_a_route_and_its_pools_follow_the_mix_are_repaired_and_end_with_the_service(
     start_server: StartServer, programs: Programs, tmp_path: Path
 ) -> None:
