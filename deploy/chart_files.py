@@ -1,4 +1,4 @@
-"""Copies roles, dashboards, alerts and the settings' schema into the chart, and makes its README:
+"""Copies CRDs, roles, dashboards, alerts and the settings' schema into the chart, and makes its README:
 `python -m deploy.chart_files`.
 """
 
@@ -69,6 +69,7 @@ DEPLOY = Path(__file__).parent
 CHART = DEPLOY.parent / "helm" / "tonnage"
 
 SOURCES = {
+    CHART / "charts" / "crds" / "files": (DEPLOY / "crds", "*.yaml"),
     CHART / "files" / "alerts": (DEPLOY / "alerts", "*.rules.yaml"),
     CHART / "files" / "dashboards": (DEPLOY / "dashboards", "*.json"),
 }

@@ -20,7 +20,6 @@ from controller.placers import MODES
 from controller.settings import read_settings
 from deploy.chart_files import DEPLOY
 from tests.deploy.helm import CHART, NAMESPACE, HelmRefusedError, Values, lint_findings, rendered
-from tests.generated.crd_files import files
 
 pytestmark = pytest.mark.chart
 
@@ -614,7 +613,8 @@ def test_a_runbook_is_named_at_the_address_where_people_read_it() -> None:
 def test_the_kinds_are_installed_and_kept_when_the_release_goes() -> None:
     found = {name: each for (kind, name), each in rendered().items() if kind == "CustomResourceDefinition"}
 
-    for crd in map(yaml.safe_load, files().values()):
+    for path in (DEPLOY / "crds").glob("*.yaml"):
+        crd = yaml.safe_load(path.read_text(encoding="utf-8"))
         installed = found.pop(crd["metadata"]["name"])
         assert installed["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
         assert installed == crd

@@ -1,11 +1,11 @@
-"""Copies in the chart are up to date: dashboards, alerts, settings and rights."""
+"""Copies in the chart are up to date: CRDs, dashboards, alerts, settings and rights."""
 
 from controller.api.rbac import roles_yaml
 from deploy.chart_files import README, ROLES, SCHEMA, SOURCES, copies, present, readme_text, schema
 
 
-def test_the_chart_holds_the_dashboards_and_alerts_of_this_version() -> None:
-    assert present() == copies(), "dashboards or alerts changed: run `make chart`"
+def test_the_chart_holds_the_crds_dashboards_and_alerts_of_this_version() -> None:
+    assert present() == copies(), "CRDs, dashboards or alerts changed: run `make chart`"
 
 
 def test_the_chart_leaves_none_of_them_out() -> None:
