@@ -118,13 +118,19 @@ class PlanningView:
         self.resized: dict[str, tuple[float, int]] = {}
         """When this process last set the replicas of a policy's target, and to how many, while there is the policy."""
         self._bounds = NamespaceBounds()
-        self._half_started = StateStartTimes(may_lag=True)
+        self._half_started, self._waiting = StateStartTimes(may_lag=True), StateStartTimes(may_lag=True)
         self._idle, self._released, self._awaited = StateStartTimes(), StateStartTimes(), StateStartTimes()
 
     def snapshot(self, *, anew: bool = True) -> Snapshot:
         """Present snapshot for planning; anew as in `CachedView`. Raises ObservationError."""
         seen = self._modes.with_strangers(self.view.snapshot(anew=anew))
         now_s = self.clock()
+        if seen.teams and (created_s := seen.pods.started_s) is not None:
+            # A clock that was set makes nobody late: a new pod would be so at once, and teams take from each other.
+            rows, started_s = seen.pods.pending, created_s.copy()
+            waits = self._waiting.of({seen.pods.names[row]: created_s[row] for row in rows.tolist()}, seen.at_s, now_s)
+            started_s[rows] = [waits[seen.pods.names[row]] for row in rows.tolist()]
+            seen = replace(seen, pods=replace(seen.pods, started_s=started_s))
         sent = self.assumed.unconfirmed(self.view.pod, now_s)
         stopped = (seen.pods.names.row(each.pod) for each in sent if isinstance(each, Evict | Move))
         if ends := [row for row in stopped if row is not None]:
