@@ -11,6 +11,7 @@ import numpy as np
 from cluster import actions, arrays, errors, plans, snapshot, workloads
 from cluster.nodes import eligible_nodes
 from controller import cycle, guard, ports
+from controller.background.mix_search import answered, answers_in, tasks_of
 from controller.brain.inline import InlineBrain
 from controller.deciders.decisions import Decisions
 from placement.budget import Budget
@@ -354,6 +355,19 @@ def _news(done: cycle.Cycle, after: snapshot.Snapshot) -> Iterator[str]:
                 yield f"{change.pod} preempted on {change.node_before}"
     for undone in done.outcome.undone:
         yield f"not done: {undone.reason.words}"
+
+
+def background_gain(fleet: snapshot.Snapshot, decisions: Decisions) -> tuple[int, float, float]:
+    """(questions that a plan of this fleet leaves to background tasks, dollars per hour of the services' mixes in the
+    next plan without answers, and in one with them)."""
+    brain, found = InlineBrain(decisions), list[float]()
+    brain.plan(fleet, PATIENCE_S)
+    asked = brain.memory.mix.open
+    for tasks in ((), tasks_of(asked)):
+        for task in tasks:
+            brain.memory.mix.learn(answers_in(answered(*task.inputs)))
+        found.append(sum(each.cost_per_hour for each in brain.plan(fleet, PATIENCE_S).services))
+    return len(asked), found[0], found[1]
 
 
 BASELINE_POLICY = "bestfit"
