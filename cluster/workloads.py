@@ -484,6 +484,17 @@ class Routes:
     """Service of the endpoint picker of its InferencePools; empty: it has none of these."""
 
 
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """One of the models that may answer a service's requests."""
+
+    name: str
+    """That of its profiles."""
+    pool: str = ""
+    """`InstanceType.phase` of its instances; empty: it is the only one."""
+    quality: float = 1.0
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelService:
     """Model behind an endpoint: its demand, its SLO, and the needs of one instance besides GPUs."""
@@ -491,6 +502,7 @@ class ModelService:
     name: str
     """`namespace/name`."""
     model: str
+    """Name for people; its profiles may have another (`models`)."""
     demand: Demand | None
     """Measured demand. None: not measured. That is a condition to report, never a demand of zero."""
     slo: Slo
@@ -538,6 +550,16 @@ class ModelService:
     deferred: DeferredWork | None = None
     deferred_per_s: float = 0.0
     """What of that is to be answered now; `demand` includes it."""
+    served: tuple[ServedModel, ...] = ()
+    """Models any of which may answer; empty: `model` alone."""
+    adapters: tuple[str, ...] = ()
+    """Of its model, which each instance serves as well, as `NAME` or `NAME=SOURCE`."""
+    estimated: str = ""
+    """What of its throughput is estimated, and by what; empty: all was measured."""
+
+    @property
+    def models(self) -> tuple[ServedModel, ...]:
+        return self.served or (ServedModel(self.model),)
 
     def instance_shape(self, instance_type: InstanceType) -> PodShape:
         """Request of one instance of this service to a node.

@@ -164,9 +164,39 @@ class ServiceRoutes(fields.Strict):
     )
 
 
+class ModelConfig(fields.Open):
+    """Content of a Hugging Face `config.json`."""
+
+
+class ModelFacts(fields.Strict):
+    """What is known of a model that has no ModelProfile. Its throughput is estimated from that."""
+
+    billion_parameters: fields.PositiveNumber | None = Field(
+        default=None, description="Size, billions of parameters; default: that in the model's name, else 70."
+    )
+    config: ModelConfig | None = Field(default=None, description="Its `config.json`, instead of the size.")
+    precision: Literal["bf16", "fp16", "fp8", "int8", "int4", "mxfp4"] | None = Field(
+        default=None, description="Precision of the weights; default: that of the config, else bf16."
+    )
+
+
+ModelName = Annotated[str, Field(min_length=1, max_length=253)]
+
+
 class ModelServiceSpec(fields.Strict):
-    model: str = Field(
-        min_length=1, max_length=253, description="Name of the served model, by which its ModelProfiles are found."
+    model: ModelName = Field(
+        description="Name of the served model, by which its ModelProfiles are found. One without any is estimated."
+    )
+    model_facts: ModelFacts | None = Field(default=None, description="Facts for that estimate.")
+    adapters: Annotated[fields.ListOf[ModelName], fields.as_set()] = Field(
+        default=(),
+        max_length=256,
+        description="Adapters (LoRA) that each instance serves besides its base model, as `NAME` or `NAME=SOURCE`: "
+        "environment variable `TONNAGE_ADAPTERS`, and one argument each in place of `$(TONNAGE_ADAPTERS)`.",
+    )
+    adapter_memory: fields.QuantityFromZero = Field(
+        default=Decimal(2**29),
+        description="GPU memory of one adapter, which the cache then lacks where profiles have `cacheTokens`.",
     )
     slo: ServiceSlo = Field(description="SLO of the service.")
     objective: ServiceObjective | None = Field(default=None, description="Default: dollars alone.")
@@ -217,6 +247,11 @@ class ModelServiceSpec(fields.Strict):
     routes: ServiceRoutes | None = Field(default=None, description="Default: Tonnage writes no routes.")
     priority: fields.Priority = Field(default=0, description="Priority of the instances, as in a pod's spec.priority.")
 
+    @property
+    def all_models(self) -> tuple[str, ...]:
+        """Models any of which may answer a request."""
+        return (self.model,)
+
 
 Count = Annotated[int, Field(ge=0)]
 PerInstanceType = Annotated[dict[str, Count], Field(max_length=64)]
@@ -264,7 +299,8 @@ class BatchStatus(fields.StatusPart):
 
 
 class ModelServiceStatus(ObservedStatus):
-    """State of the service. Conditions: Accepted, Planned (a mix exists), Ready (all instances run), Degraded."""
+    """State of the service. Conditions: Accepted, Planned (a mix exists), Ready (all instances run), Degraded,
+    ProfileEstimated."""
 
     mix: PerInstanceType | None = Field(
         default=None,

@@ -153,6 +153,10 @@ def _spec(instance: Instance) -> dict[str, Any]:
     for each in written.get("variants") or ():
         if each.get("phase") in (None, instance.service.phase) and each.get("gpuType") in (None, kind.gpu_type):
             first = _varied(first, each)
+    if adapters := instance.service.adapters:
+        first = _varied(first, {"env": {"TONNAGE_ADAPTERS": " ".join(adapters)}})
+        args = ([*adapters] if each == "$(TONNAGE_ADAPTERS)" else [each] for each in first.get("args") or ())
+        first = {**first, "args": [each for some in args for each in some]}
     resources = _resources(instance, map_of(first.get("resources")))
     spec["containers"] = [{**first, "resources": resources}, *others]
     spec["affinity"] = _affinity(map_of(spec.get("affinity")), instance)
@@ -307,7 +311,7 @@ class Instances:
             return None
         of_service = instance.service
         requested = of_service.spot, of_service.instance_cpu_milli, of_service.instance_memory_bytes
-        own = (service, instance.seen.uid, of_service.routes, *requested)
+        own = (service, instance.seen.uid, of_service.routes, of_service.adapters, *requested)
         key = (*own, of_service.phase, instance_type, instance.recognised, instance.placer, instance.device_class)
         template, content = self._contents.get(key, (None, None))
         if template is instance.seen.template:

@@ -19,6 +19,7 @@ from cluster.workloads import (
     MixObjective,
     ModelService as Service,
     Routes,
+    ServedModel,
     Terms,
     Toleration,
     instance_type_named,
@@ -30,8 +31,10 @@ from controller.api.rule import Path
 from controller.api.structs import NodeConstraints, PodSpec, object_from
 from controller.objects.read import Findings, Read
 from controller.snapshot.nodes import TypeIndex, terms_of, tolerations_of
+from controller.snapshot.own_profiles import card_of, own_model, own_profiles
 from controller.snapshot.quotas import ask_of_instance
 from placement.mix.problem_builder import need_of, usable_profiles
+from placement.roofline import Chip
 
 UNKNOWN_ERROR = 0.25
 """Error of an estimate that names none. Chosen: that of a model of an unusual kind."""
@@ -93,6 +96,7 @@ def _profiles_of(
             if table.decoded_per_second is None
             else arrays.column(np.array(table.decoded_per_second, dtype=np.float64), np.float64),
             cache_bytes_per_token=spec.cache_bytes_per_token,
+            cache_tokens=spec.cache_tokens,
             watts=table.watts,
             error_share=None if spec.origin == "measured" else spec.error or UNKNOWN_ERROR,
         )
@@ -105,23 +109,41 @@ def valid_services(
     profiles: Sequence[ThroughputProfile],
     types: TypeIndex,
     findings: Findings,
-) -> tuple[Service, ...]:
-    """Services whose GPU types exist and whose lengths are within some profile of their model.
+    chips: Mapping[str, Chip] = {},
+) -> tuple[tuple[Service, ...], tuple[ThroughputProfile, ...]]:
+    """Services whose GPU types exist and whose lengths are within some profile of their model, and their own profiles.
 
-    A model without any profile is no error, because the profile may be measured later: the plan refuses the service
-    with that reason and leaves its instances unchanged.
+    chips: data sheets by GPU type, for the estimates of models without a profile. Without one either, the plan refuses
+    the service and leaves its instances unchanged: the profile may be measured later.
     """
     valid: list[Service] = []
+    made_for: list[ThroughputProfile] = []
     for each in read:
         own = Findings()
         try:
-            made = _service(each, profiles, types, own)
+            of_own = _own_profiles(each, profiles, types, chips, own)
+            made_for += of_own
+            made = _service(each, [*profiles, *of_own] if of_own else profiles, types, own)
             if made is not None:
                 valid += _with_pools(made, each, {other.name for other in read}, own)
         except Exception as error:  # noqa: BLE001 - one service must not stop the others
             own.mistake(each.unreadable(error))
         findings.extend(own)
-    return tuple(valid)
+    return tuple(valid), tuple(made_for)
+
+
+def _own_profiles(
+    read: Read[ModelService],
+    profiles: Sequence[ThroughputProfile],
+    types: TypeIndex,
+    chips: Mapping[str, Chip],
+    findings: Findings,
+) -> list[ThroughputProfile]:
+    try:
+        return list(own_profiles(read.name, read.object.spec, profiles, types, chips))
+    except ValueError as error:
+        findings.mistake(read.mistake(("spec", "modelFacts", "config"), str(error), "give a model's whole config.json"))
+        return []
 
 
 def _service(
@@ -159,16 +181,24 @@ def _service(
         if types.named(name) is None:
             problem = f"there is no GPUType {name!r}"
             findings.mistake(read.mistake(path, problem, errors.meant(name, types.names)))
-    usable = [p for p in profiles if p.model == spec.model and p.gpu_type in (spec.gpu_types or types.names)]
+    models = _models(read, {p.model for p in profiles})
+    names = {each.name for each in models}
+    usable = [p for p in profiles if p.model in names and p.gpu_type in (spec.gpu_types or types.names)]
     for name in sorted(set(spec.gpu_types) & set(types.names) - {p.gpu_type for p in usable}):
         words = f"it may use {name}, but no ModelProfile of {spec.model} exists for it: never used"
         findings.note(read.subject, "GpuTypeWithoutProfile", words)
     if usable:
         _check_lengths(read, usable, findings)
     errors_of = [p.error_share for p in usable if p.error_share is not None]
+    estimated = ""
     if errors_of:
-        words = f"{len(errors_of)} of its {len(usable)} tables are estimated: {max(errors_of):.0%} median error"
-        findings.note(read.subject, "ProfileEstimated", f"{words}; measure or refine them (tonnage profile)")
+        estimated = f"{len(errors_of)} of its {len(usable)} tables are estimated: {max(errors_of):.0%} median error"
+        bases = [f"{m} by {card_of(spec, m)[1]}" for m in spec.all_models if all(p.model != m for p in profiles)]
+        estimated = "; ".join([estimated, *bases, "measure or refine them (tonnage profile)"])
+        findings.note(read.subject, "ProfileEstimated", estimated)
+    if spec.adapters and (blind := sorted({p.gpu_type for p in usable if p.cache_tokens is None})):
+        words = f"profiles on {', '.join(blind)} have no cacheTokens: what its adapters take of memory is not counted"
+        findings.note(read.subject, "AdaptersNotCounted", words)
     if findings.mistakes:
         return None
     demand: Demand | None = None
@@ -206,7 +236,16 @@ def _service(
         },
         routes=Routes(**spec.routes.model_dump()) if spec.routes is not None else None,
         deferred=_deferred(read.object),
+        served=models,
+        adapters=spec.adapters,
+        estimated=estimated,
     )
+
+
+def _models(read: Read[ModelService], profiled: Collection[str]) -> tuple[ServedModel, ...]:
+    """Models of a service by the names that they have in its profiles. profiled: all such names."""
+    own = ((each, own_model(read.name, each)) for each in read.object.spec.all_models)
+    return tuple(ServedModel(name if name in profiled else each) for each, name in own)
 
 
 def _deferred(service: ModelService) -> DeferredWork | None:
@@ -233,13 +272,13 @@ def with_batches(snapshot: Snapshot, _: object = ()) -> Snapshot:
 def _cost_over_time(service: Service, snapshot: Snapshot) -> tuple[list[float], Callable[[float], float]]:
     """Instants at which a request's cost changes, and that cost at an instant, on the type with the least."""
     profiles = usable_profiles(service, snapshot, service.slo.tpot_s)
-    used = {p.gpu_type for p in profiles}
+    used = {kind.gpu_type for kind in profiles}
     changes_s = {each.from_s for t in snapshot.gpu_types if t.name in used for each in t.power_prices}
 
     def cost_at(at_s: float) -> float:
         then = replace(snapshot, at_s=at_s, gpu_types=tuple(each.at(at_s) for each in snapshot.gpu_types))
-        kinds = ((InstanceType(p.gpu_type, p.gpus_per_instance), p) for p in profiles)
-        costs = (then.price_per_hour(service, kind) / max(p.requests_per_s.mean(), 1e-9) for kind, p in kinds)
+        each_of = profiles.items()
+        costs = (then.price_per_hour(service, kind) / max(p.requests_per_s.mean(), 1e-9) for kind, p in each_of)
         return min(map(float, costs), default=0.0)
 
     return sorted(changes_s), cost_at
@@ -338,7 +377,7 @@ def on_profiles(service: Service, demand: Demand, snapshot: Snapshot) -> Demand:
     Buckets of a server's histogram end elsewhere. A profile would round them up, and what ends beyond its last edge it
     could not serve at all: lengths are spread over its edges instead, and longer requests join the last bucket.
     """
-    grids = [profile.grid for profile in usable_profiles(service, snapshot, service.slo.tpot_s)]
+    grids = [profile.grid for profile in usable_profiles(service, snapshot, service.slo.tpot_s).values()]
     if not grids:
         return demand
     inputs = sorted({edge for grid in grids for edge in grid.input_tokens})

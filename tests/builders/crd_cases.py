@@ -191,6 +191,9 @@ FULL: Mapping[str, Object] = {
         "ModelService",
         {
             "model": "m",
+            "modelFacts": {"billionParameters": 8, "config": {"hidden_size": 4096}, "precision": "fp8"},
+            "adapters": ["poems=/adapters/poems"],
+            "adapterMemory": "200Mi",
             "slo": {"tpot": "40ms", "ttft": "1s", "share": 0.99},
             "demand": {
                 "requestsPerSecond": 6,
@@ -725,6 +728,7 @@ def _rule_cases() -> Iterator[Case]:
     yield from _quantity_cases(gpu_type, "spec.network", "0")
     yield from _quantity_cases(service, "spec.instance.cpu", "-1")
     yield from _quantity_cases(service, "spec.instance.memory", "-1")
+    yield from _quantity_cases(service, "spec.adapterMemory", "-1")
     for full, path in (
         (service, "spec.slo.tpot"),
         (service, "spec.slo.ttft"),
