@@ -96,13 +96,6 @@ def _worst(rows: Sequence[Row], by: str) -> Rows:
     quick=QUICK_ALONE,
     summary=partial(_worst, by="policy"),
 )
-@case(
-    "power-hottest-hours",
-    "The same in the hottest hours alone (simulated).",
-    given={"above": 0.62, "extra": (0.3, 0.4, 0.5), "policies": ("no-cap", "polca", "tonnage")},
-    quick=QUICK_ALONE,
-    summary=partial(_worst, by="policy"),
-)
 def power(
     *,
     rate: Path | None = LARGE,

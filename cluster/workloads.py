@@ -1,8 +1,10 @@
 """Workloads and their hardware: GPU types, requests of pods, gangs that start together, and services of instances."""
 
 import re
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Literal
 
 from cluster.demand import DeferredWork, Demand, Slo
@@ -34,7 +36,7 @@ class PowerPrice:
 
 def price_at(series: Sequence[PowerPrice], at_s: float) -> PowerPrice:
     """The one of a series, sorted by instants, that holds at an instant; before its first that, of an empty one 0."""
-    return next((each for each in reversed(series) if each.from_s <= at_s), (*series, PowerPrice(at_s))[0])
+    return series[max(0, bisect_right(series, at_s, key=attrgetter("from_s")) - 1)] if series else PowerPrice(at_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""`tonnage simulate`: simulations of a fleet: placement of arriving pods, a day, power, scaling."""
+"""`tonnage simulate`: simulations of a fleet: placement of arriving pods, a day, power."""
 
 import sys
 from pathlib import Path
@@ -11,7 +11,6 @@ from cli.inputs.planning import complete_policies
 from cli.inputs.runs import executor_of, save_report, sweep_options
 from cli.printing.terminal import VerbGroup, tell_end
 from cli.verbs.power import simulate_power
-from cli.verbs.scaling import simulate_scaling
 
 if TYPE_CHECKING:  # numpy and its users are imported only after the options were checked
     from cli.inputs.sweeps import Contest, ContestOptions, ContestResult
@@ -25,11 +24,10 @@ BASELINE = "Simulate the same day with one GPU type for each service that follow
 
 @click.group(cls=VerbGroup)
 def simulate() -> None:
-    """Simulate a datacenter: placement of arriving pods, a day, power, scaling."""
+    """Simulate a datacenter: placement of arriving pods, a day, power."""
 
 
 simulate.add_command(simulate_power)
-simulate.add_command(simulate_scaling)
 
 
 @simulate.command()

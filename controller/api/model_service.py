@@ -36,7 +36,9 @@ class ServiceDemand(fields.Strict):
     requests_per_second: fields.NumberFromZero = Field(
         description="Requests per second that wait for nothing, all lengths together."
     )
-    batch: BatchDemand | None = Field(default=None, description="Requests that may wait.")
+    batch: BatchDemand | None = Field(
+        default=None, description="Requests that may wait; what a ScalingPolicy measures is without them."
+    )
     input_tokens: Edges = Field(description="Upper edges of the input length buckets, tokens, strictly rising.")
     output_tokens: Edges = Field(description="Upper edges of the output length buckets, tokens, strictly rising.")
     histogram: Matrix = Field(
@@ -296,6 +298,7 @@ class BatchStatus(fields.StatusPart):
 
     done: fields.NumberFromZero = Field(description="Requests that the running instances had time for.")
     time: fields.Instant = Field(description="When that was counted.")
+    deadline: fields.Instant | None = Field(default=None, description="Of what; another deadline is of other requests.")
 
 
 class ModelServiceStatus(ObservedStatus):

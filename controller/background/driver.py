@@ -5,9 +5,7 @@ of its own, which may die at any moment and is started again. It ends when the o
 """
 
 import argparse
-import ctypes
 import os
-import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -23,7 +21,6 @@ from controller.background.on_ray import NICENESS, DriverStart, RayWorkers, Work
 from controller.background.tasks import function_of
 
 ALIVE_EVERY_S = 5.0
-PR_SET_PDEATHSIG = 1
 
 
 class OwnProcess(Workers):
@@ -77,23 +74,10 @@ class OperatorStream:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--socket", type=int, required=True, help="file descriptor of the stream to the operator")
-    parser.add_argument("--parent", type=int, required=True, help="process id of the parent")
     parser.add_argument("--start", required=True, help="DriverStart as JSON")
     given = parser.parse_args(arguments)
-    if not die_with(given.parent):
-        return 0
     with socket.socket(fileno=given.socket) as stream:
         return serve(OperatorStream(stream), msgspec.json.decode(given.start, type=DriverStart))
-
-
-def die_with(parent: int) -> bool:
-    """Lets the kernel kill this process when the parent ends; False when the parent has ended already.
-
-    The end of the stream means the same, but a thread that reads it cannot act while native code holds the interpreter.
-    """
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    return os.getppid() == parent
 
 
 def serve(operator: OperatorStream, start: DriverStart) -> int:

@@ -23,7 +23,6 @@ from cluster.version import VERSION
 from controller.background import tasks
 from controller.background.wire import Done
 
-NAMESPACE = "tonnage"
 STORE_BYTES = 128 * 2**20
 """Size of an own Ray's object store, in bytes. Ray requires at least 75 MiB; a batch of histories takes a megabyte, a
 day of one trace less than ten. The store takes memory only when used."""
@@ -141,7 +140,7 @@ def connect(start: DriverStart) -> Any:
     except ImportError as error:
         remedy = "pip install 'tonnage[ray]', or set it to none"
         raise ConfigError(Mistake("ray.mode", f"Ray cannot be imported: {error}", remedy)) from error
-    shared = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": "error", "configure_logging": False}
+    shared = {"log_to_driver": False, "logging_level": "error", "configure_logging": False}
     if start.mode == "cluster":
         _reach(start.address)
         ray.init(address=start.address, **shared)

@@ -80,6 +80,7 @@ class _DeploymentSpec(Slim, frozen=True):
 
 class _DeploymentStatus(Slim, frozen=True):
     conditions: tuple[PodCondition, ...] = ()
+    ready_replicas: int = 0
 
 
 class Deployment(Slim, frozen=True):
@@ -256,8 +257,9 @@ class CachedView:
             if not meta.deletion_timestamp:
                 labels = meta.labels
                 service = f"{meta.namespace}/{labels.service}{'-' if labels.phase else ''}{labels.phase}"
+                replicas, ready = each.spec.replicas, each.status.ready_replicas
                 yield cluster_view.SeenDeployment(
-                    service, labels.instance_type, each.spec.replicas, meta.annotations.content, each.no_pods
+                    service, labels.instance_type, replicas, meta.annotations.content, each.no_pods, ready < replicas
                 )
 
 

@@ -4,6 +4,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,13 @@ class Workload(structs.OwnObject, frozen=True):
     """Kueue's Workload, with who made it."""
 
     metadata: structs.PodMeta
+
+
+@lru_cache(maxsize=4096)
+def status_in(raw: bytes) -> Object:
+    """Status of a workload, which is read once; nobody changes it."""
+    status: Object = structs.plain(raw)
+    return status
 
 
 def pods_of(name: str, spec: Object, status: Object, flavors: Mapping[str, Object], types: TypeIndex) -> list[PodRow]:
@@ -167,8 +175,8 @@ class SeatChecks(ControlLoop):
         """The snapshot in which the seats are held that answers named."""
         answered, ours = list[HeldSeats](), self._ours()
         for name, obj in self._workloads.all().items():
-            checks = structs.plain(obj.status).get("admissionChecks", ()) if SEATS.encode() in bytes(obj.status) else ()
-            for said in checks:
+            status = bytes(obj.status)
+            for said in status_in(status).get("admissionChecks", ()) if SEATS.encode() in status else ():
                 texts = ((each.get("annotations") or {}).get(SEATS, "") for each in said.get("podSetUpdates", ()))
                 is_ready = said.get("name") in ours and said.get("state") == "Ready"
                 if is_ready and (held := held_from(f"Workload/{name}", next(texts, ""))):
@@ -200,7 +208,7 @@ class SeatChecks(ControlLoop):
         asked, pending = dict[str, list[PodRow]](), dict[str, list[str]]()
         found = dict[str, Answer]()
         for name, obj in sorted(workloads.items()):
-            status = structs.plain(obj.status)
+            status = status_in(bytes(obj.status))
             said = {each.get("name"): each.get("state") for each in status.get("admissionChecks", ())}
             waits = [check for check in ours if said.get(check) == "Pending"]
             is_ours = not self._labelled_only or name.partition("/")[0] in managed

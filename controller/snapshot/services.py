@@ -11,6 +11,7 @@ from msgspec import ValidationError
 
 from autoscaler.demand.lengths import demand_from
 from cluster import arrays, changes, errors, plans
+from cluster.arrays import FloatArray
 from cluster.demand import DeferredWork, Demand, LengthGrid, Slo, ThroughputProfile
 from cluster.quotas import QuotaAsk
 from cluster.snapshot import PodTable, Snapshot
@@ -252,36 +253,61 @@ def _deferred(service: ModelService) -> DeferredWork | None:
     batch, status = service.spec.demand.batch if service.spec.demand else None, service.status.batch
     if batch is None:
         return None
-    done = status.done if status else 0.0
+    done = status.done if status and status.deadline in (None, batch.deadline) else 0.0
     return DeferredWork(batch.requests, batch.deadline, batch.most_per_second, batch.begin or 0.0, done)
 
 
 def with_batches(snapshot: Snapshot, _: object = ()) -> Snapshot:
-    """The snapshot in which requests that may wait are demand as far as they are to be answered now."""
+    """The snapshot in which requests that may wait are demand as far as they are to be answered now, by all pools of a
+    service at one rate."""
+    pools: dict[str, tuple[DeferredWork, list[Service]]] = {}
+    for each in snapshot.services:
+        if each.deferred is not None and each.demand is not None:
+            pools.setdefault(each.part_of or each.name, (each.deferred, []))[1].append(each)
+    if not pools:
+        return snapshot
+    series = {
+        each.name: np.array([(p.from_s, p.dollars_per_kwh, p.grams_per_kwh) for p in each.power_prices]).T
+        for each in snapshot.gpu_types
+        if each.power_prices
+    }
+    rates = {name: work.rate_at(snapshot.at_s, *_costs(own, snapshot, series)) for name, (work, own) in pools.items()}
     services = []
     for each in snapshot.services:
-        work, demand = each.deferred, each.demand
-        if work is not None and demand is not None:
-            rate = work.rate_at(snapshot.at_s, *_cost_over_time(each, snapshot))
-            demand = replace(demand, rate_per_s=demand.rate_per_s + rate)
+        rate = rates.get(each.part_of or each.name)
+        if rate is not None and each.demand is not None:
+            demand = replace(each.demand, rate_per_s=each.demand.rate_per_s + rate)
             each = replace(each, demand=demand, deferred_per_s=rate)
         services.append(each)
     return replace(snapshot, services=tuple(services))
 
 
-def _cost_over_time(service: Service, snapshot: Snapshot) -> tuple[list[float], Callable[[float], float]]:
-    """Instants at which a request's cost changes, and that cost at an instant, on the type with the least."""
-    profiles = usable_profiles(service, snapshot, service.slo.tpot_s)
-    used = {kind.gpu_type for kind in profiles}
-    changes_s = {each.from_s for t in snapshot.gpu_types if t.name in used for each in t.power_prices}
+def _costs(
+    pools: Sequence[Service], snapshot: Snapshot, series: Mapping[str, FloatArray]
+) -> tuple[FloatArray, Callable[[FloatArray], FloatArray]]:
+    """Instants at which a request's cost changes, and that cost at instants, on the type with the least.
 
-    def cost_at(at_s: float) -> float:
-        then = replace(snapshot, at_s=at_s, gpu_types=tuple(each.at(at_s) for each in snapshot.gpu_types))
-        each_of = profiles.items()
-        costs = (then.price_per_hour(service, kind) / max(p.requests_per_s.mean(), 1e-9) for kind, p in each_of)
-        return min(map(float, costs), default=0.0)
+    series: prices of power by GPU type, shape (3, entries): since when, dollars and grams of CO2 per kWh.
+    """
+    types = {each.name: each for each in snapshot.gpu_types}
+    offers = [(each, *of) for each in pools for of in usable_profiles(each, snapshot, each.slo.tpot_s).items()]
+    used = {kind.gpu_type for _, kind, _ in offers} & series.keys()
 
-    return sorted(changes_s), cost_at
+    def costs_at(at_s: FloatArray) -> FloatArray:
+        least = np.full(len(at_s), np.inf)
+        for service, kind, profile in offers:
+            known = types[kind.gpu_type]
+            cost, counted = np.full(len(at_s), snapshot.price_per_hour(service, kind)), service.objective
+            if known.name in used:  # that price is of now, the first instant
+                row = np.maximum(np.searchsorted(series[known.name][0], at_s, side="right") - 1, 0)
+                dollars, grams = series[known.name][1:, row] - series[known.name][1:, row[:1]]
+                is_owned = known.price(spot=service.spot and not len(snapshot.nodes)) == known.price_per_hour
+                cost += is_owned * kind.gpus * known.owned_w / 1000 * dollars * (counted.dollars if counted else 1.0)
+                cost += service.watts.get(kind, 0.0) / 1000 * grams / 1000 * (counted.kg_co2 if counted else 0.0)
+            least = np.minimum(least, cost / max(float(profile.requests_per_s.mean()), 1e-9))
+        return least
+
+    return np.unique([at for name in used for at in series[name][0]]), costs_at
 
 
 NO_TYPE = ("",)

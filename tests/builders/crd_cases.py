@@ -239,7 +239,7 @@ FULL: Mapping[str, Object] = {
             "lastScaleTime": "2026-03-01T12:00:00Z",
             "costPerHour": 8,
             "joulesPerToken": 0.25,
-            "batch": {"done": 12.5, "time": "2026-03-01T12:00:00Z"},
+            "batch": {"done": 12.5, "time": "2026-03-01T12:00:00Z", "deadline": "2026-03-02T12:00:00Z"},
             "boundPerHour": 7.5,
             "gap": 0.0625,
             "routing": {
