@@ -281,6 +281,8 @@ class PodShape:
     beside: Beside = ALONE
     refused_on: tuple[str, ...] = ()
     """Nodes, sorted, on which kube-scheduler or a kubelet has just refused a pod of this shape."""
+    pool: str = ""
+    """`InstanceType.phase` of an instance of one model of several."""
 
     def asks(self, resource: str) -> int:
         """Amount of one of the `others` that it takes; of `pods`, one."""
@@ -441,7 +443,7 @@ class InstanceType:
     spot: bool = False
     """Whether it runs on spot nodes only; otherwise on all others."""
     phase: str = ""
-    """Pool of its service that it is in, where pools of all phases are named together; otherwise empty."""
+    """Pool of its service that it is in: of a model of several, or of a phase where those are named together."""
 
     @property
     def name(self) -> str:
@@ -495,6 +497,8 @@ class ServedModel:
     pool: str = ""
     """`InstanceType.phase` of its instances; empty: it is the only one."""
     quality: float = 1.0
+    written: str = ""
+    """Its name in the service."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -554,6 +558,8 @@ class ModelService:
     """What of that is to be answered now; `demand` includes it."""
     served: tuple[ServedModel, ...] = ()
     """Models any of which may answer; empty: `model` alone."""
+    quality_floors: tuple[tuple[float, float], ...] = ((1.0, 0.0),)
+    """Fractions of the requests of each length, which sum to 1, with the least quality of who answers them."""
     adapters: tuple[str, ...] = ()
     """Of its model, which each instance serves as well, as `NAME` or `NAME=SOURCE`."""
     estimated: str = ""
@@ -578,4 +584,5 @@ class ModelService:
             gpu_types=(instance_type.gpu_type,),
             node_terms=terms if mode is None else in_placement_mode(terms, mode),
             tolerations=self.tolerations,
+            pool=instance_type.phase,
         )

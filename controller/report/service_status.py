@@ -220,8 +220,8 @@ def facts_of_services(
         pools.setdefault(service.part_of or service.name, []).append(service)
 
     def by_phase(name: str, counts: Mapping[str, Mapping[InstanceType, int]]) -> dict[InstanceType, int]:
-        own = ((each.phase, counts.get(each.name, {})) for each in pools.get(name, ()))
-        return {replace(kind, phase=phase): count for phase, found in own for kind, count in found.items()}
+        own = ((each.phase, kind, n) for each in pools.get(name, ()) for kind, n in counts.get(each.name, {}).items())
+        return {replace(kind, phase=phase or kind.phase): count for phase, kind, count in own}
 
     return {
         name: (

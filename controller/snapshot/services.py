@@ -1,5 +1,6 @@
 """Services and throughput profiles from their objects, with their cross-checks, and what a replica of one serves."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -37,6 +38,7 @@ from controller.snapshot.quotas import ask_of_instance
 from placement.mix.problem_builder import need_of, usable_profiles
 from placement.roofline import Chip
 
+NO_PART_OF_NAMES = re.compile(r"[^a-z0-9.-]+")
 UNKNOWN_ERROR = 0.25
 """Error of an estimate that names none. Chosen: that of a model of an unusual kind."""
 
@@ -182,8 +184,9 @@ def _service(
         if types.named(name) is None:
             problem = f"there is no GPUType {name!r}"
             findings.mistake(read.mistake(path, problem, errors.meant(name, types.names)))
-    models = _models(read, {p.model for p in profiles})
-    names = {each.name for each in models}
+    models = _models(read, {p.model for p in profiles}, findings)
+    floors = _quality_floors(read, models, findings)
+    names = {each.name: each.pool for each in models}
     usable = [p for p in profiles if p.model in names and p.gpu_type in (spec.gpu_types or types.names)]
     for name in sorted(set(spec.gpu_types) & set(types.names) - {p.gpu_type for p in usable}):
         words = f"it may use {name}, but no ModelProfile of {spec.model} exists for it: never used"
@@ -230,7 +233,7 @@ def _service(
         quota_ask=quota_ask,
         objective=None if (asked := spec.objective) is None else MixObjective(asked.dollars, asked.kwh, asked.kg_co2),
         watts={
-            InstanceType(p.gpu_type, p.gpus_per_instance): watts
+            InstanceType(p.gpu_type, p.gpus_per_instance, phase=names[p.model]): watts
             for p in sorted(usable, key=attrgetter("slo.tpot_s"))  # as planning takes the loosest that holds
             if p.slo.tpot_s <= spec.slo.tpot * (1 + 1e-9)
             if (watts := p.watts or types.types[types.named(p.gpu_type) or 0].owned_w * p.gpus_per_instance)
@@ -238,15 +241,46 @@ def _service(
         routes=Routes(**spec.routes.model_dump()) if spec.routes is not None else None,
         deferred=_deferred(read.object),
         served=models,
+        quality_floors=floors,
         adapters=spec.adapters,
         estimated=estimated,
     )
 
 
-def _models(read: Read[ModelService], profiled: Collection[str]) -> tuple[ServedModel, ...]:
+def _models(read: Read[ModelService], profiled: Collection[str], findings: Findings) -> tuple[ServedModel, ...]:
     """Models of a service by the names that they have in its profiles. profiled: all such names."""
-    own = ((each, own_model(read.name, each)) for each in read.object.spec.all_models)
-    return tuple(ServedModel(name if name in profiled else each) for each, name in own)
+    spec, found = read.object.spec, dict[str, ServedModel]()
+    for each in spec.all_models:
+        own = own_model(read.name, each)
+        pool = NO_PART_OF_NAMES.sub("-", each.lower())[:63].strip("-.") if len(spec.all_models) > 1 else ""
+        quality = spec.quality.of.get(each) if spec.quality else 1.0
+        if quality is None:
+            findings.mistake(read.mistake(("spec", "quality", "of"), f"says nothing of {each}", "add its quality"))
+        if pool in {*found, "prefill", "decode"} or (spec.phases is not None and pool):
+            problem = f"{each} is called {pool} in names, as another pool" if not spec.phases else "has phases, too"
+            findings.mistake(read.mistake(("spec", "models"), problem, "leave out one of the two"))
+        found[pool] = ServedModel(own if own in profiled else each, pool, quality or 0.0, each)
+    return tuple(found.values())
+
+
+def _quality_floors(
+    read: Read[ModelService], models: Sequence[ServedModel], findings: Findings
+) -> tuple[tuple[float, float], ...]:
+    """Fractions of the requests whose answers are of at least a quality, so that their mean is what is asked for.
+
+    As many as needed are answered at the level above the mean or better, the others at the one below it or better.
+    """
+    asked = read.object.spec.quality
+    if asked is None:
+        return ((1.0, 0.0),)
+    above = min((each.quality for each in models if each.quality >= asked.mean), default=None)
+    below = max((each.quality for each in models if each.quality < asked.mean), default=None)
+    if above is None:
+        findings.mistake(read.mistake(("spec", "quality", "mean"), "is above that of every model", "ask for less"))
+    if above is None or below is None:
+        return ((1.0, above or 0.0),)
+    share = (asked.mean - below) / (above - below)
+    return ((share, above), (1 - share, below)) if share < 1 else ((1.0, above),)
 
 
 def _deferred(service: ModelService) -> DeferredWork | None:
@@ -323,7 +357,8 @@ def _with_pools(
     """
     phases, had = read.object.spec.phases, dict[str, dict[InstanceType, int]]()
     for each, count in (service.replicas or {}).items():
-        had.setdefault(each.phase, {})[replace(each, phase="")] = count
+        of_phase = each.phase if each.phase in ("prefill", "decode") else ""
+        had.setdefault(of_phase, {})[replace(each, phase="") if of_phase else each] = count
     yield replace(service, replicas=had.get("", {})) if service.replicas is not None else service
     if phases is None and not had.keys() - {""}:
         return

@@ -559,7 +559,10 @@ def _refused(name: str, reason: Reason) -> ServicePlan:
 def routing_of(need: problem.Need, mix: problem.Mix) -> Routing:
     """Fraction of each bucket's requests for each instance type."""
     weight = np.zeros((*need.grid.shape, len(need.offers)))
-    for cell, share in zip(need.cells, mix.share, strict=True):
-        weight[cell] = share
+    rates = Counter[tuple[int, int]]()
+    for cell, rate in zip(need.cells, need.rate_per_s.tolist(), strict=True):
+        rates[cell] += rate
+    for cell, rate, share in zip(need.cells, need.rate_per_s.tolist(), mix.share, strict=True):
+        weight[cell] += share * (rate / rates[cell])
     weight.setflags(write=False)
     return Routing(need.grid, tuple(offer.instance_type for offer in need.offers), weight)

@@ -54,8 +54,12 @@ def need_of(service: workloads.ModelService, snapshot: Snapshot, *, slo_s: float
         default=math.inf,
     )
     demand = service.demand
-    cells = tuple((int(i), int(j)) for i, j in np.argwhere(demand.share * demand.rate_per_s > 0))
-    rate = np.array([demand.share[cell] * demand.rate_per_s for cell in cells])
+    lengths = tuple((int(i), int(j)) for i, j in np.argwhere(demand.share * demand.rate_per_s > 0))
+    # A bucket for each fraction of the requests of some length, where fractions may be answered by unlike models.
+    cells = tuple(cell for _ in service.quality_floors for cell in lengths)
+    rate = np.array([part * demand.share[c] * demand.rate_per_s for part, _ in service.quality_floors for c in lengths])
+    least = np.repeat([floor for _, floor in service.quality_floors], len(lengths))
+    quality = {each.pool: each.quality for each in service.models}
     # Instances on demand and, where the service may use spot nodes and there are some, on spot. Looked at only for
     # services that may use them: thousands of nodes have labels.
     with_spot = service.spot and any(map(workloads.is_spot, snapshot.nodes.labels))
@@ -67,7 +71,11 @@ def need_of(service: workloads.ModelService, snapshot: Snapshot, *, slo_s: float
             link = (links.get(profile.gpu_type) or math.inf) * each.gpus
             offer = offer_of(profile, price, demand.grid, cells, rate, Work(service.phase, service.slo, link, slowest))
             cpu, memory = service.instance_cpu_milli, service.instance_memory_bytes
-            offers.append(replace(offer, instance_type=each, cpu_milli=cpu, memory_bytes=memory))
+            offer = replace(offer, instance_type=each, cpu_milli=cpu, memory_bytes=memory)
+            if (bad := least > quality.get(each.phase, 1.0)).any():
+                load, variance = np.where(bad, np.inf, offer.load), np.where(bad, 0.0, offer.variance)
+                offer = replace(offer, load=load, variance=variance)
+            offers.append(offer)
     return Need(
         service=service.name,
         slo=service.slo,

@@ -192,6 +192,8 @@ FULL: Mapping[str, Object] = {
         {
             "model": "m",
             "modelFacts": {"billionParameters": 8, "config": {"hidden_size": 4096}, "precision": "fp8"},
+            "models": ["large"],
+            "quality": {"of": {"m": 0.5, "large": 0.9}, "mean": 0.6},
             "adapters": ["poems=/adapters/poems"],
             "adapterMemory": "200Mi",
             "slo": {"tpot": "40ms", "ttft": "1s", "share": 0.99},
@@ -219,7 +221,14 @@ FULL: Mapping[str, Object] = {
                 "metadata": {"labels": {"team": "search"}, "annotations": {"note": "a"}},
                 "spec": {"containers": [{"name": "server", "image": "vllm:1"}], "hostNetwork": False},
                 "variants": [
-                    {"phase": "decode", "gpuType": "a100", "image": "vllm:2", "args": ["-q"], "env": {"A": "1"}},
+                    {
+                        "phase": "decode",
+                        "gpuType": "a100",
+                        "model": "m",
+                        "image": "vllm:2",
+                        "args": ["-q"],
+                        "env": {"A": "1"},
+                    },
                 ],
             },
             "routes": {

@@ -43,7 +43,7 @@ def plan_of(*objects: dict[str, Any]) -> tuple[Snapshot, Plan]:
 
 def status_of(*objects: dict[str, Any], before: dict[str, Any] | None = None) -> dict[str, Any]:
     snapshot, plan = plan_of(*objects)
-    facts = facts_of_services(snapshot, plan, Outcome(), {"default/chat": 1}, lambda _: False)
+    facts = facts_of_services(snapshot, plan, Outcome(), {"default/chat": 1}, lambda _: False, {})
     return dict(service_status_after(before or {}, *facts["default/chat"], 0.0))
 
 
