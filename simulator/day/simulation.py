@@ -392,7 +392,7 @@ def one_type_each(fleet: snapshot.Snapshot) -> OneTypeFleet:
     chosen: dict[str, workloads.ModelService] = {}
     types: dict[str, str] = {}
     for service in sorted(fleet.services, key=lambda each: -each.priority):
-        profiled = {each.gpu_type for each in fleet.profiles if each.model == service.model}
+        profiled = {kind.gpu_type for kind, _ in fleet.profiles_of(service)}
         costs = []
         for gpu_type in sorted(profiled & set(service.gpu_types or fleet.gpu_type_names) & set(fleet.gpu_type_names)):
             services = (*chosen.values(), replace(service, gpu_types=(gpu_type,)))
