@@ -23,8 +23,6 @@ class PowerRules:
     feed fails."""
     lease_s: float = 10.0
     """Lifetime of a lease from the report that it answers; after that the agent falls to the safe floor on its own."""
-    stuck_s: float = 120.0
-    """Time after which a working device with a reading identical to the last digit counts as stuck; 0: never."""
     distrust_s: float = 300.0
     """Time for which a device that exceeded its cap counts at its highest limit, from the last time that it did."""
     retry_s: float = 300.0
@@ -65,7 +63,7 @@ class PowerRules:
     """Rise to plan for within a control delay, in swings of the draw."""
     swing_memory_s: float = 1800.0
     """Time constant with which a measured swing is forgotten."""
-    together_share: float = 0.25
+    together_share: float = 0.35
     """Fraction of the devices in token generation of which prompts may begin within one control delay."""
     first_swing_share: float = 0.02
     """Assumed swing, as a fraction of the budget, until it was measured, as after a restart in a busy hour."""
@@ -82,4 +80,4 @@ class PowerRules:
             raise ConfigError(wrong)
 
 
-_MAY_BE_NOTHING = ("stuck_s", "burst_share", "first_swing_share")
+_MAY_BE_NOTHING = ("burst_share", "first_swing_share")
