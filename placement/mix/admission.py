@@ -49,8 +49,7 @@ ONE_MORE_GAP = 0.05
 
 UNDECIDED = Reason(
     "WorkUsedUp",
-    "no mix was found beside the services before it with this deadline's work, and none was ruled out; a longer "
-    "deadline allows more work",
+    "not known: no mix was found beside the services before it; a longer deadline allows more work",
 )
 
 

@@ -157,8 +157,8 @@ def _one_round(
             whole = build_model(question, whole_slices=True)
             solved = spent(whole.problem, budget, most_nodes=nodes, gap=gap)
             if solved.status == "infeasible":
-                words = "the load fits the stock when slices are split, but not with whole slices"
-                return Reason("InventoryShort", words)
+                words = "the stock holds the load when slices are split, but not with whole slices"
+                return Reason("InventoryShort", f"{_verdict(question)}: {words}")
             mixes = mixes_from(question, whole) if solved.has_answer else None
             found = replace(_with(question, found, solved, mixes), is_done=solved.status == "optimal")
     seconds = known.seconds + budget.clock() - began_s
@@ -226,10 +226,15 @@ def _with(question: MixQuestion, found: SearchState, solved: Solved, mixes: Mixe
     )
 
 
+def _verdict(question: MixQuestion) -> str:
+    """What it proves that the model of a question has no solution."""
+    return "does not fit" if question.is_exact else "not known, as small instances count as the largest of their stock"
+
+
 def shortage(question: MixQuestion, budget: Budget) -> Reason:
     """Reason why a question has no solution: the cheapest set of missing GPUs."""
     found = _missing(question, budget, max(budget.left_s, LAST_WORD_S), fractions=False)
-    return found or Reason("InventoryShort", "the stock cannot serve the demand")
+    return found or Reason("InventoryShort", f"{_verdict(question)}: the stock cannot serve the demand")
 
 
 def certain_shortage(question: MixQuestion, budget: Budget) -> Reason | None:
@@ -259,7 +264,7 @@ def _missing(question: MixQuestion, budget: Budget, limit_s: float, *, fractions
     least = "at least " if fractions else ""
     return Reason(
         "InventoryShort",
-        f"the stock cannot serve the demand; {least}{words} would suffice",
+        f"{_verdict(question)}: {least}{words} would suffice",
         {name: float(count) for name, count in missing.items()},
     )
 
@@ -303,8 +308,8 @@ def concluded(question: MixQuestion, found: SearchState | Reason, gap: float) ->
         return found
     if not found.candidates:
         if found.cut_short == "time":
-            return Reason("DeadlinePassed", "no mix was found before the deadline, and none was ruled out")
-        words = "no mix was found with this deadline's work, and none was ruled out; a longer deadline allows more work"
+            return Reason("DeadlinePassed", "not known: no mix was found before the deadline, and none was ruled out")
+        words = "not known: no mix was found with this deadline's work; a longer deadline allows more work"
         return Reason("WorkUsedUp", words)
     mixes = min(found.candidates, key=lambda mixes: total_cost(question, mixes))
     cost = total_cost(question, mixes)
@@ -319,9 +324,10 @@ def first_unserved(question: MixQuestion) -> Reason | None:
     for need in question.needs:
         for b, cell in enumerate(need.cells):
             if not any(np.isfinite(offer.load[b]) for offer in need.offers):
+                bucket = need.grid.label(*cell)
                 return Reason(
                     "BucketUnserved",
-                    f"{need.service}: no GPU type can serve {need.grid.label(*cell)} within {need.slo.label} per token",
+                    f"{need.service} does not fit: no GPU type can serve {bucket} within {need.slo.label} per token",
                     {"rate_per_s": float(need.rate_per_s[b]), "tpot_s": need.slo.tpot_s},
                 )
     return None

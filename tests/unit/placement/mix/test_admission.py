@@ -42,6 +42,16 @@ def test_what_refused_services_run_is_not_sold_to_others_and_costs_them_nothing(
     assert found.served == 1
 
 
+@pytest.mark.parametrize("within_s", [0.05, 2.0])
+def test_every_refusal_says_whether_it_is_proven(within_s: float) -> None:
+    plan = plan_mix(observed(tight_manifests(3, slack=0.5)), Budget(work_of(within_s)), MixSettings(explain=False))
+
+    refused = [each.refusal for each in plan.services if each.refusal is not None]
+    assert refused
+    verdict = {"InventoryShort": "does not fit: ", "WorkUsedUp": "not known: "}
+    assert all(each.words.startswith(verdict[each.code]) for each in refused)
+
+
 def test_services_that_are_many_cost_nothing_once_the_work_is_used_up() -> None:
     """To ask for one more looks at all services: 400 of one namespace took 90 s of a plan of two, and no pod of others
     was placed meanwhile."""

@@ -50,6 +50,17 @@ def test_stock_that_is_short_is_named_with_the_number_that_is_missing() -> None:
     assert dict(reason.figures) == {"A100": 2.0}
 
 
+@pytest.mark.parametrize(("is_exact", "verdict"), [(True, "does not fit: "), (False, "not known, ")])
+def test_only_an_exact_stock_proves_that_a_service_does_not_fit(is_exact: bool, verdict: str) -> None:
+    stock = {"A100": replace(Stock(2), is_exact=is_exact)}
+    asked = replace(question(need({"A100": (3.67, ((3,),))}, 10, ((1,),), slice_factor=4)), stock=stock)
+
+    reason = answer_mix(asked, ample())
+
+    assert isinstance(reason, Reason)
+    assert reason.words.startswith(verdict)
+
+
 def test_a_finite_stock_sends_the_rest_to_the_next_type() -> None:
     # Each type serves 1 request/s; three fit on the cheap type, the fourth must go to the dear one.
     asked = question(

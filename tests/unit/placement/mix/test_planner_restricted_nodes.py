@@ -43,7 +43,7 @@ def test_a_service_gets_no_more_instances_than_the_nodes_of_its_selector_hold() 
     assert scaled(planned(fleet(zoned("x", 2.0, "a"), nodes=nodes))) == {"ns/x": {"A100": 2}}
     plan = planned(fleet(zoned("x", 3.0, "a"), nodes=nodes))
     assert plan.actions == ()
-    assert refusals(plan) == {"ns/x": "the stock cannot serve the demand; at least 1 more A100 (of 2) would suffice"}
+    assert refusals(plan) == {"ns/x": "does not fit: at least 1 more A100 (of 2) would suffice"}
 
 
 def test_a_service_that_may_run_anywhere_leaves_the_few_nodes_of_another_to_it() -> None:
@@ -60,9 +60,7 @@ def test_a_service_is_refused_for_its_own_nodes_although_there_are_others() -> N
     plan = planned(fleet(zoned("anywhere", 2.0), zoned("x", 2.0, "a"), nodes=nodes))
 
     assert scaled(plan) == {"ns/anywhere": {"A100": 2}}
-    assert refusals(plan) == {
-        "ns/x": "the stock cannot serve the demand; at least 1 more A100 on nodes for ns/x (of 1) would suffice"
-    }
+    assert refusals(plan) == {"ns/x": "does not fit: at least 1 more A100 on nodes for ns/x (of 1) would suffice"}
 
 
 def test_two_services_kept_to_nodes_that_overlap_get_what_both_sets_together_hold() -> None:
