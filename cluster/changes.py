@@ -52,7 +52,7 @@ def instance_type_of(shape: workloads.PodShape) -> workloads.InstanceType | None
     """Type of an instance whose pod has this shape; None for a pod that may run on several GPU types, or needs none."""
     if len(shape.gpu_types) != 1:
         return None
-    return workloads.InstanceType(shape.gpu_types[0], shape.gpus, workloads.requires_spot(shape.node_terms))
+    return workloads.InstanceType(shape.gpu_types[0], shape.gpus, workloads.requires_spot(shape.node_terms), shape.pool)
 
 
 def without_pods(pods: PodTable, rows: Iterable[int]) -> PodTable:

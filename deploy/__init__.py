@@ -1,1 +1,1 @@
-"""Deployment artefacts beside the code: image, dashboards."""
+"""Deployment artefacts beside the code: image, dashboards, alerts."""

@@ -1,4 +1,6 @@
-"""Writes roles and the settings' schema into the chart, and makes its README: `python -m deploy.chart_files`."""
+"""Copies CRDs, roles, dashboards, alerts and the settings' schema into the chart, and makes its README:
+`python -m deploy.chart_files`.
+"""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -66,6 +68,29 @@ def _comment_above(line: int, lines: Sequence[str]) -> str:
 DEPLOY = Path(__file__).parent
 CHART = DEPLOY.parent / "helm" / "tonnage"
 
+SOURCES = {
+    CHART / "charts" / "crds" / "files": (DEPLOY / "crds", "*.yaml"),
+    CHART / "files" / "alerts": (DEPLOY / "alerts", "*.rules.yaml"),
+    CHART / "files" / "dashboards": (DEPLOY / "dashboards", "*.json"),
+}
+"""Folders of the chart with (source folder, file pattern). Copies, because Helm reads no file outside of a chart, and
+follows no link out of a packed one."""
+
+
+def copies() -> dict[Path, str]:
+    """All files that belong into these folders of the chart, with their texts."""
+    return {
+        target / path.name: path.read_text(encoding="utf-8")
+        for target, (source, pattern) in SOURCES.items()
+        for path in sorted(source.glob(pattern))
+    }
+
+
+def present() -> dict[Path, str]:
+    """Current files of these folders, with their texts."""
+    return {path: path.read_text(encoding="utf-8") for target in SOURCES for path in sorted(target.glob("*"))}
+
+
 ROLES = CHART / "files" / "rbac" / "roles.yaml"
 """Rules of each role; templates/rbac.yaml decides which roles are granted."""
 SCHEMA, README = CHART / "values.schema.json", CHART / "README.md"
@@ -105,8 +130,12 @@ def _used(parts: dict[str, Any], by: str) -> dict[str, Any]:
 
 def main() -> None:
     SCHEMA.write_text(schema(), encoding="utf-8")
-    ROLES.write_text(roles_yaml(), encoding="utf-8")
-    README.write_text(readme_text(), encoding="utf-8")
+    wanted = {**copies(), ROLES: roles_yaml(), README: readme_text()}
+    for path in present().keys() - wanted.keys():
+        path.unlink()
+    for path, text in wanted.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -142,6 +142,15 @@ def card_from(config: Mapping[str, Any]) -> ModelCard:
     )  # fmt: skip
 
 
+def usual_card(parameters: float) -> ModelCard:
+    """Card of a dense model of that size in the shape of Llama 3: a width of 128 a layer, eight heads of the cache."""
+    layers = max(8, round((parameters / (12.5 * 128**2)) ** (1 / 3)))
+    hidden = max(8, round((parameters / (12.5 * layers)) ** 0.5 / 128)) * 128
+    shape = {"num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": hidden // 128,
+             "num_key_value_heads": 8, "intermediate_size": round(3.5 * hidden), "vocab_size": 128256}  # fmt: skip
+    return card_from(shape)
+
+
 def _precision(config: Mapping[str, Any]) -> tuple[str, str]:
     """Precision of the weights, and of the experts' weights where it is another."""
     quantized = config.get("quantization_config")
@@ -214,8 +223,8 @@ prefill of both is taken."""
 
 
 LARGE_TOKENS = 2048
-"""Of one exchange between GPUs. Measured: the time of a token's prefill jumps between 2,048 and 4,096 tokens at once on
-each GPU type and for each model that Splitwise measured on four or eight GPUs, and does not on two."""
+"""Of one exchange between GPUs. Measured: the time of a token's prefill jumps between 2,048 and 4,096 tokens at once, on
+each GPU type and for each model that Splitwise measured on four or eight GPUs, and on two it does not."""
 
 
 def step_s(card: ModelCard, chip: Chip, engine: Engine, gpus: int, requests: FloatArray, context: FloatArray) -> Any:
@@ -232,7 +241,9 @@ def step_s(card: ModelCard, chip: Chip, engine: Engine, gpus: int, requests: Flo
     )
 
 
-def prefill_s(card: ModelCard, chip: Chip, engine: Engine, gpus: int, tokens: FloatArray, batch: int = 1) -> Any:
+def prefill_s(
+    card: ModelCard, chip: Chip, engine: Engine, gpus: int, tokens: FloatArray | Sequence[int], batch: int = 1
+) -> Any:
     """Seconds of the prefill of a batch of prompts of so many tokens each."""
     count = np.asarray(tokens, dtype=np.float64)
     at_once, bandwidth = batch * count, chip.bandwidth_bytes_per_s * engine.bandwidth_share
@@ -301,6 +312,13 @@ class Sustained:
     tpot_s: FloatArray
     watts: FloatArray
     """Of all its GPUs."""
+
+
+def grid_up_to(context: int) -> LengthGrid:
+    """Buckets of an estimate, as far as they fit into the context."""
+    outputs = tuple(n for n in (64, 256, 1024) if n <= context // 2)
+    longest = context - outputs[-1]
+    return LengthGrid(tuple(n for n in (128, 512, 2048, 8192, 32768, 131072) if n <= longest) or (longest,), outputs)
 
 
 def cache_tokens(card: ModelCard, chip: Chip, engine: Engine, gpus: int) -> float:

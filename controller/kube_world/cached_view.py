@@ -21,6 +21,7 @@ from controller.api.labels import (
     GPU_TYPE_LABEL,
     GPUS_LABEL,
     MANAGED_LABEL,
+    MODEL_LABEL,
     PHASE_LABEL,
     SCHEDULER_NAME,
     SERVICE_LABEL,
@@ -56,13 +57,13 @@ class InstanceLabels(Slim, frozen=True, rename=None):
     gpus: str = msgspec.field(default="1", name=GPUS_LABEL)
     capacity: str = msgspec.field(default="", name=CAPACITY_LABEL)
     phase: str = msgspec.field(default="", name=PHASE_LABEL)
+    model: str = msgspec.field(default="", name=MODEL_LABEL)
 
     @property
     def instance_type(self) -> workloads.InstanceType:
         """Instance type in the labels; one device where the number is unreadable, as anyone may write labels."""
-        return workloads.InstanceType(
-            self.gpu_type, int(self.gpus) if is_device_number(self.gpus) else 1, self.capacity == "spot"
-        )
+        gpus = int(self.gpus) if is_device_number(self.gpus) else 1
+        return workloads.InstanceType(self.gpu_type, gpus, self.capacity == "spot", self.model)
 
 
 class _DeploymentAnnotations(Slim, frozen=True, rename=None):

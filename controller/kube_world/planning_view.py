@@ -118,13 +118,19 @@ class PlanningView:
         self.resized: dict[str, tuple[float, int]] = {}
         """When this process last set the replicas of a policy's target, and to how many, while there is the policy."""
         self._bounds = NamespaceBounds()
-        self._half_started = StateStartTimes(may_lag=True)
+        self._half_started, self._waiting = StateStartTimes(may_lag=True), StateStartTimes(may_lag=True)
         self._idle, self._released, self._awaited = StateStartTimes(), StateStartTimes(), StateStartTimes()
 
     def snapshot(self, *, anew: bool = True) -> Snapshot:
         """Present snapshot for planning; anew as in `CachedView`. Raises ObservationError."""
         seen = self._modes.with_strangers(self.view.snapshot(anew=anew))
         now_s = self.clock()
+        if seen.teams and (created_s := seen.pods.started_s) is not None:
+            # A clock that was set makes nobody late: a new pod would be so at once, and teams take from each other.
+            rows, started_s = seen.pods.pending, created_s.copy()
+            waits = self._waiting.of({seen.pods.names[row]: created_s[row] for row in rows.tolist()}, seen.at_s, now_s)
+            started_s[rows] = [waits[seen.pods.names[row]] for row in rows.tolist()]
+            seen = replace(seen, pods=replace(seen.pods, started_s=started_s))
         sent = self.assumed.unconfirmed(self.view.pod, now_s)
         stopped = (seen.pods.names.row(each.pod) for each in sent if isinstance(each, Evict | Move))
         if ends := [row for row in stopped if row is not None]:
@@ -248,10 +254,9 @@ class PlanningView:
         """
         found: dict[str, dict[InstanceType, int]] = {}
         no_pods = {each.service: each.no_pods for each in deployments if each.no_pods}
-        models = {service.name: service.model for service in present.services}
-        profiled = {(each.model, each.gpu_type, each.gpus_per_instance) for each in present.profiles}
+        profiled = {(s.name, kind) for s in present.services for kind, _ in present.profiles_of(s)}
         for each in deployments:
-            width = models.get(each.service, ""), each.instance_type.gpu_type, each.instance_type.gpus
+            width = each.service, replace(each.instance_type, spot=False)
             if width not in profiled or each.content == self.instances.content(seen, each.service, each.instance_type):
                 found.setdefault(each.service, {})[each.instance_type] = each.replicas
         whole = {service.name: service.part_of or service.name for service in present.services}

@@ -34,7 +34,6 @@ from grafana_foundation_sdk.models.dashboard import (
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 HERE = Path(__file__).parent
-MADE = HERE.parents[1] / "helm" / "tonnage" / "files" / "dashboards"
 Steps = tuple[tuple[float | None, str], ...]
 """(least value, colour) of each step of a scale; the first has no least value."""
 
@@ -232,7 +231,7 @@ def _table(queries: Sequence[Query]) -> table.Panel:
 
 def generated() -> dict[Path, str]:
     """All files that this module writes, with their texts."""
-    return {MADE / f"{board.name}.json": written(board) for board in BOARDS}
+    return {HERE / f"{board.name}.json": written(board) for board in BOARDS}
 
 
 def main() -> None:

@@ -1,15 +1,14 @@
 """One run: a row, its requests, a policy, a control delay, a brake and faults; and the result."""
 
-import gc
 import heapq
 from array import array
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
+from cluster.collector import paused_collector
 from simulator.power import agents as power_agents
 from simulator.power.machine import DGX_A100
 from simulator.power.policies import PERIOD_S, Readings, RowOrders, RowPolicy, periods_late
@@ -119,22 +118,8 @@ def run_trial(
 
     seed: determines the servers that faults affect.
     """
-    with _uncollected():
+    with paused_collector():  # it makes no cycles
         return _Trial(pools, requests, make_policy, rules, seed).run(for_s)
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Disables cyclic garbage collection: a run makes millions of objects and no cycles, so searching them finds
-    nothing.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 class _Trial:

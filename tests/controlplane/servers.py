@@ -42,7 +42,7 @@ def server_of_l4(start_server: StartServer, folder: Path, nodes: int) -> Control
 def kubectl_with_kinds(server: ControlPlane, programs: Programs) -> Kubectl:
     """kubectl as administrator of an example server, with Tonnage's kinds installed and all nodes there."""
     kubectl = Kubectl(programs["kubectl"], server.kubeconfig)
-    kubectl("apply", "-f", str(ROOT / "helm/tonnage/charts/crds/files"))
+    kubectl("apply", "-f", str(ROOT / "deploy" / "crds"))
     for kind in OWN_KINDS:
         kubectl.wait("condition=Established", f"crd/{kind.definition}")
     until(lambda: len(kubectl.get("nodes")["items"]) == EXAMPLE_NODES, "the simulated nodes are there")

@@ -29,7 +29,7 @@ def admin(start_server: StartServer, programs: Programs) -> Kubectl:
 def test_kinds_that_were_applied_by_hand_are_left_as_they_are_by_a_release_that_does_not_take_them_over(
     admin: Kubectl,
 ) -> None:
-    admin("apply", "--server-side", "-f", str(ROOT / "helm/tonnage/charts/crds/files"))
+    admin("apply", "--server-side", "-f", str(ROOT / "deploy" / "crds"))
     for kind in OWN_KINDS:
         admin.wait("condition=Established", f"crd/{kind.definition}")
     admin("apply", "--server-side", "-f", str(ROOT / "examples" / "gpu-types.yaml"))

@@ -122,7 +122,7 @@ def test_a_gloo_job_that_loses_a_node_goes_on_with_fewer_ranks_and_grows_back(
     lease_s = 8  # a node counts as silent after 10 s
     server = start_server(ControlPlaneSettings(node_lifecycle=True, lease_s=lease_s))
     kubectl = Kubectl(programs["kubectl"], server.kubeconfig)
-    kubectl("apply", "-f", str(ROOT / "helm/tonnage/charts/crds/files"))
+    kubectl("apply", "-f", str(ROOT / "deploy" / "crds"))
     kubectl.wait("condition=Established", "crd/gangs.tonnage.dev")
     kubectl("create", "namespace", "tonnage-system")
 

@@ -183,7 +183,7 @@ def fleet(start_server: StartServer, programs: Programs, tmp_path_factory: pytes
     flags = ("--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1alpha2=true")
     server = start_server(ControlPlaneSettings(manifests=str(manifests), api_flags=flags))
     kubectl = Kubectl(programs["kubectl"], server.kubeconfig)
-    kubectl("apply", "-f", str(ROOT / "helm/tonnage/charts/crds/files"))
+    kubectl("apply", "-f", str(ROOT / "deploy" / "crds"))
     kubectl("create", "namespace", "tonnage-system")
     read = [kind for kind in foreign_kinds.FOREIGN_KINDS if kind.group not in ("batch", "scheduling.k8s.io")]
     kubectl("create", "-f", "-", stdin=listed(map(definition, read)))

@@ -118,7 +118,7 @@ def here(start_server: StartServer, programs: Programs, tmp_path_factory: pytest
     manifests.write_text(yaml.safe_dump_all(nodes()), encoding="utf-8")
     server = start_server(ControlPlaneSettings(manifests=str(manifests), api_flags=SERVED))
     kubectl = Kubectl(programs["kubectl"], server.kubeconfig)
-    kubectl("apply", "-f", str(ROOT / "helm/tonnage/charts/crds/files"))
+    kubectl("apply", "-f", str(ROOT / "deploy" / "crds"))
     kubectl("create", "namespace", "tonnage-system")
     foreign = [kind for kind in FOREIGN_KINDS if kind.group not in ("batch", "scheduling.k8s.io")]
     kubectl("create", "-f", "-", stdin=listed(map(definition, foreign)))

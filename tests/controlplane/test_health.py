@@ -72,7 +72,7 @@ def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) 
 def administrator(server: ControlPlane, programs: Programs) -> Kubectl:
     """kubectl on a server with the kinds that are needed here."""
     kubectl = Kubectl(programs["kubectl"], server.kubeconfig)
-    kubectl("apply", "--server-side", "-f", str(ROOT / "helm/tonnage/charts/crds/files"))
+    kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "crds"))
     for crd in ("gangs", "healthpolicies", "faultincidents"):
         kubectl.wait("condition=Established", f"crd/{crd}.tonnage.dev")
     kubectl("create", "namespace", "tonnage-system")

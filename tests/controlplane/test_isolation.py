@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 def admin(start_server: StartServer, programs: Programs) -> Kubectl:
     server = start_server(ControlPlaneSettings(nodes=2))
     kubectl = Kubectl(programs["kubectl"], server.kubeconfig)
-    kubectl("apply", "-f", str(ROOT / "helm/tonnage/charts/crds/files"))
+    kubectl("apply", "-f", str(ROOT / "deploy" / "crds"))
     for kind in OWN_KINDS:
         kubectl.wait("condition=Established", f"crd/{kind.definition}")
     kubectl("create", "namespace", "tonnage-system")

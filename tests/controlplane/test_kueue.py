@@ -35,7 +35,7 @@ def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) 
 def kubectl(server: ControlPlane, programs: Programs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
     """As administrator of a server with Kueue's controller, a queue for each team, and a price."""
     made = Kubectl(programs["kubectl"], server.kubeconfig)
-    made("apply", "-f", str(ROOT / "helm/tonnage/charts/crds/files"))
+    made("apply", "-f", str(ROOT / "deploy" / "crds"))
     made("wait", "--for=condition=Established", "crd", "--all")
     made("create", "namespace", "tonnage-system")
     label = {"key": "nvidia.com/gpu.product", "values": ["NVIDIA-L4"]}

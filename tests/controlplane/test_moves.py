@@ -30,7 +30,7 @@ def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) 
 @pytest.fixture(scope="module")
 def kubectl(server: ControlPlane, programs: Programs) -> Kubectl:
     made = Kubectl(programs["kubectl"], server.kubeconfig)
-    made("apply", "-f", str(ROOT / "helm/tonnage/charts/crds/files"))
+    made("apply", "-f", str(ROOT / "deploy" / "crds"))
     made("create", "namespace", "tonnage-system")
     return made
 

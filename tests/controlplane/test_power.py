@@ -59,7 +59,7 @@ def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) 
 @pytest.fixture(scope="module")
 def admin(server: ControlPlane, programs: Programs) -> Kubectl:
     kubectl = Kubectl(programs["kubectl"], server.kubeconfig)
-    kubectl("apply", "-f", str(ROOT / "helm/tonnage/charts/crds/files"))
+    kubectl("apply", "-f", str(ROOT / "deploy" / "crds"))
     for crd in ("gputypes", "modelprofiles", "modelservices", "gangs", "powerdomains"):
         kubectl.wait("condition=Established", f"crd/{crd}.tonnage.dev")
     kubectl("create", "namespace", "tonnage-system")

@@ -35,7 +35,7 @@ def kubectl(server: ControlPlane, programs: Programs) -> Kubectl:
 def with_priorities(server: ControlPlane, programs: Programs) -> Kubectl:
     """kubectl as administrator of a server with Tonnage's kinds and two priorities."""
     made = Kubectl(programs["kubectl"], server.kubeconfig)
-    made("apply", "-f", str(ROOT / "helm/tonnage/charts/crds/files"))
+    made("apply", "-f", str(ROOT / "deploy" / "crds"))
     made("create", "namespace", "tonnage-system")
     for name, value in (("low", 1), ("high", 1000)):
         priority = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}

@@ -22,7 +22,7 @@ def test_a_route_and_its_pools_follow_the_mix_are_repaired_and_end_with_the_serv
     (tmp_path / "nodes.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": nodes()}))
     server = start_server(ControlPlaneSettings(manifests=str(tmp_path / "nodes.json")))
     admin = Kubectl(programs["kubectl"], server.kubeconfig)
-    admin("apply", "-f", str(ROOT / "helm/tonnage/charts/crds/files"))
+    admin("apply", "-f", str(ROOT / "deploy" / "crds"))
     for each in KINDS:
         admin("create", "-f", str(DEFINITIONS / f"{each}.yaml"))
         admin.wait("condition=Established", f"crd/{each}")

@@ -107,7 +107,7 @@ def stage(server: ControlPlane, programs: Programs, tmp_path: Path) -> Iterator[
     except BuildError as error:
         pytest.skip(f"no Prometheus: {error}")
     kubectl = Kubectl(programs["kubectl"], server.kubeconfig)
-    kubectl("apply", "-f", str(ROOT / "helm/tonnage/charts/crds/files"))
+    kubectl("apply", "-f", str(ROOT / "deploy" / "crds"))
     for crd in ("gputypes", "modelprofiles", "modelservices", "scalingpolicies"):
         kubectl.wait("condition=Established", f"crd/{crd}.tonnage.dev")
     namespace = f"team-{len(kubectl.get('namespaces')['items'])}"

@@ -46,7 +46,7 @@ def test_pools_by_phase_run_with_their_own_flags_are_scaled_and_told_and_join_ag
     (tmp_path / "nodes.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": nodes()}))
     server = start_server(ControlPlaneSettings(manifests=str(tmp_path / "nodes.json")))
     admin = Kubectl(programs["kubectl"], server.kubeconfig)
-    admin("apply", "-f", str(ROOT / "helm/tonnage/charts/crds/files"))
+    admin("apply", "-f", str(ROOT / "deploy" / "crds"))
     for crd in ("gputypes", "modelprofiles", "modelservices"):
         admin.wait("condition=Established", f"crd/{crd}.tonnage.dev")
     admin("create", "namespace", "tonnage-system")

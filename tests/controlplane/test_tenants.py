@@ -43,7 +43,7 @@ def admin(start_server: StartServer, programs: Programs, tmp_path_factory: pytes
     manifests = tmp_path_factory.mktemp("tenants") / "nodes.yaml"
     manifests.write_text(yaml.safe_dump_all(nodes()), encoding="utf-8")
     kubectl = Kubectl(programs["kubectl"], start_server(ControlPlaneSettings(manifests=str(manifests))).kubeconfig)
-    kubectl("apply", "-f", str(ROOT / "helm/tonnage/charts/crds/files"))
+    kubectl("apply", "-f", str(ROOT / "deploy" / "crds"))
     kubectl("create", "namespace", "tonnage-system")
     kubectl("create", "-f", "-", stdin=definition(KAI))
     kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")

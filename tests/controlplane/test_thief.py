@@ -361,7 +361,7 @@ def minimal(kind: str) -> dict[str, Any]:
 def thief(start_server: StartServer, programs: Programs) -> Iterator[Thief]:
     server = start_server(ControlPlaneSettings())
     kubectl = Kubectl(programs["kubectl"], server.kubeconfig)
-    kubectl("apply", "-f", str(ROOT / "helm/tonnage/charts/crds/files"))
+    kubectl("apply", "-f", str(ROOT / "deploy" / "crds"))
     for kind in OWN_KINDS:
         kubectl.wait("condition=Established", f"crd/{kind.definition}")
     admin = PlainApi(server.kubeconfig)

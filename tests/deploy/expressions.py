@@ -6,8 +6,8 @@ import yaml
 
 from deploy.dashboards.generate import BOARDS, MARKS, of_cluster
 
-FILES = Path(__file__).parents[2] / "helm" / "tonnage" / "files"
-RULES = FILES / "alerts" / "tonnage.rules.yaml"
+DEPLOY = Path(__file__).parents[2] / "deploy"
+RULES = DEPLOY / "alerts" / "tonnage.rules.yaml"
 
 ALERTS = {
     rule["alert"]: rule["expr"]

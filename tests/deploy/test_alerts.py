@@ -11,7 +11,7 @@ import yaml
 
 from tests.deploy.prometheus import tool
 
-RULES = Path(__file__).parents[2] / "helm" / "tonnage" / "files" / "alerts" / "tonnage.rules.yaml"
+RULES = Path(__file__).parents[2] / "deploy" / "alerts" / "tonnage.rules.yaml"
 
 ILL, WELL, END = 30, 150, 250
 """Minutes: well before ILL, ill until WELL, well to the END; longer than any `for` or window of the rules (1 h)."""

@@ -18,8 +18,8 @@ from controller.api.rbac import DEMAND, features, needed
 from controller.loops.autoscaler.forecasting import MOST_SAVED
 from controller.placers import MODES
 from controller.settings import read_settings
+from deploy.chart_files import DEPLOY
 from tests.deploy.helm import CHART, NAMESPACE, HelmRefusedError, Values, lint_findings, rendered
-from tests.generated.crd_files import files
 
 pytestmark = pytest.mark.chart
 
@@ -591,12 +591,12 @@ def test_what_needs_the_prometheus_operator_is_left_out_where_it_is_not() -> Non
 
 def test_rules_and_dashboards_reach_the_cluster_unchanged() -> None:
     objects = rendered(WATCHED)
-    rules = yaml.safe_load((CHART / "files" / "alerts" / "tonnage.rules.yaml").read_text(encoding="utf-8"))
+    rules = yaml.safe_load((DEPLOY / "alerts" / "tonnage.rules.yaml").read_text(encoding="utf-8"))
     boards = objects["ConfigMap", "tonnage-dashboards"]
 
     assert objects["PrometheusRule", "tonnage"]["spec"] == rules
     assert boards["metadata"]["labels"]["grafana_dashboard"] == "1"
-    for path in (CHART / "files" / "dashboards").glob("*.json"):
+    for path in (DEPLOY / "dashboards").glob("*.json"):
         assert json.loads(boards["data"][f"tonnage-{path.name}"]) == json.loads(path.read_text(encoding="utf-8"))
 
 
@@ -613,7 +613,8 @@ def test_a_runbook_is_named_at_the_address_where_people_read_it() -> None:
 def test_the_kinds_are_installed_and_kept_when_the_release_goes() -> None:
     found = {name: each for (kind, name), each in rendered().items() if kind == "CustomResourceDefinition"}
 
-    for crd in map(yaml.safe_load, files().values()):
+    for path in (DEPLOY / "crds").glob("*.yaml"):
+        crd = yaml.safe_load(path.read_text(encoding="utf-8"))
         installed = found.pop(crd["metadata"]["name"])
         assert installed["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
         assert installed == crd

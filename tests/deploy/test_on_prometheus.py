@@ -12,7 +12,7 @@ from controller.metrics.registry import Meter, metrics_endpoint
 from controller.metrics.table import METRICS
 from deploy.dashboards.generate import BOARDS
 from tests.deploy.answers import alert_lacks, panel_lacks, variable_lacks
-from tests.deploy.expressions import ALERTS, ANNOTATIONS, FILES, PANELS, RULES, VARIABLES, filled_in
+from tests.deploy.expressions import ALERTS, ANNOTATIONS, DEPLOY, PANELS, RULES, VARIABLES, filled_in
 from tests.deploy.load import Load
 from tests.deploy.prometheus import Prometheus, running_prometheus, tool, until
 
@@ -110,7 +110,7 @@ def test_promtool_accepts_the_rules() -> None:
 
 
 def test_the_files_hold_the_expressions_that_were_tested() -> None:
-    files = (FILES / "dashboards" / f"{board.name}.json" for board in BOARDS)
+    files = (DEPLOY / "dashboards" / f"{board.name}.json" for board in BOARDS)
     held = {
         target["expr"]
         for file in files

@@ -11,7 +11,7 @@ from controller.api.kind import Kind
 from controller.api.kinds import KINDS, own_kinds
 from controller.api.labels import GROUP
 
-FOLDER = Path("helm") / "tonnage" / "charts" / "crds" / "files"
+FOLDER = Path("deploy") / "crds"
 HEAD = "# Made by `make crds` from controller/api; a test fails when it is out of date.\n"
 
 

@@ -1,7 +1,15 @@
-"""What is made from code in the chart is up to date: settings and rights."""
+"""Copies in the chart are up to date: CRDs, dashboards, alerts, settings and rights."""
 
 from controller.api.rbac import roles_yaml
-from deploy.chart_files import README, ROLES, SCHEMA, readme_text, schema
+from deploy.chart_files import README, ROLES, SCHEMA, SOURCES, copies, present, readme_text, schema
+
+
+def test_the_chart_holds_the_crds_dashboards_and_alerts_of_this_version() -> None:
+    assert present() == copies(), "CRDs, dashboards or alerts changed: run `make chart`"
+
+
+def test_the_chart_leaves_none_of_them_out() -> None:
+    assert {path.parent for path in copies()} == set(SOURCES)
 
 
 def test_the_chart_takes_the_settings_that_the_operator_has() -> None:

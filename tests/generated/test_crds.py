@@ -1,4 +1,4 @@
-"""CRDs of the chart are generated from the models, and structural as the API server requires."""
+"""CRDs in deploy/crds are generated from the models, and structural as the API server requires."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from controller.api.crds import crd, structural
 from controller.api.kinds import OWN_KINDS, Kind
 from tests.generated.crd_files import files, write
 
-FOLDER = Path(__file__).parents[2] / "helm" / "tonnage" / "charts" / "crds" / "files"
+FOLDER = Path(__file__).parents[2] / "deploy" / "crds"
 
 
 def parts(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deploy.dashboards.generate import BOARDS, MADE, generated, written
+from deploy.dashboards.generate import BOARDS, HERE, generated, written
 
 LOADED = {board.name: json.loads(written(board)) for board in BOARDS}
 PANELS = {
@@ -19,7 +19,7 @@ PANELS = {
 
 
 def test_the_files_are_what_would_be_generated_now() -> None:
-    found = {path: path.read_text(encoding="utf-8") for path in MADE.glob("*.json")}
+    found = {path: path.read_text(encoding="utf-8") for path in HERE.glob("*.json")}
 
     assert found == generated(), "the dashboards changed: run `make dashboards`"
 

@@ -11,8 +11,7 @@ from controller.metrics.table import reference
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
-FILES = ROOT / "helm" / "tonnage" / "files"
-RULES = FILES / "alerts" / "tonnage.rules.yaml"
+RULES = ROOT / "deploy" / "alerts" / "tonnage.rules.yaml"
 
 
 def test_the_table_of_metrics_is_the_one_in_the_code() -> None:
@@ -45,7 +44,7 @@ def test_every_dashboard_is_listed_once() -> None:
 
     listed = sorted(re.findall(r"^\| `(\w+\.json)`", section, re.MULTILINE))
 
-    assert listed == sorted(each.name for each in (FILES / "dashboards").glob("*.json"))
+    assert listed == sorted(each.name for each in (ROOT / "deploy" / "dashboards").glob("*.json"))
 
 
 def test_every_alert_has_its_section_and_points_to_it() -> None:

@@ -57,7 +57,7 @@ def live(programs: Programs, folder: Path, mode: str, *, seed: int, pods: int = 
     try:
         server = up(server_folder, ControlPlaneSettings(manifests=str(manifests)), programs)
         kubectl = Kubectl(programs["kubectl"], server.kubeconfig)
-        kubectl("apply", "-f", str(ROOT / "helm/tonnage/charts/crds/files"))
+        kubectl("apply", "-f", str(ROOT / "deploy" / "crds"))
         kubectl("create", "namespace", "tonnage-system")
         settings: dict[str, Any] = {"pools": [{"placer": mode}], "release_deadline_s": RELEASE_DEADLINE_S}
         asyncio.run(_begin(server.kubeconfig, cluster))
