@@ -29,7 +29,7 @@ def _with_instances(
     snapshot: Snapshot, service: workloads.ModelService, instance_type: workloads.InstanceType, wanted: int
 ) -> Snapshot:
     pods = snapshot.pods
-    prefix = f"{service.name}-{instance_type.name.lower()}-"
+    prefix = f"{service.name}-{instance_type.name.lower().replace('/', '-')}-"
     mine = service_pods(pods, service.name, instance_type)
     if len(mine) > wanted:
         goers = sorted(mine, key=lambda row: (pods.node[row] == PENDING, row), reverse=True)[: len(mine) - wanted]
@@ -52,7 +52,7 @@ def instance_type_of(shape: workloads.PodShape) -> workloads.InstanceType | None
     """Type of an instance whose pod has this shape; None for a pod that may run on several GPU types, or needs none."""
     if len(shape.gpu_types) != 1:
         return None
-    return workloads.InstanceType(shape.gpu_types[0], shape.gpus, workloads.requires_spot(shape.node_terms))
+    return workloads.InstanceType(shape.gpu_types[0], shape.gpus, workloads.requires_spot(shape.node_terms), shape.pool)
 
 
 def without_pods(pods: PodTable, rows: Iterable[int]) -> PodTable:

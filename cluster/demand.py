@@ -117,6 +117,8 @@ class ThroughputProfile:
     decoded_per_s: FloatArray | None = None
     """As `requests_per_s` where prefill is done elsewhere; None: not known."""
     cache_bytes_per_token: float | None = None
+    cache_tokens: float | None = None
+    """Whose cache fits beside the weights; None: not known."""
     watts: float | None = None
     """Of all its GPUs together when busy; None: not known."""
 

@@ -97,7 +97,7 @@ def run_contest(contest: "Contest", way: "Executor", results: Path | None = None
 
 def _cache_of(contest: "Contest", folder: Path | None) -> "ResultCache[PolicyRun, Replay] | None":
     """Cache of the contest's replays, keyed by all that determines them: trace content and code."""
-    from simulator.packing.policy_comparison import from_bytes, to_bytes
+    from simulator.packing.replay import Replay
     from simulator.sweep.runner import ResultCache, code_digest, digest_of
 
     if folder is None:
@@ -105,9 +105,9 @@ def _cache_of(contest: "Contest", folder: Path | None) -> "ResultCache[PolicyRun
     code = code_digest()
 
     def name_of(run: "PolicyRun") -> str:
-        return f"{run.trace}-{run.policy}-{run.seed}-{digest_of(contest.digests[run.trace], code)}.msgpack"
+        return f"{run.trace}-{run.policy}-{run.seed}-{digest_of(contest.digests[run.trace], code)}.frame"
 
-    return ResultCache(folder, name_of, to_bytes, from_bytes)
+    return ResultCache(folder, Replay, name_of)
 
 
 @simulate.command()

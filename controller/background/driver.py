@@ -49,6 +49,7 @@ class OperatorStream:
 
     def __init__(self, stream: socket.socket) -> None:
         self.stream, self._lock = stream, Lock()
+        self.workers: Workers | None = None
 
     def send(self, message: wire.Message, body: bytes = b"") -> None:
         try:
@@ -66,8 +67,13 @@ class OperatorStream:
             os._exit(0)
 
     def tell_alive(self) -> None:
+        """Says now and then that the workers answer: a driver whose Ray is frozen is as silent as one that is frozen
+        itself. One whose Ray goes on without it ends."""
         pause = Event()
         while not pause.wait(ALIVE_EVERY_S):
+            if self.workers is not None and not self.workers.answer():
+                sys.stderr.write("Ray has given up the node of this driver\n")
+                os._exit(1)
             self.send(wire.Alive())
 
 
@@ -97,6 +103,7 @@ def serve(operator: OperatorStream, start: DriverStart) -> int:
     except (TonnageError, ConnectionError, RuntimeError, TimeoutError) as error:
         operator.send(wire.StartRefused(f"{type(error).__name__}: {error}"))
         return 1
+    operator.workers = workers
     operator.send(wire.Ready(workers.runs_on))
     messages: SimpleQueue[tuple[wire.Message, bytes]] = SimpleQueue()
     Thread(target=operator.listen, args=(messages,), name="operator", daemon=True).start()

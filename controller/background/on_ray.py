@@ -198,6 +198,10 @@ class Workers(ABC):
     def submit(self, kind: str, digest: str, parts: Sequence[str]) -> None:
         self._waiting.append((kind, digest, tuple(self._parts[part] for part in parts)))
 
+    def answer(self) -> bool:
+        """Whether they know this process; waits while they are frozen."""
+        return True
+
     @abstractmethod
     def finished(self) -> Iterator[tuple[Done, bytes]]:
         """Results that have come. Raises ConnectionError where what runs the tasks is lost."""
@@ -210,6 +214,7 @@ class RayWorkers(Workers):
         """Raises ConfigError, ConnectionError, RuntimeError."""
         super().__init__()
         self._ray = connect(start)
+        self._node = self._ray.get_runtime_context().get_node_id()
         niceness = 0 if start.mode == "cluster" else NICENESS
         self._run = self._ray.remote(run_task).options(num_cpus=1, max_retries=RETRIES)
         self._same = VERSION, start.registry, niceness
@@ -218,6 +223,9 @@ class RayWorkers(Workers):
 
     def keep(self, part: str, content: bytes) -> None:
         self._parts[part] = self._ray.put(content)
+
+    def answer(self) -> bool:
+        return any(each["Alive"] and each["NodeID"] == self._node for each in self._ray.nodes())
 
     def finished(self) -> Iterator[tuple[Done, bytes]]:
         """Results that have come; waits for a moment. Raises ConnectionError where Ray itself is lost."""

@@ -254,10 +254,9 @@ class PlanningView:
         """
         found: dict[str, dict[InstanceType, int]] = {}
         no_pods = {each.service: each.no_pods for each in deployments if each.no_pods}
-        models = {service.name: service.model for service in present.services}
-        profiled = {(each.model, each.gpu_type, each.gpus_per_instance) for each in present.profiles}
+        profiled = {(s.name, kind) for s in present.services for kind, _ in present.profiles_of(s)}
         for each in deployments:
-            width = models.get(each.service, ""), each.instance_type.gpu_type, each.instance_type.gpus
+            width = each.service, replace(each.instance_type, spot=False)
             if width not in profiled or each.content == self.instances.content(seen, each.service, each.instance_type):
                 found.setdefault(each.service, {})[each.instance_type] = each.replicas
         whole = {service.name: service.part_of or service.name for service in present.services}

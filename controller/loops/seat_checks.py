@@ -4,7 +4,6 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from controller.deciders.packing import packer_for
 from controller.kube.cache import Cache, Resource
 from controller.kube.request import APPLY_PATCH
 from controller.kube.sender import Write, WriteJob
+from controller.kube_world.cached_view import plain_once
 from controller.loops.loop import ControlLoop, LoopContext, repeat
 from controller.objects.own_objects import own_from
 from controller.objects.read import Findings, Read
@@ -58,13 +58,6 @@ class Workload(structs.OwnObject, frozen=True):
     """Kueue's Workload, with who made it."""
 
     metadata: structs.PodMeta
-
-
-@lru_cache(maxsize=4096)
-def status_in(raw: bytes) -> Object:
-    """Status of a workload, which is read once; nobody changes it."""
-    status: Object = structs.plain(raw)
-    return status
 
 
 def pods_of(name: str, spec: Object, status: Object, flavors: Mapping[str, Object], types: TypeIndex) -> list[PodRow]:
@@ -176,7 +169,7 @@ class SeatChecks(ControlLoop):
         answered, ours = list[HeldSeats](), self._ours()
         for name, obj in self._workloads.all().items():
             status = bytes(obj.status)
-            for said in status_in(status).get("admissionChecks", ()) if SEATS.encode() in status else ():
+            for said in plain_once(status).get("admissionChecks", ()) if SEATS.encode() in status else ():
                 texts = ((each.get("annotations") or {}).get(SEATS, "") for each in said.get("podSetUpdates", ()))
                 is_ready = said.get("name") in ours and said.get("state") == "Ready"
                 if is_ready and (held := held_from(f"Workload/{name}", next(texts, ""))):
@@ -208,7 +201,7 @@ class SeatChecks(ControlLoop):
         asked, pending = dict[str, list[PodRow]](), dict[str, list[str]]()
         found = dict[str, Answer]()
         for name, obj in sorted(workloads.items()):
-            status = status_in(bytes(obj.status))
+            status = plain_once(bytes(obj.status))
             said = {each.get("name"): each.get("state") for each in status.get("admissionChecks", ())}
             waits = [check for check in ours if said.get(check) == "Pending"]
             is_ours = not self._labelled_only or name.partition("/")[0] in managed

@@ -4,7 +4,6 @@ An HTTPRoute has one weight per instance type, its fraction of all requests: len
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -41,7 +40,7 @@ def writes_of(owner: OwnObject, plan: ServicePlan, facts: ServiceFacts) -> Itera
         return
     meta, refs = owner.metadata, list[dict[str, Any]]()
     for kind, weight in weights.items():
-        name = deployment_name(f"{meta.name}{'-' if kind.phase else ''}{kind.phase}", replace(kind, phase=""))
+        name = deployment_name(meta.name, kind)
         if routes.picker:
             labels = {SERVICE_LABEL: meta.name, INSTANCE_TYPE_LABEL: instance_label(kind)}
             picker = {"name": routes.picker, "port": {"number": PICKER_PORT}}

@@ -50,7 +50,8 @@ def service_status_after(before: Status, plan: ServicePlan, facts: ServiceFacts,
     old = ModelServiceStatus.read(before)
     asked = _by_name(facts.asked)
     running = _by_name(facts.running)
-    claims = _claims(plan, asked, running, facts)
+    was_estimated = conditions.condition_of(old.conditions, conditions.PROFILE_ESTIMATED) is not None
+    claims = _claims(plan, asked, running, facts, was_estimated=was_estimated)
     bound = _bound(old, plan, facts)
     mix = old.mix if plan.refusal else _by_name(plan.instances)
     is_unchanged = (old.replicas or {}) == asked if facts.makes_pods else old.mix == mix
@@ -148,7 +149,7 @@ def _bound(old: ModelServiceStatus, plan: ServicePlan, facts: ServiceFacts) -> f
 
 
 def _claims(
-    plan: ServicePlan, asked: Mapping[str, int], running: Mapping[str, int], facts: ServiceFacts
+    plan: ServicePlan, asked: Mapping[str, int], running: Mapping[str, int], facts: ServiceFacts, *, was_estimated: bool
 ) -> Iterator[conditions.Claim]:
     if plan.refusal and plan.refusal.code == conditions.BAD_INPUT:  # the cause is the service itself, not the fleet
         yield conditions.ACCEPTED, "False", plan.refusal
@@ -159,6 +160,10 @@ def _claims(
     yield (conditions.PLANNED, "False", plan.refusal) if plan.refusal else (conditions.PLANNED, "True", found)
     yield conditions.READY, *_ready(plan, asked, running, facts)
     yield conditions.DEGRADED, *_degraded(plan, asked, running)
+    if facts.service and facts.service.estimated:
+        yield conditions.PROFILE_ESTIMATED, "True", Reason("Estimated", facts.service.estimated)
+    elif was_estimated:
+        yield conditions.PROFILE_ESTIMATED, "False", Reason("Measured", "all its profiles are measured")
 
 
 State = tuple[conditions.ConditionStatus, Reason]
@@ -215,8 +220,8 @@ def facts_of_services(
         pools.setdefault(service.part_of or service.name, []).append(service)
 
     def by_phase(name: str, counts: Mapping[str, Mapping[InstanceType, int]]) -> dict[InstanceType, int]:
-        own = ((each.phase, counts.get(each.name, {})) for each in pools.get(name, ()))
-        return {replace(kind, phase=phase): count for phase, found in own for kind, count in found.items()}
+        own = ((each.phase, kind, n) for each in pools.get(name, ()) for kind, n in counts.get(each.name, {}).items())
+        return {replace(kind, phase=phase or kind.phase): count for phase, kind, count in own}
 
     return {
         name: (

@@ -111,7 +111,7 @@ def _looser_slos(snapshot: Snapshot, own: problem.MixQuestion, mix: problem.Mix,
     """Savings from looser SLOs for which profiles exist."""
     need = own.needs[0]
     service = next(service for service in snapshot.services if service.name == need.service)
-    looser = {p.slo for p in snapshot.profiles if p.model == service.model and p.slo.tpot_s > need.slo.tpot_s}
+    looser = {p.slo for _, p in snapshot.profiles_of(service) if p.slo.tpot_s > need.slo.tpot_s}
     for slo in sorted(looser, key=lambda slo: slo.tpot_s):
         relaxed = need_of(service, snapshot, slo_s=slo.tpot_s)
         found = resolve(replace(own, needs=(relaxed,))) if isinstance(relaxed, problem.Need) else None
@@ -229,11 +229,7 @@ def plan_of(snapshot: Snapshot, plans: Mapping[str, ServicePlan], certificate: C
         if plan.refusal is not None:
             continue
         now: Mapping[workloads.InstanceType, int] = service.replicas or {}
-        profiled = {
-            workloads.InstanceType(profile.gpu_type, profile.gpus_per_instance)
-            for profile in snapshot.profiles
-            if profile.model == service.model and profile.gpu_type in names
-        }
+        profiled = {kind for kind, _ in snapshot.profiles_of(service) if kind.gpu_type in names}
         # A GPU type without a profile is never scaled, not even to zero: the throughput of its instances is unknown. A
         # width without a profile, on a GPU type that has one, was replaced by another width.
         gpu_types = {each.gpu_type for each in profiled}
@@ -563,7 +559,10 @@ def _refused(name: str, reason: Reason) -> ServicePlan:
 def routing_of(need: problem.Need, mix: problem.Mix) -> Routing:
     """Fraction of each bucket's requests for each instance type."""
     weight = np.zeros((*need.grid.shape, len(need.offers)))
-    for cell, share in zip(need.cells, mix.share, strict=True):
-        weight[cell] = share
+    rates = Counter[tuple[int, int]]()
+    for cell, rate in zip(need.cells, need.rate_per_s.tolist(), strict=True):
+        rates[cell] += rate
+    for cell, rate, share in zip(need.cells, need.rate_per_s.tolist(), mix.share, strict=True):
+        weight[cell] += share * (rate / rates[cell])
     weight.setflags(write=False)
     return Routing(need.grid, tuple(offer.instance_type for offer in need.offers), weight)

@@ -12,7 +12,8 @@ from cluster.snapshot import HeldSeats, Snapshot
 from cluster.workloads import GpuType
 from controller.api import structs
 from controller.deciders.decisions import Decisions
-from controller.loops.seat_checks import SEATS, SeatChecks, answers, pods_of, status_in, with_answered
+from controller.kube_world.cached_view import plain_once
+from controller.loops.seat_checks import SEATS, SeatChecks, answers, pods_of, with_answered
 from controller.snapshot.nodes import TypeIndex
 from controller.snapshot.pods import PodRow
 from placement.engine.packer import Packer
@@ -143,4 +144,4 @@ def test_an_answer_that_cannot_be_read_holds_nothing_and_stops_nobody(text: str)
 def test_the_status_of_a_workload_is_read_once_and_not_in_each_cycle() -> None:
     body = json.dumps({"admissionChecks": [{"name": "seat", "state": "Ready"}], "is": SEATS}).encode()
 
-    assert status_in(body) is status_in(bytes(bytearray(body)))
+    assert plain_once(body) is plain_once(bytes(bytearray(body)))
