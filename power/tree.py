@@ -38,9 +38,6 @@ class Tree:
     """Watts at the limits per watt that the device draws, shape (devices,); ≥ 1."""
     rank: IntArray
     """Position of the device's class in the order in which classes are served, 0 first; shape (devices,)."""
-    below_first: BoolArray
-    """Devices of any class but the first, shape (devices,)."""
-    everyone: BoolArray
     nobody: BoolArray
     only_share: FloatArray | None
     """`path_share` where there is one limit and every device draws through it once, as in a row; shape (devices,). None
@@ -96,7 +93,7 @@ def tree_of(table: PowerTable) -> Tree:
     ranks = np.array([each.rank for each in table.classes], dtype=np.int64)
     _, order = np.unique(ranks, return_inverse=True)
     share = reach[devices.domain[device], limit[through]]
-    rank, everyone = order[devices.power_class], np.ones(len(devices), dtype=np.bool_)
+    rank = order[devices.power_class]
     alone = len(limit) == 1 and np.array_equal(device, np.arange(len(devices.domain)))
     overhead = 1 + devices.overhead_share
     overshoot = 1 + devices.overshoot_share
@@ -113,9 +110,7 @@ def tree_of(table: PowerTable) -> Tree:
         burden=burden,
         overhead=overhead,
         rank=rank,
-        below_first=rank > 0,
-        everyone=everyone,
-        nobody=~everyone,
+        nobody=np.zeros(len(devices), dtype=np.bool_),
         only_share=share if alone else None,
         only_overhead=(share * overhead)[None, :] if alone else None,
         only_burden=(share * burden)[None, :] if alone else None,
