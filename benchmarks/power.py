@@ -48,6 +48,7 @@ MECHANISMS: Mapping[str, Mapping[str, float]] = {
     "deadband of caps": {"band_share": NONE},
     "margin above the draw": {"margin_share": NONE},
     "mean of draws": {"mean_s": NONE},
+    "check for stuck readings": {"stuck_s": 0.0},
 }
 """Settings of `power/rules.py` by the mechanism that they take out."""
 

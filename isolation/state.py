@@ -69,7 +69,6 @@ class RunningCall:
     """Whether it passed its claim: its protection is lost."""
     frozen: Reason | None = None
     frozen_since_s: float = 0.0
-    reclaimed: bool = False
     ending: Reason | None = None
     """Why it was killed; its memory counts until the kernel has it back."""
 
@@ -88,8 +87,6 @@ class ArbiterState:
     agents_want: Mapping[str, int] = field(default_factory=dict)
     """Sandbox → memory that its agent needs beyond its reservation."""
     dying_agents: frozenset[str] = frozenset()
-    read_at_s: float = float("-inf")
-    """When the use of all calls was last read."""
     relieved_at_s: float = float("-inf")
     """When the ladder took its last step."""
     learned: LearnedNeeds = field(default_factory=LearnedNeeds)
@@ -98,12 +95,8 @@ class ArbiterState:
         return replace(self, calls={**self.calls, call.name: call})
 
     def stuck(self) -> frozenset[str]:
-        """Calls that wait with their claim used up: no order of finishing may count on their end."""
-        return frozenset(
-            name
-            for name, call in self.calls.items()
-            if call.wants_more and call.outgrown and self.ledger.reservations[name].need_bytes == 0
-        )
+        """Calls that wait with their claim used up: nobody may count on their end."""
+        return frozenset(name for name, call in self.calls.items() if call.wants_more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +154,6 @@ class Used:
 
     calls: Mapping[str, int]
     agents: Mapping[str, int]
-    complete: bool = True
-    """Whether every call was read."""
 
 
 Event = SandboxStarted | SandboxEnded | Asked | Withdrawn | Found | ReachedLease | Ended | Used
@@ -220,13 +211,6 @@ class Thaw:
 
 
 @dataclass(frozen=True, slots=True)
-class Reclaim:
-    call: str
-    reclaim_bytes: int
-    reason: Reason
-
-
-@dataclass(frozen=True, slots=True)
 class Kill:
     call: str
     reason: Reason
@@ -238,4 +222,4 @@ class KillAgent:
     reason: Reason
 
 
-Action = Admit | Queue | Refuse | SetLease | SetAgentLease | Freeze | Thaw | Reclaim | Kill | KillAgent
+Action = Admit | Queue | Refuse | SetLease | SetAgentLease | Freeze | Thaw | Kill | KillAgent

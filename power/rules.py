@@ -23,6 +23,8 @@ class PowerRules:
     feed fails."""
     lease_s: float = 10.0
     """Lifetime of a lease from the report that it answers; after that the agent falls to the safe floor on its own."""
+    stuck_s: float = 120.0
+    """Time after which a working device with a reading identical to the last digit counts as stuck; 0: never."""
     distrust_s: float = 300.0
     """Time for which a device that exceeded its cap counts at its highest limit, from the last time that it did."""
     retry_s: float = 300.0
@@ -80,4 +82,4 @@ class PowerRules:
             raise ConfigError(wrong)
 
 
-_MAY_BE_NOTHING = ("burst_share", "first_swing_share")
+_MAY_BE_NOTHING = ("stuck_s", "burst_share", "first_swing_share")

@@ -38,6 +38,7 @@ class Tree:
     """Watts at the limits per watt that the device draws, shape (devices,); ≥ 1."""
     rank: IntArray
     """Position of the device's class in the order in which classes are served, 0 first; shape (devices,)."""
+    everyone: BoolArray
     nobody: BoolArray
     only_share: FloatArray | None
     """`path_share` where there is one limit and every device draws through it once, as in a row; shape (devices,). None
@@ -93,7 +94,7 @@ def tree_of(table: PowerTable) -> Tree:
     ranks = np.array([each.rank for each in table.classes], dtype=np.int64)
     _, order = np.unique(ranks, return_inverse=True)
     share = reach[devices.domain[device], limit[through]]
-    rank = order[devices.power_class]
+    rank, everyone = order[devices.power_class], np.ones(len(devices), dtype=np.bool_)
     alone = len(limit) == 1 and np.array_equal(device, np.arange(len(devices.domain)))
     overhead = 1 + devices.overhead_share
     overshoot = 1 + devices.overshoot_share
@@ -110,7 +111,8 @@ def tree_of(table: PowerTable) -> Tree:
         burden=burden,
         overhead=overhead,
         rank=rank,
-        nobody=np.zeros(len(devices), dtype=np.bool_),
+        everyone=everyone,
+        nobody=~everyone,
         only_share=share if alone else None,
         only_overhead=(share * overhead)[None, :] if alone else None,
         only_burden=(share * burden)[None, :] if alone else None,

@@ -1,12 +1,12 @@
-"""What readings tell of the power system: brakes that engage, and meters that contradict their devices."""
+"""What readings tell of the power system: brakes that engage, meters that are stuck or contradict their devices."""
 
 from dataclasses import dataclass, replace
 from math import exp
 
 import numpy as np
 
-from cluster.arrays import BoolArray, FloatArray, IntArray, any_of
-from cluster.power import NEVER_S, PowerReadings
+from cluster.arrays import BoolArray, FloatArray, IntArray, all_of, any_of
+from cluster.power import NEVER_S, PHASE_IDLE, PowerReadings
 from power.rules import PowerRules
 from power.safety.estimator import Estimate, is_scaled
 from power.tree import Tree
@@ -263,3 +263,40 @@ def _surely(tree: Tree) -> BoolArray:
         above.append(frozenset(found))
     pairs = zip(table.devices.domain[tree.path_device].tolist(), tree.limit[tree.path_limit].tolist(), strict=True)
     return np.array([limit in above[domain] for domain, limit in pairs], dtype=np.bool_)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Repetition:
+    """Memory of the check; shape (devices,) each."""
+
+    looked_at_w: FloatArray
+    """Draw at the last check whether readings change at all."""
+    looked_at_s: float
+    moved: BoolArray
+    """Whether a reading has differed from that since."""
+    stuck: BoolArray
+
+
+def no_repetition(tree: Tree) -> Repetition:
+    return Repetition(np.full(tree.devices, -1.0), NEVER_S, tree.everyone, tree.nobody)
+
+
+def repeated(
+    before: Repetition, rules: PowerRules, readings: PowerReadings, idle_w: FloatArray, now_s: float
+) -> Repetition:
+    """The memory with the check whether readings change, made once per `stuck_s`: an unchanged working device is stuck.
+
+    A device held back by its cap may well draw the same for long; believing its reading means taking it at its worst
+    case.
+    """
+    if rules.stuck_s == 0:
+        return before
+    due = now_s - before.looked_at_s >= rules.stuck_s
+    if not due and all_of(before.moved) and not any_of(before.stuck):
+        return before
+    moved = before.moved | (readings.draw_w != before.looked_at_w)
+    if not due:
+        return Repetition(before.looked_at_w, before.looked_at_s, moved, before.stuck & ~moved)
+    works = (readings.phase != PHASE_IDLE) & (readings.draw_w > 1.1 * idle_w)
+    held_back = readings.draw_w >= rules.pinned_share * readings.cap_w
+    return Repetition(readings.draw_w.copy(), now_s, np.zeros_like(moved), ~moved & works & ~held_back)

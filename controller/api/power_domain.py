@@ -124,7 +124,7 @@ class Culprit(fields.StatusPart):
     node: str = Field(max_length=253, description="Name of its node.")
     reason: str = Field(
         max_length=64,
-        description="One word: Stale, OverCap, NotEnforced, Impossible, WrongUnit; for meters: MeterShowsMore, "
+        description="One word: Stale, OverCap, NotEnforced, Stuck, Impossible, WrongUnit; for meters: MeterShowsMore, "
         "MeterShowsLess, MeterStale, MeterImpossible, MeterWrongUnit.",
     )
 

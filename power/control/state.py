@@ -14,7 +14,7 @@ from power.safety.bursts import BurstAccount, burst_of, first_account
 from power.safety.commitments import GrantLedger, first_ledger
 from power.safety.estimator import STALE, Estimate, Trust, first_trust
 from power.tree import Tree, tree_of
-from power.watching import Braking, no_brake
+from power.watching import Braking, Repetition, no_brake, no_repetition
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,6 +39,7 @@ class AllocatorState:
 
     ledger: GrantLedger
     trust: Trust
+    repetition: Repetition
     estimate: Estimate
     account: BurstAccount
     braking: Braking
@@ -99,6 +100,7 @@ def first_state(allocator: Allocator) -> AllocatorState:
     return AllocatorState(
         ledger=ledger,
         trust=first_trust(tree),
+        repetition=no_repetition(tree),
         estimate=Estimate(ledger.ceiling_w, ledger.ceiling_w, nothing, np.full(tree.devices, STALE), clean=False),
         account=first_account(tree, allocator.rules, allocator.burst_j),
         braking=no_brake(tree),
@@ -135,6 +137,7 @@ def carried(before: Allocator, state: AllocatorState, after: Allocator, fresh: A
         ledger=columns(state.ledger, fresh.ledger),
         estimate=columns(state.estimate, fresh.estimate),
         trust=replace(columns(state.trust, fresh.trust), clean=state.trust.clean),
+        repetition=replace(columns(state.repetition, fresh.repetition), looked_at_s=state.repetition.looked_at_s),
         account=columns(state.account, fresh.account),
         # The smoothed draw starts again: a new device is no swing.
         memory=replace(columns(state.memory, fresh.memory), smooth_w=fresh.memory.smooth_w),

@@ -18,7 +18,7 @@ from power.safety import estimator
 from power.safety.bursts import counted, restoring
 from power.safety.commitments import GrantLedger, confirmed, granted
 from power.tree import Tree
-from power.watching import Braking, is_full, is_watched, watched
+from power.watching import Braking, is_full, is_watched, repeated, watched
 
 
 def granted_w(
@@ -137,7 +137,8 @@ def step(
     trust = state.trust
     if any_of(overdrew):
         trust = estimator.distrusting(trust, overdrew, now_s + rules.distrust_s)
-    trust, seen = estimator.estimate(tree, rules, trust, state.ledger, readings, now_s)
+    repetition = repeated(state.repetition, rules, readings, tree.table.devices.idle_w, now_s)
+    trust, seen = estimator.estimate(tree, rules, trust, state.ledger, readings, repetition.stuck, now_s)
     seen = seen if seen.clean else estimator.with_wrong_units(seen, tree.table.devices, readings.draw_w)
     ledger = confirmed(state.ledger, readings.sequence, *estimator.obeyed(tree, rules, state.ledger, readings, seen))
     if seen.clean and ledger is not state.ledger:
@@ -179,6 +180,7 @@ def step(
     return AllocatorState(
         ledger=ledger,
         trust=trust,
+        repetition=repetition,
         estimate=seen,
         account=account,
         braking=braking,

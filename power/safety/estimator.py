@@ -10,9 +10,9 @@ from power.rules import ROUNDING_W, PowerRules
 from power.safety.commitments import GrantLedger
 from power.tree import Tree
 
-FINE, STALE, IMPOSSIBLE, WRONG_UNIT, OVER_CAP, NOT_ENFORCED = range(6)
+FINE, STALE, IMPOSSIBLE, WRONG_UNIT, STUCK, OVER_CAP, NOT_ENFORCED = range(7)
 """Faults of a device's readings or of its limit."""
-FAULTS = ("", "Stale", "Impossible", "WrongUnit", "OverCap", "NotEnforced")
+FAULTS = ("", "Stale", "Impossible", "WrongUnit", "Stuck", "OverCap", "NotEnforced")
 """Names of the faults, as reasons in conditions and events."""
 
 FAULT_WORDS = (
@@ -20,6 +20,7 @@ FAULT_WORDS = (
     "has not been heard from for too long: it counts at the worst case of its last cap and goes to its safe floor",
     "reports a draw that no such device can have: the reading is ignored, it counts at the worst case of its cap",
     "is wrong by a factor of a thousand, as when milliwatts or kilowatts are taken for watts: ignored",
+    "reports the same draw to the last digit although it works: ignored, it counts at the worst case of its cap",
     "drew more than its cap allows: it counts at its highest limit until it has complied for a long time",
     "does not enforce its cap: it counts at the limit that it does enforce",
 )
@@ -99,11 +100,12 @@ def estimate(
     trust: Trust,
     ledger: GrantLedger,
     readings: PowerReadings,
+    stuck: BoolArray,
     now_s: float,
 ) -> tuple[Trust, Estimate]:
-    """The estimate of every device, and the memory to keep.
+    """The estimate of every device, and the memory to keep. stuck: shape (devices,), whose readings do not change.
 
-    A device that is stale or impossible counts at the worst case of the cap that it may still enforce, never at
+    A device that is stale, impossible or stuck counts at the worst case of the cap that it may still enforce, never at
     its last value; a stale one that may hold a lease with bursts at its highest limit, since nobody may be left to end
     them. A device that drew more than its cap counts at its highest limit.
     """
@@ -116,14 +118,16 @@ def estimate(
     obeys = draw_w <= honest_w(tree, rules, may_draw_w)
     enforces = readings.cap_w <= ledger.ceiling_w + SLACK_W
     if (
-        all_of(fresh & possible & obeys & enforces)
+        all_of(fresh & possible & obeys & enforces & ~stuck)
         and trust.clean
         and all_of(trust.reporting_since_s < np.inf)
         and not (any_of(ledger.open) and any_of(_late(rules, trust, ledger, now_s)))
     ):
         return trust, Estimate(draw_w, held_w, fresh, np.zeros(tree.devices, dtype=np.int64), clean=True)
     limit_w = np.where(obeys, ledger.cap_w, may_draw_w)
-    return _with_faults(tree, rules, trust, ledger, readings, now_s, held_w, limit_w, fresh, possible, obeys, enforces)
+    return _with_faults(
+        tree, rules, trust, ledger, readings, now_s, held_w, limit_w, stuck, fresh, possible, obeys, enforces
+    )
 
 
 def obeyed(
@@ -165,6 +169,7 @@ def _with_faults(
     now_s: float,
     held_w: FloatArray,
     limit_w: FloatArray,
+    stuck: BoolArray,
     fresh: BoolArray,
     possible: BoolArray,
     obeys: BoolArray,
@@ -187,13 +192,14 @@ def _with_faults(
     fault = np.zeros(tree.devices, dtype=np.int64)
     fault[fresh & (~enforces | late)] = NOT_ENFORCED
     fault[distrusted] = OVER_CAP
+    fault[stuck] = STUCK
     fault[~possible] = IMPOSSIBLE
     fault[~fresh] = STALE
     fault[~devices.managed & (fault == NOT_ENFORCED)] = FINE
     worst_w = np.maximum(devices.max_w, devices.default_w)
     held_w = np.minimum(held_w, np.maximum(worst_w, ledger.ceiling_w))
     held_w = np.where(distrusted | (~fresh & ledger.held_burst), np.maximum(held_w, worst_w), held_w)
-    believed = fresh & possible
+    believed = fresh & possible & ~stuck
     draw_w = np.where(believed, readings.draw_w, held_w * tree.overshoot)
     # Limits that devices kept although granted less are forgotten after a while.
     above = fresh & ~enforces

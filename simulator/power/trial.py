@@ -1,21 +1,23 @@
 """One run: a row, its requests, a policy, a control delay, a brake and faults; and the result."""
 
-import gc
 import heapq
 from array import array
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
+from cluster.collector import paused_collector
 from simulator.power import agents as power_agents
 from simulator.power.machine import DGX_A100
 from simulator.power.policies import PERIOD_S, Readings, RowOrders, RowPolicy, periods_late
 from simulator.power.requests import Requests, ServerPool
 from simulator.power.row import Row
 
+RIPPLE_W, RIPPLES = 0.5, 97
+"""Ripple of meters: their last digit varies although the draw is constant, by up to this many watts, in this number of
+recurring patterns. A meter that repeats itself to the last digit is stuck."""
 JUDGED_UNTIL_S = 600.0
 """Requests of the last ten minutes are not judged: a run ends before they could be done."""
 
@@ -108,22 +110,8 @@ def run_trial(
 
     seed: determines the servers that faults affect.
     """
-    with _uncollected():
+    with paused_collector():  # it makes no cycles
         return _Trial(pools, requests, make_policy, rules, seed).run(for_s)
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Disables cyclic garbage collection: a run makes millions of objects and no cycles, so searching them finds
-    nothing.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 class _Trial:
@@ -161,7 +149,9 @@ class _Trial:
         self.sent = 0
         self.under_way: list[tuple[float, int, int, RowOrders]] = []
         """(instant of arrival, number of its sending, the controller's epoch, the order)."""
+        self.ripple_w = np.random.default_rng(seed).uniform(-RIPPLE_W, RIPPLE_W, (RIPPLES, count))
         self.noise = np.random.default_rng((seed, 1))
+        self.periods = 0
         self.frozen: Readings | None = None
         self.last_readings: Readings | None = None
         self.dead = False
@@ -242,9 +232,10 @@ class _Trial:
         self.row_w.append(row_w)
         self.brake.read(now_s, row_w)
         self.heat.read(PERIOD_S, row_w)
-        shown_w = server_w
+        self.periods += 1
+        shown_w = server_w + self.ripple_w[self.periods % RIPPLES]
         if share := self.rules.noise_share:
-            shown_w = server_w + self.noise.standard_normal(len(shown_w)) * (NOISE_W + share * server_w)
+            shown_w += self.noise.standard_normal(len(shown_w)) * (NOISE_W + share * server_w)
             row_w = float(np.add.reduce(shown_w))
         readings = Readings(
             at_s=self.zeros + now_s,

@@ -15,7 +15,7 @@ from tests.power_histories.hardware import MAX_W
 from tests.power_histories.node import Node
 
 STEP_S = 0.5
-RULES = PowerRules(burst_share=0.0)
+RULES = PowerRules(burst_share=0.0, stuck_s=0.0)
 OTHER_W, OVERHEAD = 200.0, 0.1
 """Of each node: its draw besides its GPUs, and what fans add to each watt of these."""
 BURDEN = (1 + OVERSHOOT_SHARE) * (1 + OVERHEAD)

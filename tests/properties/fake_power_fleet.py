@@ -15,7 +15,7 @@ from power.leases.issuer import LeaseLedger, adopted, answers, found_w, readings
 from power.leases.messages import DeviceReport, Lease, Refusal, Report, decoded, encoded
 from power.rules import PowerRules
 
-STRICT = PowerRules(control_delay_s=2.0, stale_s=10.0, lease_s=8.0, burst_share=0.0)
+STRICT = PowerRules(control_delay_s=2.0, stale_s=10.0, lease_s=8.0, burst_share=0.0, stuck_s=0.0)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ many = settings(max_examples=max(250, settings.default.max_examples if settings.
 
 pytestmark = pytest.mark.slow
 
-RULES = PowerRules()
+RULES = PowerRules(stuck_s=0.0)
 STRICT = replace(RULES, burst_share=0.0)
 
 

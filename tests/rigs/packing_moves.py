@@ -100,7 +100,7 @@ class _Kept(_Model):
                 break
             program.add_columns(np.zeros(len(self.kinds) * len(fresh)), self.columns(fresh))
             assert program.solve(), "those that run fit where they run"
-            fresh = self.new(self.certified(0.0, np.maximum(-program.row_duals, 0.0))[1])
+            fresh = self.new(self.certified(np.maximum(-program.row_duals, 0.0))[1])
         return -program.objective
 
 

@@ -12,7 +12,7 @@ from power.control.step import step
 from power.rules import PowerRules
 from tests.builders.power import Device, row_of
 
-RULES = PowerRules()
+RULES = PowerRules(stuck_s=0.0)
 TOKENS_W, IDLE_W, LOWEST_W, FLOOR_W = 260.0, 60.0, 100.0, 150.0
 NEED_W = TOKENS_W * (1 + RULES.margin_share)
 

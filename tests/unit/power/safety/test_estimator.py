@@ -1,4 +1,4 @@
-"""What a reading is worth: stale, impossible, wrong by a thousand, lying and clamped devices are named."""
+"""What a reading is worth: stale, impossible, wrong by a thousand, stuck, lying and clamped devices are named."""
 
 from dataclasses import replace
 
@@ -112,6 +112,16 @@ def test_a_reading_that_is_not_believed_counts_at_the_worst_case_of_the_last_cap
     world.pass_time(2, **wrong)
 
     assert world.state.estimate.draw_w[0] == cap_w
+
+
+def test_a_stuck_reading_is_named_and_counts_at_its_cap() -> None:
+    world = World(rules=replace(STRICT, stuck_s=20.0))
+    world.pass_time(30)
+
+    world.pass_time(60, draw_w=111.0)
+
+    assert world.fault == "Stuck"
+    assert world.state.estimate.draw_w[0] == world.held_w
 
 
 def test_a_device_that_draws_over_its_cap_counts_at_its_highest_limit_and_others_make_room() -> None:

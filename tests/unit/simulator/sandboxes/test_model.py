@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-
 from isolation.settings import Settings
 from tests.rigs.sandboxes.model import Model, modelled
 from tests.rigs.sandboxes.runs import SandboxPolicyName, SandboxRun
@@ -39,9 +37,8 @@ def test_where_memory_runs_out_the_container_of_the_largest_process_dies_whole()
     assert result.kernel_kills == 1
 
 
-@pytest.mark.parametrize("policy", ["whole-claims", "growing-leases"])
-def test_two_calls_that_do_not_fit_at_once_run_one_after_the_other(policy: SandboxPolicyName) -> None:
-    result = modelled(run(policy, 300.0, *TWO))
+def test_two_calls_that_do_not_fit_at_once_run_one_after_the_other() -> None:
+    result = modelled(run("whole-claims", 300.0, *TWO))
 
     high, low = result.agents
     assert (high.survived, high.for_s, low.survived) == (True, 5.0, True)
@@ -66,6 +63,6 @@ def test_without_its_last_step_the_ladder_leaves_a_frozen_call_to_its_bound() ->
 
 
 def test_the_same_run_has_the_same_result() -> None:
-    hinted = run("growing-leases", 250.0, *TWO, hint=0.7)
+    hinted = run("whole-claims", 250.0, *TWO, hint=0.7)
 
     assert modelled(hinted) == modelled(hinted)
