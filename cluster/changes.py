@@ -29,7 +29,7 @@ def _with_instances(
     snapshot: Snapshot, service: workloads.ModelService, instance_type: workloads.InstanceType, wanted: int
 ) -> Snapshot:
     pods = snapshot.pods
-    prefix = f"{service.name}-{instance_type.name.lower()}-"
+    prefix = f"{service.name}-{instance_type.name.lower().replace('/', '-')}-"
     mine = service_pods(pods, service.name, instance_type)
     if len(mine) > wanted:
         goers = sorted(mine, key=lambda row: (pods.node[row] == PENDING, row), reverse=True)[: len(mine) - wanted]

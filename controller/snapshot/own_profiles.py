@@ -11,7 +11,8 @@ from cluster.arrays import column
 from cluster.demand import LengthGrid, Slo, ThroughputProfile
 from cluster.workloads import InstanceType
 from controller.api import notation
-from controller.api.model_service import ModelServiceSpec
+from controller.api.model_service import ModelService, ModelServiceSpec
+from controller.objects.read import Findings, Read
 from controller.snapshot.nodes import TypeIndex
 from placement import roofline
 from placement.roofline import Chip, ModelCard
@@ -47,36 +48,38 @@ def own_model(service: str, model: str) -> str:
 
 
 def own_profiles(
-    service: str,
-    spec: ModelServiceSpec,
+    read: Read[ModelService],
     profiles: Sequence[ThroughputProfile],
     types: TypeIndex,
     chips: Mapping[str, Chip],
+    findings: Findings,
 ) -> Iterator[ThroughputProfile]:
-    """Profiles that one service (`namespace/name`) has beside `profiles`; none where those are what it needs.
-
-    chips: data sheets by GPU type. Raises ValueError for a model's config that is none.
-    """
+    """Profiles that one service has beside `profiles`; none where those are what it needs. chips: by GPU type."""
+    spec = read.object.spec
     for model in spec.all_models:
         known = [p for p in profiles if p.model == model]
         if known and not spec.adapters:
             continue
-        for each in known or _estimates(spec, model, types, chips):
+        try:
+            of_model = known or _estimates(spec, card_of(spec, model)[0], types, chips)
+        except ValueError as error:
+            remedy = "give a model's whole config.json"
+            findings.mistake(read.mistake(("spec", "modelFacts", "config"), str(error), remedy))
+            continue
+        for each in of_model:
             made = _beside_adapters(each, len(spec.adapters) * notation.whole(spec.adapter_memory))
-            yield replace(made, model=own_model(service, model))
+            yield replace(made, model=own_model(read.name, model))
 
 
 def _estimates(
-    spec: ModelServiceSpec, model: str, types: TypeIndex, chips: Mapping[str, Chip]
+    spec: ModelServiceSpec, card: ModelCard, types: TypeIndex, chips: Mapping[str, Chip]
 ) -> Iterator[ThroughputProfile]:
     """Profiles of a model that nobody measured, within the service's SLO, on the usual lengths and those it names."""
-    card, _ = card_of(spec, model)
     grid, demand = roofline.grid_up_to(USUAL_CONTEXT), spec.demand
     if demand is not None:
-        grid = LengthGrid(
-            tuple(sorted({*grid.input_tokens, *demand.input_tokens})),
-            tuple(sorted({*grid.output_tokens, *demand.output_tokens})),
-        )
+        inputs = {*grid.input_tokens, *demand.input_tokens}
+        outputs = {*grid.output_tokens, *demand.output_tokens}
+        grid = LengthGrid(tuple(sorted(inputs)), tuple(sorted(outputs)))
     for gpu_type, chip in chips.items():
         per_pod = types.types[types.named(gpu_type) or 0].per_pod or WIDTHS
         for gpus in (n for n in WIDTHS if n in per_pod):

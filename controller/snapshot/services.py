@@ -124,7 +124,7 @@ def valid_services(
     for each in read:
         own = Findings()
         try:
-            of_own = _own_profiles(each, profiles, types, chips, own)
+            of_own = list(own_profiles(each, profiles, types, chips, own))
             made_for += of_own
             made = _service(each, [*profiles, *of_own] if of_own else profiles, types, own)
             if made is not None:
@@ -133,20 +133,6 @@ def valid_services(
             own.mistake(each.unreadable(error))
         findings.extend(own)
     return tuple(valid), tuple(made_for)
-
-
-def _own_profiles(
-    read: Read[ModelService],
-    profiles: Sequence[ThroughputProfile],
-    types: TypeIndex,
-    chips: Mapping[str, Chip],
-    findings: Findings,
-) -> list[ThroughputProfile]:
-    try:
-        return list(own_profiles(read.name, read.object.spec, profiles, types, chips))
-    except ValueError as error:
-        findings.mistake(read.mistake(("spec", "modelFacts", "config"), str(error), "give a model's whole config.json"))
-        return []
 
 
 def _service(

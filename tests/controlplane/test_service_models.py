@@ -48,7 +48,6 @@ def test_models_adapters_and_estimates_run_as_their_mix_says(
     quality = {"of": QUALITY, "mean": 0.75}
     *objects, service = fleet(RATES, PRICES, quality=quality, adapters=["a=/a", "b=/b"])
     service["spec"]["template"] = template(*args, variants=variants)
-    del service["metadata"]["namespace"]
     unmeasured = own("GPUType", "big", nodeLabel={"values": [H100]}, memory="80Gi", pricePerHour={"onDemand": 7.5})
     for each in (*objects, unmeasured):
         admin("apply", "-f", "-", stdin=each)
@@ -85,7 +84,6 @@ def test_models_adapters_and_estimates_run_as_their_mix_says(
         # A model that nobody measured is served at once, and says by what.
         guess = own("ModelService", "guess", model="never-measured", slo={"tpot": "60ms"}, template=template("--x"),
                     demand=service["spec"]["demand"])  # fmt: skip
-        del guess["metadata"]["namespace"]
         admin("apply", "-f", "-", stdin=guess)
         admin.wait("condition=Ready", "modelservice/guess")
         admin.wait("condition=ProfileEstimated", "modelservice/guess")
