@@ -79,13 +79,13 @@ def _estimates(
         per_pod = types.types[types.named(gpu_type) or 0].per_pod or WIDTHS
         for gpus in (n for n in WIDTHS if n in per_pod):
             if gpus == 1 or InstanceType(gpu_type, gpus).name not in types.names:
-                made.append(_estimate(model, gpu_type, card, chip, gpus, grid, spec.slo.tpot))
-    return [each for each in made if each is not None]
+                made.append(_estimate(gpu_type, card, chip, gpus, grid, spec.slo.tpot))
+    return [replace(each, model=model) for each in made if each is not None]
 
 
 @lru_cache(maxsize=32_768)
 def _estimate(
-    model: str, gpu_type: str, card: ModelCard, chip: Chip, gpus: int, grid: LengthGrid, tpot_s: float
+    gpu_type: str, card: ModelCard, chip: Chip, gpus: int, grid: LengthGrid, tpot_s: float
 ) -> ThroughputProfile | None:
     """Profile by the roofline; None where such an instance serves nothing within the SLO."""
     engine = roofline.ENGINES["vllm"]
@@ -94,7 +94,7 @@ def _estimate(
     if not serves.any():
         return None
     return ThroughputProfile(
-        model=model,
+        model="",
         gpu_type=gpu_type,
         slo=Slo(tpot_s),
         grid=grid,
