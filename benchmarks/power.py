@@ -57,7 +57,7 @@ def _worst(rows: Sequence[Row], by: str) -> Rows:
     """The worst of the seeds in each figure by itself: for a breaker, the mean is no safeguard."""
     for (extra, name), own in grouped(rows, "extra_share", by).items():
         line: Row = {"more": f"{extra:+.0%}", by: name, "seeds": len(own)}
-        for key in ("brakes", "over_s", "longest_over_s", "peak_share"):
+        for key in ("brakes", "over_s", "peak_share"):
             line[key] = max(row[key] for row in own)
         for of in CLASSES:
             p50, p99 = (max(row["classes"][of][f"{p}_slower_pct"] for row in own) for p in ("p50", "p99"))

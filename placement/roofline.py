@@ -223,8 +223,8 @@ prefill of both is taken."""
 
 
 LARGE_TOKENS = 2048
-"""Of one exchange between GPUs. Measured: the time of a token's prefill jumps between 2,048 and 4,096 tokens at once, on
-each GPU type and for each model that Splitwise measured on four or eight GPUs, and on two it does not."""
+"""Of one exchange between GPUs. Measured: the time of a token's prefill jumps between 2,048 and 4,096 tokens at once,
+on each GPU type and for each model that Splitwise measured on four or eight GPUs, and on two it does not."""
 
 
 def step_s(card: ModelCard, chip: Chip, engine: Engine, gpus: int, requests: FloatArray, context: FloatArray) -> Any:

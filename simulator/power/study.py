@@ -15,17 +15,16 @@ from power.rules import PowerRules
 from simulator.power import requests
 from simulator.power.agents import Fault
 from simulator.power.machine import DGX_A100
-from simulator.power.policies import BASELINES, PERIOD_S, RowPolicy, baseline
+from simulator.power.policies import BASELINES, OUT_OF_BAND_S, PERIOD_S, RowPolicy, baseline
 from simulator.power.row_file import read_row
-from simulator.power.tonnage_policy import TONNAGE_POLICIES, TonnagePower
+from simulator.power.tonnage_policy import TonnagePower
 from simulator.power.trial import PoolOutcome, TrialOutcome, TrialRules, run_trial
 from simulator.sweep.runner import Executor, PolicyRun, one_by_one
 
-POLICIES = (*BASELINES, *TONNAGE_POLICIES)
+POLICIES = (*BASELINES, TonnagePower.name)
 IN_BAND = ("tonnage", "two-clocks")
 DELAY_S = dict.fromkeys(IN_BAND, 2.0)
 """Control delay of each policy by default: in band through an agent; all others out of band."""
-OUT_OF_BAND_S = 40.0
 TELEMETRY_S = dict.fromkeys(IN_BAND, 0.0)
 """Delay from the end of a period until a policy has its reading, in whole periods. Readings of agents arrive with their
 reports, within a tenth of a period (the 99th percentile of `make bench-power-reaction`); all others are those of meters
@@ -243,8 +242,8 @@ def _trial(study: Study, servers: int, seed: int, policy: str, budget_w: float) 
     pools = study.pools(servers)
 
     def make_policy(budget_w: float) -> RowPolicy:
-        if policy in TONNAGE_POLICIES:
-            return TonnagePower(policy, pools, budget_w, delay_s, telemetry_s, study.rules)
+        if policy == TonnagePower.name:
+            return TonnagePower(pools, budget_w, delay_s, telemetry_s, study.rules)
         return baseline(policy, pools, budget_w, delay_s)
 
     return run_trial(

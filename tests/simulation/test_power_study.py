@@ -135,10 +135,7 @@ def test_where_the_row_as_planned_is_not_safe_headroom_says_so_and_why() -> None
 
 
 def test_out_of_band_no_server_may_burst() -> None:
-    made = [
-        TonnagePower(name, pools_of((4, 4)), 40_000.0, delay_s, 0.0)
-        for name, delay_s in (("tonnage", 2.0), ("tonnage-oob", 40.0))
-    ]
+    made = [TonnagePower(pools_of((4, 4)), 40_000.0, delay_s, 0.0) for delay_s in (2.0, 40.0)]
     now = Readings(
         at_s=np.full(8, 2.0),
         server_w=np.full(8, DGX_A100.idle_w),
