@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.cases import DATA, EMULATED, GUEST, Row, Rows, case, numbers, say
 from benchmarks.tables import grouped
-from isolation.settings import Rung, Settings
+from isolation.settings import Settings
 from tests.kernel.attacks import ATTACKS, CALLS
 from tests.rigs.kernel.guest import Guest, booted
 from tests.rigs.sandboxes import runs as sandboxes_runs
@@ -167,10 +167,7 @@ def sandbox_ablation(
 ) -> Iterator[Row]:
     """A row for each seed and variant. guarantees: whether memory is kept for the high agents."""
     full = Settings()
-    variants = {"all": full}
-    for rung in get_args(Rung):
-        variants[f"without {rung}"] = replace(full, rungs=tuple(each for each in full.rungs if each != rung))
-    variants |= {"no ladder": replace(full, rungs=()), "no ageing": replace(full, starvation_s=1e9)}
+    variants = {"all": full, "no ageing": replace(full, starvation_s=1e9)}
     variants["no bound of freezing"] = replace(full, frozen_s=1e9)
     for seed in seeds:
         chance = np.random.default_rng(seed)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Literal
 
-from cluster.demand import DeferredWork, Demand, Slo
+from cluster.demand import DeferredWork, Demand, Slo, ThroughputProfile
 from cluster.quotas import QuotaAsk, QuotaShare
 
 WHOLE_GPU_MILLI = 1000
@@ -489,12 +489,9 @@ class ServedModel:
     """One of the models that may answer a service's requests."""
 
     name: str
-    """That of its profiles."""
     pool: str = ""
     """`InstanceType.phase` of its instances; empty: it is the only one."""
     quality: float = 1.0
-    written: str = ""
-    """Its name in the service."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -504,7 +501,6 @@ class ModelService:
     name: str
     """`namespace/name`."""
     model: str
-    """Name for people; its profiles may have another (`models`)."""
     demand: Demand | None
     """Measured demand. None: not measured. That is a condition to report, never a demand of zero."""
     slo: Slo
@@ -552,6 +548,8 @@ class ModelService:
     deferred: DeferredWork | None = None
     deferred_per_s: float = 0.0
     """What of that is to be answered now; `demand` includes it."""
+    own_profiles: tuple[ThroughputProfile, ...] = ()
+    """Those of models of which it uses no others: estimated for it, or beside its adapters."""
     served: tuple[ServedModel, ...] = ()
     """Models any of which may answer; empty: `model` alone."""
     quality_floors: tuple[tuple[float, float], ...] = ((1.0, 0.0),)

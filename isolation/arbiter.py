@@ -20,7 +20,7 @@ def step(state: act.ArbiterState, events: Iterable[act.Event], now_s: float, set
         _end_overdue,
         _break_stalemate,
         _serve_queue,
-        _relieve_or_restore,
+        _relieve,
     )
     for rule in rules:
         state, done = rule(state, now_s, settings)
@@ -174,7 +174,7 @@ def _end_overdue(state: act.ArbiterState, now_s: float, settings: Settings) -> l
         if call.frozen is None or call.ending is not None:
             continue
         if now_s >= call.frozen_since_s + settings.frozen_s:
-            state, done = ladder.killed(state, call, "OUTGREW_CLAIM" if call.wants_more else "FROZEN_TOO_LONG")
+            state, done = ladder.killed(state, call, "OUTGREW_CLAIM")
             actions.extend(done)
     return state, tuple(actions)
 
@@ -253,8 +253,8 @@ def _expected_wait_s(state: act.ArbiterState, request: act.CallDemand, now_s: fl
     return left[-1][0] if left else 1.0
 
 
-def _relieve_or_restore(state: act.ArbiterState, now_s: float, settings: Settings) -> ladder.Step:
-    """One step of the ladder for the first want that outranks something; all go on where there is none."""
+def _relieve(state: act.ArbiterState, now_s: float, settings: Settings) -> ladder.Step:
+    """One step of the ladder for the first want that outranks something."""
     unmet: list[ladder.Want] = [*ladder.running_wants(state, settings), *ladder.queued_wants(state)]
     ending = [call for call in state.calls.values() if call.ending is not None]
     for want in unmet:
@@ -265,7 +265,7 @@ def _relieve_or_restore(state: act.ArbiterState, now_s: float, settings: Setting
             helps = any(call.priority < want.priority for call in victims)
         if helps:
             return ladder.relieve(state, want, now_s, settings)
-    return ladder.restored(state)
+    return state, ()
 
 
 def next_timer_s(state: act.ArbiterState, settings: Settings, stepped_at_s: float) -> float:

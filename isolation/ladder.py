@@ -1,8 +1,7 @@
 """Wants, needs for memory that are not met yet, and the ladder: the next step that makes room for one, gentlest first.
 
-Queueing came before it: the want was not granted. Then the first victim is frozen, and killed; then the next victim.
-Last of all, an agent of a lower priority. Each step has time to show its effect, in which other calls may end: the
-victim then goes on.
+Queueing came before it: the want was not granted. Then the first victim is killed; then the next. Last of all, an agent
+of a lower priority. Each step has time to show its effect, in which other calls may end.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from isolation import state as act
 from isolation.ledger import MemoryLedger, Reservation
-from isolation.settings import Rung, Settings
+from isolation.settings import Settings
 
 Step = tuple[act.ArbiterState, tuple[act.Action, ...]]
 
@@ -145,46 +144,21 @@ def agent_victim(state: act.ArbiterState, priority: float) -> str | None:
 
 
 def relieve(state: act.ArbiterState, want: Want, now_s: float, settings: Settings) -> Step:
-    """Next rung for the want; nothing while the last one may still show its effect."""
+    """The next victim for the want; none while the last one may still show its effect, or holds its memory."""
     if now_s < state.relieved_at_s + settings.settle_s:
         return state, ()
     victims = outranked(state, want)
     reason: act.Reason = "AGENT_NEEDS_MEMORY" if isinstance(want, AgentWant) else "HIGHER_PRIORITY_NEEDS_MEMORY"
-    for rung in settings.rungs if victims else ():
-        stepped = _rung(rung, state, victims[0], reason, now_s)
-        if stepped is not None:
-            after, actions = stepped
-            return replace(after, relieved_at_s=now_s) if actions else after, actions
+    if victims and any(call.ending is not None for call in state.calls.values()):
+        return state, ()
+    if victims:
+        return killed(replace(state, relieved_at_s=now_s), victims[0], reason)
     name = agent_victim(state, state.ledger.sandboxes[want.sandbox].priority)
     if name is None:
         return state, ()
     return replace(state, dying_agents=state.dying_agents | {name}), (act.KillAgent(name, reason),)
 
 
-def _rung(rung: Rung, state: act.ArbiterState, first: act.RunningCall, reason: act.Reason, now_s: float) -> Step | None:
-    """One rung for the first victim; None where it has nothing left to give."""
-    match rung:
-        case "freeze" if first.frozen is None:
-            frozen = replace(first, frozen=reason, frozen_since_s=now_s)
-            return state.with_call(frozen), (act.Freeze(first.name, reason),)
-        case "kill":
-            # The memory of an earlier victim may be still to come back.
-            if any(call.ending is not None for call in state.calls.values()):
-                return state, ()
-            return killed(state, first, reason)
-    return None
-
-
 def killed(state: act.ArbiterState, call: act.RunningCall, reason: act.Reason) -> Step:
     """The state while the call ends: its memory counts until the kernel has it back."""
     return state.with_call(replace(call, ending=reason, wants_more=False)), (act.Kill(call.name, reason),)
-
-
-def restored(state: act.ArbiterState) -> Step:
-    """Calls that made way go on: thawed."""
-    actions: list[act.Action] = []
-    for call in state.calls.values():
-        if call.ending is None and call.frozen is not None and not call.wants_more:
-            state = state.with_call(replace(call, frozen=None))
-            actions.append(act.Thaw(call.name, "FITS"))
-    return state, tuple(actions)

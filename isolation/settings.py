@@ -1,11 +1,8 @@
 """Settings of isolation on one node."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from isolation.ledger import MIB
-
-Rung = Literal["freeze", "kill"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +30,4 @@ class Settings:
     frozen_s: float = 60.0
     """Bound of a call's time frozen: agents give a tool about 120 s by themselves, and leases of streams break."""
     settle_s: float = 0.05
-    """Time between two rungs of the ladder, in which the last one shows its effect."""
-    rungs: tuple[Rung, ...] = ("freeze", "kill")
-    """Steps of the ladder, the gentlest first; an agent of a lower priority comes after all."""
+    """Time between two steps of the ladder, in which the last one shows its effect."""

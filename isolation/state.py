@@ -21,7 +21,6 @@ Reason = Literal[
     "HIGHER_PRIORITY_NEEDS_MEMORY",
     "AGENT_NEEDS_MEMORY",
     "OUTGREW_CLAIM",
-    "FROZEN_TOO_LONG",
 ]
 
 ADVICE: dict[Reason, str] = {
@@ -34,7 +33,6 @@ ADVICE: dict[Reason, str] = {
     "OUTGREW_CLAIM": "declare more memory, or split the work",
     "HIGHER_PRIORITY_NEEDS_MEMORY": "try again later",
     "AGENT_NEEDS_MEMORY": "try again with a smaller run",
-    "FROZEN_TOO_LONG": "try again later, or declare the memory that it needs",
 }
 """Fixed sentences: text of one tenant never reaches another."""
 

@@ -319,7 +319,9 @@ class SafeBandit:
             return Decision(seen.limit, "Scaling", replace(state, pool=autoscaling.Pool()))
         known = self._known(state, seen.context)
         if seen.context != state.context:
-            over = math.log(seen.p95_s / self.rules.guard_s) if seen.complete and state.context else 0.0
+            over = 0.0
+            if state.context and seen.complete and seen.requests >= _FEW:
+                over = math.log(seen.p95_s / self.rules.guard_s) - _EVIDENT * sampling(known, seen.requests)
             known = replace(known, limit=self.rules.clipped(min(known.limit, _lowered(seen.limit, over))))
             return Decision(known.limit, "ContextChanged", _with(state, known, autoscaling.Pool()))
         if not seen.complete:

@@ -38,7 +38,6 @@ def record_of(run: PolicyRun, compared: ComparedRun) -> dict[str, object]:
         "delay_s": compared.delay_s,
         "telemetry_s": compared.telemetry_s,
         "budget_w": round(outcome.budget_w, 1),
-        "base_spike_40s_share": round(compared.base_spike_share, 4),
         "brakes": outcome.brakes,
         "peak_share": round(outcome.peak_share, 4),
         "over_s": round(outcome.over_s, 2),

@@ -152,7 +152,7 @@ def _spec(instance: Instance) -> dict[str, Any]:
     written = instance.seen.template or {}
     metadata, spec, kind = map_of(written.get("metadata")), dict(map_of(written.get("spec"))), instance.instance_type
     first, *others = spec["containers"]
-    model = next((each.written for each in instance.service.models if each.pool == kind.phase), "")
+    model = next((each.name for each in instance.service.models if each.pool == kind.phase), "")
     own_of = {"phase": instance.service.phase, "gpuType": kind.gpu_type, "model": model}
     for each in written.get("variants") or ():
         if all(each.get(key) in (None, own) for key, own in own_of.items()):

@@ -308,7 +308,8 @@ def limit_of(found: Reason | None) -> LimitedBy:
 
 
 def _count(figure: float | None) -> int | None:
-    return None if figure is None else round(figure)
+    """Replicas of a figure; those of an absurd load are as many as a status may hold."""
+    return None if figure is None else min(round(figure), scaling_policy.MOST_REPLICAS)
 
 
 def _rounded(figure: float | None) -> float | None:

@@ -284,8 +284,8 @@ class SnapshotBuilder:
                     self._read_pod(name, pod)
             profiles = profiles_from(self.own(model_profile.KIND), types, findings)
             chips = {r.name: chip for r in self.own(gpu_type.KIND) if (chip := read_catalogue(None).chip_of(r.object))}
-            services, more = valid_services(self.own(model_service.KIND), profiles, types, findings, chips)
-            self._own_kinds = _OwnKinds((*profiles, *more), services, findings)
+            services = valid_services(self.own(model_service.KIND), profiles, types, findings, chips)
+            self._own_kinds = _OwnKinds(profiles, services, findings)
         return self._own_kinds
 
     def own(self, kind: Kind) -> tuple[Read[Any], ...]:

@@ -42,11 +42,6 @@ def card_of(spec: ModelServiceSpec, model: str) -> tuple[ModelCard, str]:
     return replace(card, precision=precision, expert_precision="") if precision else card, known_by
 
 
-def own_model(service: str, model: str) -> str:
-    """Name of a model in the profiles that a service (`namespace/name`) has for itself."""
-    return f"{model} of {service}"
-
-
 def own_profiles(
     read: Read[ModelService],
     profiles: Sequence[ThroughputProfile],
@@ -54,27 +49,27 @@ def own_profiles(
     chips: Mapping[str, Chip],
     findings: Findings,
 ) -> Iterator[ThroughputProfile]:
-    """Profiles that one service has beside `profiles`; none where those are what it needs. chips: by GPU type."""
+    """Profiles of models for which `profiles` has none, or none with the service's adapters. chips: by GPU type."""
     spec = read.object.spec
     for model in spec.all_models:
         known = [p for p in profiles if p.model == model]
         if known and not spec.adapters:
             continue
         try:
-            of_model = known or _estimates(spec, card_of(spec, model)[0], types, chips)
+            of_model = known or _estimates(spec, model, types, chips)
         except ValueError as error:
             remedy = "give a model's whole config.json"
             findings.mistake(read.mistake(("spec", "modelFacts", "config"), str(error), remedy))
             continue
-        for each in of_model:
-            made = _beside_adapters(each, len(spec.adapters) * notation.whole(spec.adapter_memory))
-            yield replace(made, model=own_model(read.name, model))
+        adapter_bytes = len(spec.adapters) * notation.whole(spec.adapter_memory)
+        yield from (_beside_adapters(each, adapter_bytes) for each in of_model)
 
 
 def _estimates(
-    spec: ModelServiceSpec, card: ModelCard, types: TypeIndex, chips: Mapping[str, Chip]
-) -> Iterator[ThroughputProfile]:
+    spec: ModelServiceSpec, model: str, types: TypeIndex, chips: Mapping[str, Chip]
+) -> list[ThroughputProfile]:
     """Profiles of a model that nobody measured, within the service's SLO, on the usual lengths and those it names."""
+    card, made = card_of(spec, model)[0], list[ThroughputProfile | None]()
     grid, demand = roofline.grid_up_to(USUAL_CONTEXT), spec.demand
     if demand is not None:
         inputs = {*grid.input_tokens, *demand.input_tokens}
@@ -83,13 +78,12 @@ def _estimates(
     for gpu_type, chip in chips.items():
         per_pod = types.types[types.named(gpu_type) or 0].per_pod or WIDTHS
         for gpus in (n for n in WIDTHS if n in per_pod):
-            is_taken = gpus != 1 and InstanceType(gpu_type, gpus).name in types.names
-            made = None if is_taken else _estimate(gpu_type, card, chip, gpus, grid, spec.slo.tpot)
-            if made is not None:
-                yield made
+            if gpus == 1 or InstanceType(gpu_type, gpus).name not in types.names:
+                made.append(_estimate(gpu_type, card, chip, gpus, grid, spec.slo.tpot))
+    return [replace(each, model=model) for each in made if each is not None]
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=32_768)
 def _estimate(
     gpu_type: str, card: ModelCard, chip: Chip, gpus: int, grid: LengthGrid, tpot_s: float
 ) -> ThroughputProfile | None:

@@ -33,7 +33,7 @@ from controller.api.rule import Path
 from controller.api.structs import NodeConstraints, PodSpec, object_from
 from controller.objects.read import Findings, Read
 from controller.snapshot.nodes import TypeIndex, terms_of, tolerations_of
-from controller.snapshot.own_profiles import card_of, own_model, own_profiles
+from controller.snapshot.own_profiles import card_of, own_profiles
 from controller.snapshot.quotas import ask_of_instance
 from placement.mix.problem_builder import need_of, usable_profiles
 from placement.roofline import Chip
@@ -113,30 +113,32 @@ def valid_services(
     types: TypeIndex,
     findings: Findings,
     chips: Mapping[str, Chip] = {},
-) -> tuple[tuple[Service, ...], tuple[ThroughputProfile, ...]]:
-    """Services whose GPU types exist and whose lengths are within some profile of their model, and their own profiles.
+) -> tuple[Service, ...]:
+    """Services whose GPU types exist and whose lengths are within some profile of their model.
 
     chips: data sheets by GPU type, for the estimates of models without a profile. Without one either, the plan refuses
     the service and leaves its instances unchanged: the profile may be measured later.
     """
     valid: list[Service] = []
-    made_for: list[ThroughputProfile] = []
     for each in read:
         own = Findings()
         try:
-            of_own = list(own_profiles(each, profiles, types, chips, own))
-            made_for += of_own
-            made = _service(each, [*profiles, *of_own] if of_own else profiles, types, own)
+            of_own = tuple(own_profiles(each, profiles, types, chips, own))
+            made = _service(each, profiles, of_own, types, own)
             if made is not None:
                 valid += _with_pools(made, each, {other.name for other in read}, own)
         except Exception as error:  # noqa: BLE001 - one service must not stop the others
             own.mistake(each.unreadable(error))
         findings.extend(own)
-    return tuple(valid), tuple(made_for)
+    return tuple(valid)
 
 
 def _service(
-    read: Read[ModelService], profiles: Sequence[ThroughputProfile], types: TypeIndex, findings: Findings
+    read: Read[ModelService],
+    profiles: Sequence[ThroughputProfile],
+    of_own: tuple[ThroughputProfile, ...],
+    types: TypeIndex,
+    findings: Findings,
 ) -> Service | None:
     """Service of an object, with the replicas in its status, which may have none; None for one with mistakes.
 
@@ -170,10 +172,11 @@ def _service(
         if types.named(name) is None:
             problem = f"there is no GPUType {name!r}"
             findings.mistake(read.mistake(path, problem, errors.meant(name, types.names)))
-    models = _models(read, {p.model for p in profiles}, findings)
+    models = _models(read, findings)
     floors = _quality_floors(read, models, findings)
-    names = {each.name: each.pool for each in models}
-    usable = [p for p in profiles if p.model in names and p.gpu_type in (spec.gpu_types or types.names)]
+    pools, only_own = {each.name: each.pool for each in models}, {p.model for p in of_own}
+    usable = [*(p for p in profiles if p.model in pools.keys() - only_own), *of_own]
+    usable = [p for p in usable if p.gpu_type in (spec.gpu_types or types.names)]
     for name in sorted(set(spec.gpu_types) & set(types.names) - {p.gpu_type for p in usable}):
         words = f"it may use {name}, but no ModelProfile of {spec.model} exists for it: never used"
         findings.note(read.subject, "GpuTypeWithoutProfile", words)
@@ -219,13 +222,14 @@ def _service(
         quota_ask=quota_ask,
         objective=None if (asked := spec.objective) is None else MixObjective(asked.dollars, asked.kwh, asked.kg_co2),
         watts={
-            InstanceType(p.gpu_type, p.gpus_per_instance, phase=names[p.model]): watts
+            InstanceType(p.gpu_type, p.gpus_per_instance, phase=pools[p.model]): watts
             for p in sorted(usable, key=attrgetter("slo.tpot_s"))  # as planning takes the loosest that holds
             if p.slo.tpot_s <= spec.slo.tpot * (1 + 1e-9)
             if (watts := p.watts or types.types[types.named(p.gpu_type) or 0].owned_w * p.gpus_per_instance)
         },
         routes=Routes(**spec.routes.model_dump()) if spec.routes is not None else None,
         deferred=_deferred(read.object),
+        own_profiles=of_own,
         served=models,
         quality_floors=floors,
         adapters=spec.adapters,
@@ -233,11 +237,10 @@ def _service(
     )
 
 
-def _models(read: Read[ModelService], profiled: Collection[str], findings: Findings) -> tuple[ServedModel, ...]:
-    """Models of a service by the names that they have in its profiles. profiled: all such names."""
+def _models(read: Read[ModelService], findings: Findings) -> tuple[ServedModel, ...]:
+    """Models of a service, each with the pool of its instances where there are several."""
     spec, found = read.object.spec, dict[str, ServedModel]()
     for each in spec.all_models:
-        own = own_model(read.name, each)
         pool = NO_PART_OF_NAMES.sub("-", each.lower())[:63].strip("-.") if len(spec.all_models) > 1 else ""
         quality = spec.quality.of.get(each) if spec.quality else 1.0
         if quality is None:
@@ -245,7 +248,7 @@ def _models(read: Read[ModelService], profiled: Collection[str], findings: Findi
         if pool in {*found, "prefill", "decode"} or (spec.phases is not None and pool):
             problem = f"{each} is called {pool} in names, as another pool" if not spec.phases else "has phases, too"
             findings.mistake(read.mistake(("spec", "models"), problem, "leave out one of the two"))
-        found[pool] = ServedModel(own if own in profiled else each, pool, quality or 0.0, each)
+        found[pool] = ServedModel(each, pool, quality or 0.0)
     return tuple(found.values())
 
 

@@ -169,7 +169,8 @@ def plan_mix(
     def ask(some: Sequence[problem.Need], stay: Collection[problem_builder.Claimant]) -> problem.MixQuestion:
         return _question(snapshot, some, stay)
 
-    standing, profiles = memory.standing, profiles_digest(snapshot.profiles)
+    own_profiles = (each for service in snapshot.services for each in service.own_profiles)
+    standing, profiles = memory.standing, profiles_digest((*snapshot.profiles, *own_profiles))
     if standing is not None:
         kept = standing.kept(needs, profiles, ask, others_wait=others_wait)
         if kept is not None:

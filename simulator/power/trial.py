@@ -96,11 +96,6 @@ class TrialOutcome:
     def of_pool(self, name: str) -> PoolOutcome:
         return next(pool for pool in self.pools if pool.name == name)
 
-    def spike_share(self, within_s: float) -> float:
-        """Largest rise of the row's draw within this time, as a fraction of the budget."""
-        steps = range(1, round(within_s / PERIOD_S) + 1)
-        return max(float((self.row_w[k:] - self.row_w[:-k]).max()) for k in steps) / self.budget_w
-
 
 def run_trial(
     pools: Sequence[ServerPool],

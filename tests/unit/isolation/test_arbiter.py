@@ -175,23 +175,8 @@ def later(state: ArbiterState, *, from_s: float, until_s: float, settings: Setti
     return actions
 
 
-def test_the_ladder_goes_from_freezing_to_killing_the_call() -> None:
-    state = shortage()
-    assert state.calls["l"].frozen == "HIGHER_PRIORITY_NEEDS_MEMORY"
-
-    assert later(state, from_s=2.1, until_s=10.0) == [
-        Kill("l", "HIGHER_PRIORITY_NEEDS_MEMORY"),
-    ]
-
-
-def test_the_outranked_call_goes_on_when_the_shortage_passes() -> None:
-    state = shortage()
-    state, _ = step(state, [], 2.05, SETTINGS)
-    assert state.calls["l"].frozen
-
-    state, actions = step(state, [Withdrawn("h")], 2.08, SETTINGS)
-
-    assert Thaw("l", "FITS") in actions
+def test_the_outranked_call_makes_way() -> None:
+    assert shortage().calls["l"].ending == "HIGHER_PRIORITY_NEEDS_MEMORY"
 
 
 def test_a_call_that_was_not_declared_goes_before_one_that_was() -> None:
@@ -199,9 +184,9 @@ def test_a_call_that_was_not_declared_goes_before_one_that_was() -> None:
     hinted, learned = request("hinted", "low", 150), replace(request("learned", "low", 150), declared=False)
     state, _ = step(state, [Asked(learned), Asked(hinted)], 0.0, SETTINGS)
     state, _ = step(state, [Used({"hinted": 150 * MIB, "learned": 150 * MIB}, {})], 1.0, SETTINGS)
-    state, _ = step(state, [Asked(request("h", "high", 200, at_s=2.0))], 2.0, SETTINGS)
+    state, done = step(state, [Asked(request("h", "high", 200, at_s=2.0))], 2.0, SETTINGS)
 
-    kills = [action for action in later(state, from_s=2.1, until_s=9.0) if isinstance(action, Kill)]
+    kills = [action for action in (*done, *later(state, from_s=2.1, until_s=9.0)) if isinstance(action, Kill)]
 
     assert kills == [Kill("learned", "HIGHER_PRIORITY_NEEDS_MEMORY")]
 
@@ -210,9 +195,9 @@ def test_no_second_victim_while_the_first_still_holds_its_memory() -> None:
     state = started(400, sandbox("low"), sandbox("high", priority=1))
     state, _ = step(state, [Asked(request("a", "low", 150)), Asked(request("b", "low", 150))], 0.0, SETTINGS)
     state, _ = step(state, [Used({"a": 150 * MIB, "b": 150 * MIB}, {})], 1.0, SETTINGS)
-    state, _ = step(state, [Asked(request("h", "high", 380, at_s=2.0))], 2.0, SETTINGS)
+    state, done = step(state, [Asked(request("h", "high", 380, at_s=2.0))], 2.0, SETTINGS)
 
-    kills = [action for action in later(state, from_s=2.1, until_s=30.0) if isinstance(action, Kill)]
+    kills = [action for action in (*done, *later(state, from_s=2.1, until_s=30.0)) if isinstance(action, Kill)]
 
     assert len(kills) == 1
 
@@ -233,9 +218,10 @@ def test_a_growing_agent_outranks_tool_calls_up_to_its_own_priority(grows: str, 
     agents = sandbox("low", agent_mib=100), sandbox("other", agent_mib=20), sandbox("high", priority=1, agent_mib=80)
     state = started(400, *agents)
     state, _ = step(state, [Asked(request("c", runs, 180))], 0.0, SETTINGS)
-    state, _ = step(state, [Used({"c": 180 * MIB}, {grows: 130 * MIB})], 1.0, SETTINGS)
+    state, done = step(state, [Used({"c": 180 * MIB}, {grows: 130 * MIB})], 1.0, SETTINGS)
 
-    kills = [action for action in later(state, from_s=1.1, until_s=9.0) if isinstance(action, Kill | KillAgent)]
+    every = (*done, *later(state, from_s=1.1, until_s=9.0))
+    kills = [action for action in every if isinstance(action, Kill | KillAgent)]
 
     assert kills == [Kill(call, "AGENT_NEEDS_MEMORY") for call in killed]
 

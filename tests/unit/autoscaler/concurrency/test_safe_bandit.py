@@ -121,11 +121,24 @@ def test_a_raise_waits_for_more_requests_than_a_breach() -> None:
 
 
 def test_other_requests_that_break_the_guard_lower_the_limit_at_once() -> None:
-    """Twice the guard under 24 requests at once: e^(-ln 2 / 0.6) of them is 7."""
+    """Twice the guard under 24 requests at once: e^(-ln 2 / 0.6) of them is 7, and 8 by what is sure of 500."""
+    tuner = SafeBandit(Rules(guard_s=8.0, start=20))
 
-    decision = GUARDED.decide(settled().state, replace(seen(24, p95_s=16.0), context=CODE))
+    decision = tuner.decide(settled().state, replace(seen(24, p95_s=16.0), context=CODE))
 
-    assert (decision.reason, decision.limit) == ("ContextChanged", 7)
+    assert (decision.reason, decision.limit) == ("ContextChanged", 8)
+
+
+def test_a_few_other_requests_lower_the_limit_by_what_is_sure_of_them() -> None:
+    """12 have no 95th percentile; that of 25 may be twice the guard by chance where 500 are surely slow."""
+    tuner = SafeBandit(Rules(guard_s=8.0, start=20))
+    limits = [
+        tuner.decide(settled().state, replace(seen(24, p95_s=16.0, requests=requests), context=CODE)).limit
+        for requests in (12, 25, 500)
+    ]
+
+    assert limits[0] == 20
+    assert limits[0] > limits[1] > limits[2]
 
 
 def test_a_breach_by_chance_leaves_the_limits_above_open() -> None:

@@ -90,6 +90,13 @@ def test_what_is_wrong_is_a_condition(changes: dict[str, Any], condition: str, c
     assert conditions(status(scaler(wanted=4, **changes)))[condition] == claim
 
 
+def test_the_replicas_of_an_absurd_load_are_as_many_as_a_status_may_hold() -> None:
+    written = status(scaler(wanted=4, load=1e29, forecast=None))
+
+    assert written["recommendations"][-1]["replicas"] == scaling_policy.MOST_REPLICAS
+    assert status(scaler(wanted=4, load=1e29, forecast=None), written) == written
+
+
 def test_new_figures_alone_are_written_now_and_then() -> None:
     first = status(scaler(wanted=6))
     soon, later = NOW_S + FIGURES_EVERY_S / 2, NOW_S + FIGURES_EVERY_S

@@ -71,8 +71,12 @@ def test_a_model_that_nobody_measured_is_served_at_once_from_an_estimate_that_sa
 )  # fmt: skip
 def test_the_size_in_a_models_name_counts(name: str, billion: float) -> None:
     """4 bits are no 4 billion. An instance of the same facts, given in words, has the same throughput."""
-    by_name = observed([H100, service(model=name)]).snapshot.profiles
-    by_facts = observed([H100, service(model="x", modelFacts={"billionParameters": billion})]).snapshot.profiles
+    by_name = observed([H100, service(model=name)]).snapshot.services[0].own_profiles
+    by_facts = (
+        observed([H100, service(model="x", modelFacts={"billionParameters": billion})])
+        .snapshot.services[0]
+        .own_profiles
+    )
 
     assert [each.gpus_per_instance for each in by_name] == [each.gpus_per_instance for each in by_facts]
     assert all((a.requests_per_s == b.requests_per_s).all() for a, b in zip(by_name, by_facts, strict=True))
@@ -84,7 +88,7 @@ def test_a_config_and_its_precision_are_facts() -> None:
         observed([L4, service(model="x", slo={"tpot": "120ms"}, modelFacts={"config": LLAMA_8B, **more})])
         for more in ({}, {"precision": "fp8"})
     )
-    one, other = wide.snapshot.profiles[0], narrow.snapshot.profiles[0]
+    one, other = (each.snapshot.services[0].own_profiles[0] for each in (wide, narrow))
 
     assert one.cache_bytes_per_token == 2 * 2 * 8 * 128 * 32  # keys and values, 2 bytes, 8 heads of 128, 32 layers
     assert (other.requests_per_s >= one.requests_per_s).all()
@@ -100,7 +104,7 @@ def test_a_measured_profile_is_never_mixed_with_estimates() -> None:
     """H100 has a data sheet, and no profile of this model, which is measured on another type: it is not used."""
     snapshot, plan = plan_of(gpu_type(), H100, profile(), service(modelFacts={"billionParameters": 8}))
 
-    assert {each.gpu_type for each in snapshot.profiles} == {"a100"}
+    assert {kind.gpu_type for kind, _ in snapshot.profiles_of(snapshot.services[0])} == {"a100"}
     status = status_of(gpu_type(), profile(), service())
     assert estimated(status) is None
     assert plan.services[0].refusal is None
@@ -138,10 +142,11 @@ def test_two_services_with_other_facts_of_one_name_have_estimates_of_their_own()
         service("small", model="x", modelFacts={"billionParameters": 8}),
         service("large", model="x", modelFacts={"billionParameters": 70}),
     ])  # fmt: skip
-    models = {each.name: each.models[0].name for each in seen.snapshot.services}
+    large, small = (each.own_profiles for each in seen.snapshot.services)
 
-    assert models["default/small"] != models["default/large"]
-    assert {each.model for each in seen.snapshot.profiles} == set(models.values())
+    assert {each.model for each in (*small, *large)} == {"x"}
+    assert small[0].gpus_per_instance == 1
+    assert large[0].gpus_per_instance > 1
 
 
 def test_lengths_beyond_the_usual_ones_are_estimated_too() -> None:
@@ -155,10 +160,12 @@ def test_lengths_beyond_the_usual_ones_are_estimated_too() -> None:
 def test_adapters_take_memory_from_the_cache_and_so_requests_from_each_instance() -> None:
     """An L4 has 24 GiB · 0.9, less 16 GB of weights. 20 adapters of 100 MiB each take that share of the rest."""
     facts = {"modelFacts": {"billionParameters": 8}, "slo": {"tpot": "120ms"}}
-    plain = observed([L4, service(model="x", **facts)]).snapshot.profiles[0]
-    loaded = observed(
-        [L4, service(model="x", adapters=[f"a{n}" for n in range(20)], adapterMemory="100Mi", **facts)]
-    ).snapshot.profiles[0]
+    plain = observed([L4, service(model="x", **facts)]).snapshot.services[0].own_profiles[0]
+    loaded = (
+        observed([L4, service(model="x", adapters=[f"a{n}" for n in range(20)], adapterMemory="100Mi", **facts)])
+        .snapshot.services[0]
+        .own_profiles[0]
+    )
     room = 24 * 2**30 * 0.9 - 2 * usual_card(8e9).parameters
     kept = 1 - 20 * 100 * 2**20 / room
 
@@ -185,7 +192,7 @@ def test_an_estimate_with_less_memory_sustains_no_less_than_its_share() -> None:
 def test_adapters_of_a_measured_model_count_where_its_profile_has_the_memory() -> None:
     known = {"cacheTokens": 100_000, "cacheBytesPerToken": 131_072}  # 13.1 GB
     with_memory = observed([gpu_type(), profile(**known), service(adapters=["a", "b=s3://b"], adapterMemory="1Gi")])
-    (base, own) = with_memory.snapshot.profiles
+    (base,), (own,) = with_memory.snapshot.profiles, with_memory.snapshot.services[0].own_profiles
 
     assert own.requests_per_s == pytest.approx(base.requests_per_s * (1 - 2 * 2**30 / (100_000 * 131_072)))
     assert [each.reason.code for each in with_memory.notes] == []
@@ -197,4 +204,4 @@ def test_a_model_that_a_policy_will_measure_the_demand_of_is_estimated_without_i
     asked = service(model="x-8b")
     del asked["spec"]["demand"]
 
-    assert observed([H100, asked]).snapshot.profiles
+    assert observed([H100, asked]).snapshot.services[0].own_profiles

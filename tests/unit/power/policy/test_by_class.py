@@ -22,10 +22,9 @@ def plant(budget_w: float = BUDGET_W, rules: PowerRules = RULES) -> Plant:
     return allocator_of(row_of(devices, budget_w), rules).plant
 
 
-def seen(of: Plant, draw_w: FloatArray, at_s: float = 100.0) -> PolicyInput:
+def seen(of: Plant, draw_w: FloatArray) -> PolicyInput:
     yes = np.ones(4, dtype=np.bool_)
     return PolicyInput(
-        at_s=at_s,
         for_s=2.0,
         draw_w=draw_w,
         shown_w=draw_w,
@@ -133,8 +132,8 @@ def wanted(budget_w: float, draw_w: FloatArray, spike_w: float, rules: PowerRule
     """What the policy wants after a minute of this draw, the spike being known."""
     row = plant(budget_w, rules)
     policy, memory = ByClass(row), known(row, 0.0, spike_w)
-    for second in range(0, 60, 2):
-        memory, wants = policy.wants(memory, seen(row, draw_w, float(second)))
+    for _ in range(30):
+        memory, wants = policy.wants(memory, seen(row, draw_w))
     return wants
 
 
@@ -163,9 +162,9 @@ def test_an_idle_device_whose_phases_alternate_gets_what_it_draws_on_average(pro
 def test_the_same_readings_want_nothing_else() -> None:
     row = plant()
     policy = ByClass(row)
-    memory, first = policy.wants(policy.first(), seen(row, np.full(4, 300.0), 0.0))
+    memory, first = policy.wants(policy.first(), seen(row, np.full(4, 300.0)))
 
-    again = policy.wants(memory, seen(row, np.full(4, 300.0), 2.0))[1]
+    again = policy.wants(memory, seen(row, np.full(4, 300.0)))[1]
     assert (again.cap_w.tolist(), again.burst_to_w.tolist()) == (first.cap_w.tolist(), first.burst_to_w.tolist())
 
 
