@@ -71,7 +71,7 @@ class LoadSource:
     unit: float = 1.0
     """Size of the query's unit."""
     served: dict[float, float] = field(default_factory=dict)
-    """What ready replicas could serve, by instant: a server counts no more than that. Empty: offered load is counted."""
+    """What ready replicas could serve, by instant: a server counts no more than that. Empty: offered load counts."""
     is_unscraped: Callable[[float], bool] = lambda _: False
     """Whether queue and cache are not scraped at an instant."""
 
@@ -226,7 +226,7 @@ class OperatedPolicy:
         plan = self._brain.plan(self.seen, 60.0)
         (finding,) = (each.reason for each in plan.findings if each.about == f"ScalingPolicy/{NAME}")
         for step in plan.steps():
-            self.deployments.scale(target, step.action.replicas, now_s)  # type: ignore[union-attr]
+            self.deployments.scale(target, step.action.replicas, now_s)  # type: ignore[attr-defined]
         code = self.seen.scalers[0].source_problem.partition(":")[0]
         if code:
             self.codes[code] = self.codes.get(code, 0) + 1
@@ -380,8 +380,7 @@ if __name__ == "__main__":
     words, hours = [*sys.argv[1:], "", ""][:2]
     chosen = tuple(name for name in CASES if any(word in name for word in words.split(";")))
     for each in found_in(chosen, tuple(float(hour) for hour in hours.split(",")) if hours else HOURS):
-        sys.stdout.write(
-            f"{each.case:38s} from {each.hour:4.1f} h: {each.off_minutes:6.1f} min off ({each.after_minutes:6.1f} of them "
-            f"after), by {each.longest} replicas at most; said: {each.codes}\n"
-        )
+        off = f"{each.off_minutes:6.1f} min off ({each.after_minutes:6.1f} of them after)"
+        said = f"by {each.longest} replicas at most; said: {each.codes}"
+        sys.stdout.write(f"{each.case:38s} from {each.hour:4.1f} h: {off}, {said}\n")
         sys.stdout.flush()

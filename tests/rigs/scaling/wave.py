@@ -116,12 +116,8 @@ if __name__ == "__main__":
     kept, corrections.standing = corrections.standing, lambda _seen, plan, *_: plan
     before = operated(example)
     corrections.standing = kept
-    for name, each in (
-        ("without standing mixes", before),
-        ("operator", now),
-        *(("foresight", b) for b in bound(example)),
-    ):
+    days = [("without standing mixes", before), ("operator", now), *(("foresight", each) for each in bound(example))]
+    for name, each in days:
         ratio, more = each.loading_min / before.loading_min, each.dollars / before.dollars - 1
-        sys.stdout.write(
-            f"{name}: {each.loading_min:.0f} loading minutes ({ratio:.2f}), ${each.dollars:.2f} ({more:+.2%})\n"
-        )
+        loading = f"{each.loading_min:.0f} loading minutes ({ratio:.2f})"
+        sys.stdout.write(f"{name}: {loading}, ${each.dollars:.2f} ({more:+.2%})\n")
