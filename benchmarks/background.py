@@ -7,14 +7,14 @@ from benchmarks.cases import RAY, Row, case
 from controller.background.host import BackgroundHost
 from controller.background.launcher import ChildDriver
 from controller.background.on_ray import DriverStart
-from tests.rigs.background_fits import measured_policies, pss_mb, session_of
+from tests.rigs.background_fits import cpu_s, measured_policies, pss_mb, session_of
 
 LOOK_S = 0.5
 
 
 @case(
     "background-fits",
-    "Minutes to fit forecasts of many policies in the background, by where the tasks run, and memory meanwhile.",
+    "Time to fit forecasts of many policies by where the tasks run, and what a new leader has of the fits.",
     quick={"policies": 2, "days": 2, "modes": ("none",)},
 )
 @case(
@@ -40,21 +40,27 @@ def background_fits(
         child = ChildDriver(DriverStart("embedded" if mode == "embedded" else "none", cpus=cpus))
         host = BackgroundHost([child])
         host.want(wanted=True)
-        forecasts = measured_policies(host, policies, days)
-        began_s, memory_mb = time.monotonic(), 0.0
+        began_s, memory_mb, spent_s = time.monotonic(), 0.0, dict[int, float]()
+        mine = measured_policies(host, policies, days)
         try:
-            while forecasts.waiting and time.monotonic() < began_s + 60 * most_minutes:
+            while mine.forecasts.waiting and time.monotonic() < began_s + 60 * most_minutes:
                 time.sleep(LOOK_S)
-                forecasts.take_fits()
-                memory_mb = max(memory_mb, pss_mb(session_of(child.folder)))
+                mine.forecasts.take_fits()
+                pids = session_of(child.folder)
+                memory_mb, spent_s = max(memory_mb, pss_mb(pids)), {**spent_s, **cpu_s(pids)}
         finally:
             host.close()
-        left = forecasts.waiting
+        left, took_s = mine.forecasts.waiting, time.monotonic() - began_s
+        later = measured_policies(host, policies, days, mine.forecasts.take_unsaved().values())
+        lost, made = later.forecasts.waiting, (mine.digest(), later.digest())
         yield {
             "mode": mode,
             "policies": policies,
-            "minutes": round((time.monotonic() - began_s) / 60, 2),
+            "minutes": round(took_s / 60, 2),
+            "cpu_s": round(sum(spent_s.values()), 1),
             "most_pss_mb": round(memory_mb),
             "losses": host.standing.losses.total(),
-            "wrong": f"{left} policies are not fitted" if left else "",
+            "new_leader_lacks": lost,
+            "forecasts": made[0],
+            "wrong": f"{left} not fitted, {lost} lost, forecasts {made}" if left or lost or len({*made}) > 1 else "",
         }

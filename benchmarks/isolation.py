@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.cases import DATA, EMULATED, GUEST, Row, Rows, case, numbers, say
 from benchmarks.tables import grouped
-from isolation.settings import Rung, Settings
+from isolation.settings import Settings
 from tests.kernel.attacks import ATTACKS, CALLS
 from tests.rigs.kernel.guest import Guest, booted
 from tests.rigs.sandboxes import runs as sandboxes_runs
@@ -165,26 +165,15 @@ def sandbox_ablation(
     seeds: Sequence[int] = numbers("1-20"),
     guarantees: bool = False,
 ) -> Iterator[Row]:
-    """A row for each seed, kind of lease and variant. guarantees: whether memory is kept for the high agents."""
+    """A row for each seed and variant. guarantees: whether memory is kept for the high agents."""
     full = Settings()
-    variants = {"all": full}
-    for rung in get_args(Rung):
-        if rung != "reclaim":  # only with swap
-            variants[f"without {rung}"] = replace(full, rungs=tuple(each for each in full.rungs if each != rung))
-    variants |= {"no ladder": replace(full, rungs=()), "no ageing": replace(full, starvation_s=1e9)}
+    variants = {"all": full, "no ageing": replace(full, starvation_s=1e9)}
     variants["no bound of freezing"] = replace(full, frozen_s=1e9)
     for seed in seeds:
         chance = np.random.default_rng(seed)
         chosen, budget_mib = sandboxes_runs.agents_of(agents, seed, chance, (), 16, 3.5)  # type: ignore[arg-type]
-        for run in sandboxes_runs.runs_of(("unlimited", *sandboxes_runs.OURS), chosen, budget_mib, 1.0, 1.0, chance):
-            if run.policy == "unlimited":
-                yield {"seed": seed, **asdict(Model(run, full).result())}
-                continue
-            leases: Any = "whole" if run.policy == "whole-claims" else "growing"
-            made = {f"{run.policy}, {name}": replace(each, leases=leases) for name, each in variants.items()}
-            if leases == "growing":
-                made[f"{run.policy}, without shrinking"] = replace(full, leases=leases, lease_slack_bytes=1 << 60)
-            for name, settings in made.items():
+        for run in sandboxes_runs.runs_of(("unlimited", sandboxes_runs.OURS), chosen, budget_mib, 1.0, 1.0, chance):
+            for name, settings in {"unlimited": full}.items() if run.policy == "unlimited" else variants.items():
                 yield {"seed": seed, **asdict(Model(run, settings, guarantees=guarantees).result()), "policy": name}
 
 

@@ -1,6 +1,6 @@
-"""Plans of the packing engine: what a fleet rented by the hour pays, and the time of a plan with many gangs."""
+"""Plans of the packing engine: what a fleet rented by the hour pays for the nodes that a batch starts."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,22 +9,12 @@ from benchmarks.cases import DATA, Row, case, numbers
 from cluster.actions import Bind
 from cluster.errors import ConfigError, Mistake
 from cluster.snapshot import Snapshot
-from cluster.workloads import Gang
-from controller.brain.inline import InlineBrain, decisions_from
-from controller.kube.cache import Cache
-from controller.kube_world.cached_view import DEPLOYMENTS, CachedView
-from controller.kube_world.planning_view import PlanningView
-from controller.placers import NodePool
-from controller.settings import OperatorSettings
 from placement.engine.live_packer import LivePacker
-from placement.engine.packer import Packer, content_rank
 from placement.packing.planner import pack
 from placement.policies import policy_named
-from placement.policies.published import BestFit
-from tests.builders import fleet, plan_fleets
-from tests.builders.live_cluster import LiveCluster
+from tests.builders import plan_fleets
 from tests.builders.plan_check import usd_per_hour, wrongs
-from tests.rigs.planned_batches import running_groups, seats_of, timed
+from tests.rigs.planned_batches import seats_of, timed
 
 
 @case(
@@ -73,42 +63,3 @@ def _rented(seen: Snapshot, live: LivePacker) -> dict[str, Any]:
         "left_out": len(seen.pods.pending) - len(seats),
         "cpu_s": round(took_s, 2),
     }
-
-
-RACK = "topology.tonnage.dev/rack"
-LEVELS: Mapping[str, dict[str, Any]] = {
-    "anywhere": {}, "in one rack": {"within": RACK}, "in few racks": {"prefer_within": RACK}
-}  # fmt: skip
-MEMBERS, RACK_NODES = 16, 20
-
-
-@case(
-    "plan-gangs",
-    "CPU time of a plan for 1,000 gangs of 16 on 2,000 nodes, and of a cycle with 5,000 groups at rest.",
-    quick={"gangs": 10, "nodes": 40, "at_rest": 20},
-)
-def plan_gangs(*, gangs: int = 1000, nodes: int = 2000, at_rest: int = 5000, tries: int = 3) -> Iterator[Row]:
-    """A row for each demand on topology, and one for groups of two that run: the least CPU seconds of some tries."""
-    for where, topology in LEVELS.items():
-        racks = [fleet.node(f"n{n}", 8, labels={RACK: f"r{n // RACK_NODES}"}) for n in range(nodes)]
-        pods = [fleet.pod(f"ns/r{n}", 1, on=f"n{n}", devices=(0,)) for n in range(0, nodes, 3)]
-        pods += [fleet.pod(f"ns/g{g}-{m}", 1, gang=f"ns/g{g}") for g in range(gangs) for m in range(MEMBERS)]
-        seen = fleet.world(racks, pods, [Gang(f"ns/g{g}", MEMBERS, **topology) for g in range(gangs)])
-        packers = [Packer(seen, BestFit(), rank=content_rank(seen)) for _ in range(tries)]
-        found = [timed(partial(pack, seen, packer)) for packer in packers]
-        binds = len(found[0][1].actions)
-        yield {
-            "case": where,
-            "gangs": gangs,
-            "nodes": nodes,
-            "binds": binds,
-            "cpu_s": round(min(took_s for took_s, _ in found), 3),
-        }
-    live = LiveCluster(running_groups(at_rest))
-    planning = PlanningView(CachedView(live.observer, Cache(DEPLOYMENTS)), [NodePool("bind", {})], clock=live.clock)
-    brain = InlineBrain(decisions_from(OperatorSettings()))
-    brain.plan(planning.snapshot(), 2.0)
-    cycles = [timed(lambda: brain.plan(planning.snapshot(), 2.0)) for _ in range(tries)]
-    if any(plan.actions for _, plan in cycles):
-        raise AssertionError("groups at rest are changed")
-    yield {"case": "at rest", "gangs": at_rest, "cpu_s": round(min(took_s for took_s, _ in cycles), 4)}

@@ -57,7 +57,7 @@ def _worst(rows: Sequence[Row], by: str) -> Rows:
     """The worst of the seeds in each figure by itself: for a breaker, the mean is no safeguard."""
     for (extra, name), own in grouped(rows, "extra_share", by).items():
         line: Row = {"more": f"{extra:+.0%}", by: name, "seeds": len(own)}
-        for key in ("brakes", "over_s", "longest_over_s", "peak_share"):
+        for key in ("brakes", "over_s", "peak_share"):
             line[key] = max(row[key] for row in own)
         for of in CLASSES:
             p50, p99 = (max(row["classes"][of][f"{p}_slower_pct"] for row in own) for p in ("p50", "p99"))
@@ -93,13 +93,6 @@ def _worst(rows: Sequence[Row], by: str) -> Rows:
     "power-batching",
     "The same with continuous batching, seven days (simulated).",
     given={"mix": "code", "batch": 16, "days": 7, "extra": (0.3,)},
-    quick=QUICK_ALONE,
-    summary=partial(_worst, by="policy"),
-)
-@case(
-    "power-hottest-hours",
-    "The same in the hottest hours alone (simulated).",
-    given={"above": 0.62, "extra": (0.3, 0.4, 0.5), "policies": ("no-cap", "polca", "tonnage")},
     quick=QUICK_ALONE,
     summary=partial(_worst, by="policy"),
 )

@@ -40,7 +40,7 @@ def joined(rows: Sequence[Row], by: Sequence[str], middle: str = "mean") -> list
         row: Row = dict(zip(by, key, strict=True))
         for name in dict.fromkeys(name for each in own for name in each if name not in by and name != "seed"):
             values = [each[name] for each in own if each.get(name) is not None]
-            if all(_is_number(value) for value in values) and values:
+            if values and all(isinstance(each, int | float) and not isinstance(each, bool) for each in values):
                 row[name] = _middle(values, middle)
             else:
                 row[name] = values[0] if len({str(value) for value in values}) == 1 else None
@@ -87,10 +87,6 @@ def _middle(values: Sequence[float], middle: str) -> object:
         return median(values)
     least, most = min(values), max(values)
     return least if least == most else f"{shown(fmean(values))} ({shown(least)} to {shown(most)})"
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _flat(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:

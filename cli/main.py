@@ -65,7 +65,7 @@ VERBS = {
     "run": Verb("cli.verbs.run", "Run a command in a pod as a tool call with memory of its own."),
     "sandboxd": Verb("cli.verbs.sandboxd", "Isolate tool calls on a host without Kubernetes, by systemd's slices."),
     "scaling": Verb("cli.verbs.scaling", "Show what autoscaling decides and why, and what a history would have cost."),
-    "simulate": Verb("cli.verbs.simulate", "Simulate a datacenter: placement of traces, a day, power, scaling."),
+    "simulate": Verb("cli.verbs.simulate", "Simulate a datacenter: placement of traces, a day, power."),
     "top": Verb("cli.verbs.top", "Show allocated, stranded and idle GPUs, and their cost."),
     "uncordon": Verb("cli.verbs.drain", "Mark nodes as schedulable again."),
     "usage": Verb("cli.verbs.usage", "Show who held which devices how long, and what they cost."),

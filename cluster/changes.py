@@ -29,7 +29,7 @@ def _with_instances(
     snapshot: Snapshot, service: workloads.ModelService, instance_type: workloads.InstanceType, wanted: int
 ) -> Snapshot:
     pods = snapshot.pods
-    prefix = f"{service.name}-{instance_type.name.lower()}-"
+    prefix = f"{service.name}-{instance_type.name.lower().replace('/', '-')}-"
     mine = service_pods(pods, service.name, instance_type)
     if len(mine) > wanted:
         goers = sorted(mine, key=lambda row: (pods.node[row] == PENDING, row), reverse=True)[: len(mine) - wanted]
@@ -52,7 +52,7 @@ def instance_type_of(shape: workloads.PodShape) -> workloads.InstanceType | None
     """Type of an instance whose pod has this shape; None for a pod that may run on several GPU types, or needs none."""
     if len(shape.gpu_types) != 1:
         return None
-    return workloads.InstanceType(shape.gpu_types[0], shape.gpus, workloads.requires_spot(shape.node_terms))
+    return workloads.InstanceType(shape.gpu_types[0], shape.gpus, workloads.requires_spot(shape.node_terms), shape.pool)
 
 
 def without_pods(pods: PodTable, rows: Iterable[int]) -> PodTable:
@@ -63,12 +63,14 @@ def without_pods(pods: PodTable, rows: Iterable[int]) -> PodTable:
 
 
 def with_expected(snapshot: Snapshot, expected: Iterable[demand.ExpectedDemand]) -> Snapshot:
-    """The snapshot with these demands in place of those in the services' specs; unknown services are ignored."""
+    """The snapshot with these demands in place of those in the services' specs, beside the requests that may wait;
+    unknown services are ignored."""
     known = {each.service: each for each in expected}
     services = []
     for service in snapshot.services:
         if own := known.get(service.part_of or service.name):
-            service = replace(service, demand=own.demand, start_share=own.start_share, is_loading=own.is_loading)
+            asked = replace(own.demand, rate_per_s=own.demand.rate_per_s + service.deferred_per_s)
+            service = replace(service, demand=asked, start_share=own.start_share, is_loading=own.is_loading)
         services.append(service)
     return replace(snapshot, services=tuple(services))
 

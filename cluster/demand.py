@@ -1,9 +1,8 @@
 """Demand: the rate and the lengths of requests, what an instance sustains of them, and forecasts of such quantities."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 
 import numpy as np
 
@@ -66,23 +65,23 @@ class DeferredWork:
     begin_s: float = 0.0
     done: float = 0.0
 
-    def rate_at(self, at_s: float, changes_s: Sequence[float], value_at: Callable[[float], float]) -> float:
+    def rate_at(self, at_s: float, changes_s: Collection[float], costs_at: Callable[[FloatArray], FloatArray]) -> float:
         """Requests per second to answer now, so that all are by the deadline, where a request costs the least.
 
         Each step between two changes has one cost, and the cheapest are filled first, of equal ones the earliest; the
         step that takes the last of them has a lower rate. After the deadline, what is left is answered at once.
-        changes_s: instants at which the cost changes. value_at: the cost at an instant.
+        changes_s: instants at which the cost changes. costs_at: the costs at instants.
         """
         left = self.requests - self.done
         if left <= 0 or at_s < self.begin_s:
             return 0.0
-        edges = sorted({at_s, self.deadline_s, *(each for each in changes_s if at_s < each < self.deadline_s)})
-        for begin_s, end_s in sorted(pairwise(edges), key=lambda step: (value_at(step[0]), step[0])):
-            answered = min(left, self.most_per_s * (end_s - begin_s))
-            left -= answered
-            if begin_s == at_s < self.deadline_s:
-                return answered / (end_s - begin_s)
-        return self.most_per_s
+        if at_s >= self.deadline_s:
+            return self.most_per_s
+        edges = np.unique([at_s, self.deadline_s, *(each for each in changes_s if at_s < each < self.deadline_s)])
+        begins_s, most = edges[:-1], self.most_per_s * np.diff(edges)
+        costs = costs_at(begins_s)
+        is_filled_before = (costs < costs[0]).nonzero()  # the present step is the earliest of all
+        return float(np.clip(left - most[is_filled_before].sum(), 0.0, most[0]) / (edges[1] - edges[0]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,6 +117,8 @@ class ThroughputProfile:
     decoded_per_s: FloatArray | None = None
     """As `requests_per_s` where prefill is done elsewhere; None: not known."""
     cache_bytes_per_token: float | None = None
+    cache_tokens: float | None = None
+    """Whose cache fits beside the weights; None: not known."""
     watts: float | None = None
     """Of all its GPUs together when busy; None: not known."""
 

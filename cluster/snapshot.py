@@ -258,6 +258,13 @@ class Snapshot:
     def gpu_type_names(self) -> tuple[str, ...]:
         return tuple(gpu_type.name for gpu_type in self.gpu_types)
 
+    def profiles_of(self, service: workloads.ModelService) -> list[tuple[workloads.InstanceType, ThroughputProfile]]:
+        """Profiles of the models that may answer for a service, each with the type of such instances, off spot."""
+        pools, kind = {each.name: each.pool for each in service.models}, workloads.InstanceType
+        shared = pools.keys() - {each.model for each in service.own_profiles}
+        found = [*(each for each in self.profiles if each.model in shared), *service.own_profiles]
+        return [(kind(p.gpu_type, p.gpus_per_instance, phase=pools[p.model]), p) for p in found]
+
     def price_per_hour(self, service: workloads.ModelService, instance_type: workloads.InstanceType) -> float:
         """Price of one instance and hour in dollars, with what its service counts energy for; 0 for a GPU type that no
         longer exists.

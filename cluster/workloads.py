@@ -1,11 +1,13 @@
 """Workloads and their hardware: GPU types, requests of pods, gangs that start together, and services of instances."""
 
 import re
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Literal
 
-from cluster.demand import DeferredWork, Demand, Slo
+from cluster.demand import DeferredWork, Demand, Slo, ThroughputProfile
 from cluster.quotas import QuotaAsk, QuotaShare
 
 WHOLE_GPU_MILLI = 1000
@@ -34,7 +36,7 @@ class PowerPrice:
 
 def price_at(series: Sequence[PowerPrice], at_s: float) -> PowerPrice:
     """The one of a series, sorted by instants, that holds at an instant; before its first that, of an empty one 0."""
-    return next((each for each in reversed(series) if each.from_s <= at_s), (*series, PowerPrice(at_s))[0])
+    return series[max(0, bisect_right(series, at_s, key=attrgetter("from_s")) - 1)] if series else PowerPrice(at_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,10 +281,8 @@ class PodShape:
     beside: Beside = ALONE
     refused_on: tuple[str, ...] = ()
     """Nodes, sorted, on which kube-scheduler or a kubelet has just refused a pod of this shape."""
-
-    def asks(self, resource: str) -> int:
-        """Amount of one of the `others` that it takes; of `pods`, one."""
-        return 1 if resource == PODS else dict(self.others).get(resource, 0)
+    pool: str = ""
+    """`InstanceType.phase` of an instance of one model of several."""
 
     @property
     def is_whole_gpu(self) -> bool:
@@ -439,7 +439,7 @@ class InstanceType:
     spot: bool = False
     """Whether it runs on spot nodes only; otherwise on all others."""
     phase: str = ""
-    """Pool of its service that it is in, where pools of all phases are named together; otherwise empty."""
+    """Pool of its service that it is in: of a model of several, or of a phase where those are named together."""
 
     @property
     def name(self) -> str:
@@ -482,6 +482,16 @@ class Routes:
     port: int = 8000
     picker: str = ""
     """Service of the endpoint picker of its InferencePools; empty: it has none of these."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """One of the models that may answer a service's requests."""
+
+    name: str
+    pool: str = ""
+    """`InstanceType.phase` of its instances; empty: it is the only one."""
+    quality: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -538,6 +548,20 @@ class ModelService:
     deferred: DeferredWork | None = None
     deferred_per_s: float = 0.0
     """What of that is to be answered now; `demand` includes it."""
+    own_profiles: tuple[ThroughputProfile, ...] = ()
+    """Those of models of which it uses no others: estimated for it, or beside its adapters."""
+    served: tuple[ServedModel, ...] = ()
+    """Models any of which may answer; empty: `model` alone."""
+    quality_floors: tuple[tuple[float, float], ...] = ((1.0, 0.0),)
+    """Fractions of the requests of each length, which sum to 1, with the least quality of who answers them."""
+    adapters: tuple[str, ...] = ()
+    """Of its model, which each instance serves as well, as `NAME` or `NAME=SOURCE`."""
+    estimated: str = ""
+    """What of its throughput is estimated, and by what; empty: all was measured."""
+
+    @property
+    def models(self) -> tuple[ServedModel, ...]:
+        return self.served or (ServedModel(self.model),)
 
     def instance_shape(self, instance_type: InstanceType) -> PodShape:
         """Request of one instance of this service to a node.
@@ -554,4 +578,5 @@ class ModelService:
             gpu_types=(instance_type.gpu_type,),
             node_terms=terms if mode is None else in_placement_mode(terms, mode),
             tolerations=self.tolerations,
+            pool=instance_type.phase,
         )

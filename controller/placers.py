@@ -138,7 +138,8 @@ def placing_writes(
     if devices:
         annotations[DEVICES_ANNOTATION] = devices
     if pod.controller.startswith("RayCluster/"):
-        annotations[api_labels.NODE_LABELS_ANNOTATION] = msgspec.json.encode(labels).decode()
+        of_others = {key: value for key, value in labels.items() if not key.startswith("ray.io/")}  # Ray keeps these
+        annotations[api_labels.NODE_LABELS_ANNOTATION] = msgspec.json.encode(of_others).decode()
     namespace, _, name = pod.name.partition("/")
     path = f"/api/v1/namespaces/{namespace}/pods/{name}"
     seen = {"uid": pod.uid, "resourceVersion": pod.version, "annotations": annotations}

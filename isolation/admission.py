@@ -1,8 +1,4 @@
-"""Admission: what a tool call will need, declared or learned, and whether all admitted calls can still finish with it.
-
-Safe state is the banker's algorithm (Dijkstra, EWD 623) with two resources, the node's memory and the sandbox's, and
-guarantees: memory of a guarantee is free for its own sandbox only. Ending a call never reserves more, so the greedy
-order is exact: a call that can finish first may finish first.
+"""Admission: what a tool call will need, declared or learned.
 
 Needs are learned per command class, by the head of the command and the kind of its arguments, as decaying histograms.
 The tool's name says little: shell calls differ 13.7-fold in peak memory (arXiv 2602.09345, section 4).
@@ -13,41 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from isolation.ledger import MIB, MemoryLedger, Reservation, Sandbox
-
-
-def is_safe(ledger: MemoryLedger, *, stuck: frozenset[str] = frozenset()) -> bool:
-    """Whether the budget holds, and every call can get its whole claim at some time, one after the other.
-
-    `stuck` calls keep their lease and never end.
-    """
-    held = {name: sandbox.agent_bytes for name, sandbox in ledger.sandboxes.items()}
-    for kept in ledger.reservations.values():
-        held[kept.sandbox] += kept.lease_bytes
-    guaranteed = ledger.guarantees()
-    free = ledger.budget_bytes - sum(max(held[name], guaranteed[name]) for name in held)
-    if free < 0:
-        return False
-    waiting = sorted(
-        (kept for kept in ledger.reservations.values() if kept.call not in stuck),
-        key=lambda kept: (kept.need_bytes, kept.call),
-    )
-    while waiting:
-        left: list[Reservation] = []
-        for kept in waiting:
-            name = kept.sandbox
-            grown = held[name] + kept.need_bytes
-            before = max(held[name], guaranteed[name])
-            if grown > ledger.sandboxes[name].budget_bytes or max(grown, guaranteed[name]) - before > free:
-                left.append(kept)
-                continue
-            held[name] -= kept.lease_bytes
-            free += before - max(held[name], guaranteed[name])
-        if len(left) == len(waiting):
-            return False
-        waiting = left
-    return True
-
+from isolation.ledger import MIB, Sandbox
 
 # fmt: off
 LIGHT_HEADS = frozenset(

@@ -1,10 +1,9 @@
-"""Arbiter: from events and the time to actions. Admission grants what is safe, the ladder makes room for the rest."""
+"""Arbiter: from events and the time to actions. Admission grants what fits, the ladder makes room for the rest."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from isolation import ladder, state as act
-from isolation.admission import is_safe
 from isolation.ledger import Reservation
 from isolation.settings import Settings
 
@@ -21,7 +20,7 @@ def step(state: act.ArbiterState, events: Iterable[act.Event], now_s: float, set
         _end_overdue,
         _break_stalemate,
         _serve_queue,
-        _relieve_or_restore,
+        _relieve,
     )
     for rule in rules:
         state, done = rule(state, now_s, settings)
@@ -60,7 +59,7 @@ def _taken(event: act.Event, state: act.ArbiterState, now_s: float, settings: Se
         case act.Ended(call, peak_bytes):
             return _ended(state, call, peak_bytes, now_s), ()
         case act.Used():
-            return _used(state, event, now_s, settings)
+            return _used(state, event, settings)
 
 
 def _asked(state: act.ArbiterState, request: act.CallDemand, settings: Settings) -> ladder.Step:
@@ -87,7 +86,7 @@ def _found(state: act.ArbiterState, found: act.Found, now_s: float) -> act.Arbit
     if sandbox is None or request.call in state.calls:
         return state
     lease = max(found.lease_bytes, found.used_bytes)
-    kept = Reservation(request.call, request.sandbox, max(request.claim_bytes, lease), lease)
+    kept = Reservation(request.call, request.sandbox, lease)
     call = act.RunningCall(request, sandbox.priority, now_s, found.used_bytes, found.used_bytes)
     return replace(state, ledger=state.ledger.with_reservation(kept)).with_call(call)
 
@@ -97,7 +96,7 @@ def _reached(state: act.ArbiterState, name: str, used_bytes: int) -> act.Arbiter
     if call is None or call.ending is not None:
         return state
     peak = max(call.peak_bytes, used_bytes)
-    return state.with_call(replace(call, used_bytes=used_bytes, peak_bytes=peak, wants_more=True))
+    return state.with_call(replace(call, used_bytes=used_bytes, peak_bytes=peak, wants_more=True, outgrown=True))
 
 
 def _ended(state: act.ArbiterState, name: str, peak_bytes: int, now_s: float) -> act.ArbiterState:
@@ -112,20 +111,19 @@ def _ended(state: act.ArbiterState, name: str, peak_bytes: int, now_s: float) ->
     return replace(state, ledger=state.ledger.without_call(name), calls=calls, learned=learned)
 
 
-def _used(state: act.ArbiterState, event: act.Used, now_s: float, settings: Settings) -> ladder.Step:
+def _used(state: act.ArbiterState, event: act.Used, settings: Settings) -> ladder.Step:
     """Readings recorded; an agent's reservation follows its use as far as memory is free."""
     calls = dict(state.calls)
     for name, used_bytes in event.calls.items():
         if call := calls.get(name):
             calls[name] = replace(call, used_bytes=used_bytes, peak_bytes=max(call.peak_bytes, used_bytes))
-    state = replace(state, calls=calls, read_at_s=now_s if event.complete else state.read_at_s)
+    state = replace(state, calls=calls)
     # Leases of calls that crept over their brake are what they hold, as far as the budget allows.
     for name, used_bytes in event.calls.items():
         kept = state.ledger.reservations.get(name)
         if kept is not None and used_bytes > kept.lease_bytes:
             held = kept.lease_bytes + min(used_bytes - kept.lease_bytes, state.ledger.free_for(kept.sandbox))
-            larger = replace(kept, lease_bytes=held, claim_bytes=max(kept.claim_bytes, held))
-            state = replace(state, ledger=state.ledger.with_reservation(larger))
+            state = replace(state, ledger=state.ledger.with_lease(name, held))
     actions: list[act.Action] = []
     wants = dict(state.agents_want)
     for name, used_bytes in event.agents.items():
@@ -146,15 +144,10 @@ def _used(state: act.ArbiterState, event: act.Used, now_s: float, settings: Sett
 
 
 def _grow_running(state: act.ArbiterState, now_s: float, settings: Settings) -> ladder.Step:
-    """Grants to agents, then to running calls, what is safe; freezes the calls that must wait."""
+    """Grants to agents, then to calls that passed their claim, what fits; freezes the calls that must wait."""
     actions: list[act.Action] = []
-    for want in ladder.running_wants(_with_outgrown_claims(state, settings), settings):
-        state = _with_outgrown_claims(state, settings)
+    for want in ladder.running_wants(state, settings):
         ledger = want.granted(state)
-        if ledger is None:
-            state, shrunk = ladder.shrink_leases(state, want, now_s, settings)
-            actions.extend(shrunk)
-            ledger = want.granted(state)
         if isinstance(want, ladder.AgentWant):
             if ledger is not None:
                 wants = {name: wanted for name, wanted in state.agents_want.items() if name != want.sandbox}
@@ -174,24 +167,6 @@ def _grow_running(state: act.ArbiterState, now_s: float, settings: Settings) -> 
     return state, tuple(actions)
 
 
-def _with_outgrown_claims(state: act.ArbiterState, settings: Settings) -> act.ArbiterState:
-    """Calls that reached their claim get a larger one where that is safe; either way their protection is lost."""
-    for call in state.calls.values():
-        if not call.wants_more or call.ending is not None:
-            continue
-        kept = state.ledger.reservations[call.name]
-        if kept.lease_bytes < kept.claim_bytes:
-            continue
-        state = state.with_call(replace(call, outgrown=True))
-        room = kept.lease_bytes + state.ledger.free_for(kept.sandbox)
-        larger = min(room, max(kept.claim_bytes + settings.lease_step_bytes, kept.claim_bytes * 5 // 4))
-        if larger > kept.claim_bytes:
-            ledger = state.ledger.with_reservation(replace(kept, claim_bytes=larger))
-            if is_safe(ledger, stuck=state.stuck() - {call.name}):
-                state = replace(state, ledger=ledger)
-    return state
-
-
 def _end_overdue(state: act.ArbiterState, now_s: float, settings: Settings) -> ladder.Step:
     """Kills calls that were frozen for too long; requests that waited too long are refused in `_serve_queue`."""
     actions: list[act.Action] = []
@@ -199,15 +174,14 @@ def _end_overdue(state: act.ArbiterState, now_s: float, settings: Settings) -> l
         if call.frozen is None or call.ending is not None:
             continue
         if now_s >= call.frozen_since_s + settings.frozen_s:
-            outgrew = call.outgrown and call.wants_more
-            state, done = ladder.killed(state, call, "OUTGREW_CLAIM" if outgrew else "FROZEN_TOO_LONG")
+            state, done = ladder.killed(state, call, "OUTGREW_CLAIM")
             actions.extend(done)
     return state, tuple(actions)
 
 
 def _break_stalemate(state: act.ArbiterState, _: float, __: Settings) -> ladder.Step:
-    """Kills a call that passed its claim and waits, where the others could not finish without its memory, or where
-    every call waits like that: then no end of another gives it what it needs.
+    """Kills a call that passed its claim and waits, where the node's budget is exceeded, or where every call waits like
+    that: then no end of another gives it what it needs.
 
     Claims that hold cannot dead-lock; only a call that broke its own can stand in the way of all. Where it outranks
     another, the ladder makes room for it instead.
@@ -215,7 +189,7 @@ def _break_stalemate(state: act.ArbiterState, _: float, __: Settings) -> ladder.
     stuck = state.stuck()
     if not stuck or any(call.ending for call in state.calls.values()):
         return state, ()
-    if len(stuck) < len(state.calls) and is_safe(state.ledger, stuck=stuck):
+    if len(stuck) < len(state.calls) and state.ledger.free_bytes >= 0:
         return state, ()
     victim = ladder.in_victim_order(call for call in state.calls.values() if call.name in stuck)[0]
     if any(call.priority < victim.priority for call in state.calls.values()):
@@ -224,11 +198,11 @@ def _break_stalemate(state: act.ArbiterState, _: float, __: Settings) -> ladder.
 
 
 def _serve_queue(state: act.ArbiterState, now_s: float, settings: Settings) -> ladder.Step:
-    """Admits what is safe, in order, and refuses what waited too long."""
+    """Admits what fits, in order, and refuses what waited too long."""
     actions: list[act.Action] = []
     aged = float("-inf")
     failed = 0
-    for want in ladder.queued_wants(state, settings):
+    for want in ladder.queued_wants(state):
         request = want.request
         waited_s = now_s - request.asked_at_s
         ledger = want.granted(state) if want.priority > aged and failed < settings.tried_requests else None
@@ -279,9 +253,9 @@ def _expected_wait_s(state: act.ArbiterState, request: act.CallDemand, now_s: fl
     return left[-1][0] if left else 1.0
 
 
-def _relieve_or_restore(state: act.ArbiterState, now_s: float, settings: Settings) -> ladder.Step:
-    """One step of the ladder for the first want that outranks something; all go on where there is none."""
-    unmet: list[ladder.Want] = [*ladder.running_wants(state, settings), *ladder.queued_wants(state, settings)]
+def _relieve(state: act.ArbiterState, now_s: float, settings: Settings) -> ladder.Step:
+    """One step of the ladder for the first want that outranks something."""
+    unmet: list[ladder.Want] = [*ladder.running_wants(state, settings), *ladder.queued_wants(state)]
     ending = [call for call in state.calls.values() if call.ending is not None]
     for want in unmet:
         victims = [*ending, *ladder.outranked(state, want)]
@@ -291,7 +265,7 @@ def _relieve_or_restore(state: act.ArbiterState, now_s: float, settings: Setting
             helps = any(call.priority < want.priority for call in victims)
         if helps:
             return ladder.relieve(state, want, now_s, settings)
-    return ladder.restored(state)
+    return state, ()
 
 
 def next_timer_s(state: act.ArbiterState, settings: Settings, stepped_at_s: float) -> float:

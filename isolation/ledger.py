@@ -29,15 +29,8 @@ class Reservation:
 
     call: str
     sandbox: str
-    claim_bytes: int
-    """Most that the call will hold, as declared or learned."""
     lease_bytes: int
-    """What it may hold now: its memory.high."""
-
-    @property
-    def need_bytes(self) -> int:
-        """Memory that it may still ask for."""
-        return max(0, self.claim_bytes - self.lease_bytes)
+    """What it may hold: its memory.high. Its claim, and more where it passed that while memory was free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +77,12 @@ class MemoryLedger:
         held = self.held_bytes(sandbox)
         kept = max(0, self.guarantees()[sandbox] - held)
         return min(self.sandboxes[sandbox].budget_bytes - held, max(0, self.free_bytes) + kept)
+
+    def fits(self, sandbox: str) -> bool:
+        """Whether the node's budget holds, and that of the sandbox where it has calls."""
+        has_calls = any(kept.sandbox == sandbox for kept in self.reservations.values())
+        within = self.held_bytes(sandbox) <= self.sandboxes[sandbox].budget_bytes
+        return self.free_bytes >= 0 and (within or not has_calls)
 
     def with_sandbox(self, sandbox: Sandbox) -> "MemoryLedger":
         return replace(self, sandboxes={**self.sandboxes, sandbox.name: sandbox})

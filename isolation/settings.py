@@ -1,30 +1,16 @@
 """Settings of isolation on one node."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from isolation.ledger import MIB
-
-Leases = Literal["growing", "whole"]
-Rung = Literal["freeze", "reclaim", "kill"]
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Every value has its reason beside it; times are wall seconds of the node."""
 
-    leases: Leases = "whole"
-    """whole: a call starts with its whole claim, so that it is not frozen while it keeps it. growing: it starts with a
-    small lease that grows as far as the state stays safe; denser where claims are too large, and not better so far:
-    11 of 240 calls killed against none in the trio of docs/isolation.md."""
-    start_lease_bytes: int = 32 * MIB
-    """First lease of a growing call: what three of four calls never exceed (published runs)."""
     lease_step_bytes: int = 16 * MIB
-    """Smallest growth of a lease: each costs a wake-up and a write, 1 ms."""
-    lease_slack_bytes: int = 8 * MIB
-    """Left above the use of a call whose lease is shrunk; below it the kernel's brake would catch it at once."""
-    fresh_s: float = 0.02
-    """Age up to which readings are used to take memory away: a lease below what is used would free nothing."""
+    """Smallest growth of a lease beyond its call's claim: each costs a wake-up and a write, 1 ms."""
     agent_slack_bytes: int = 16 * MIB
     """Reserved above the use of an agent's own processes, which grow slowly and must not be braked."""
     learned_fraction: float = 0.95
@@ -44,8 +30,4 @@ class Settings:
     frozen_s: float = 60.0
     """Bound of a call's time frozen: agents give a tool about 120 s by themselves, and leases of streams break."""
     settle_s: float = 0.05
-    """Time between two rungs of the ladder, in which the last one shows its effect."""
-    rungs: tuple[Rung, ...] = ("freeze", "reclaim", "kill")
-    """Steps of the ladder, the gentlest first; an agent of a lower priority comes after all."""
-    swap: bool = False
-    """Whether the node has swap or zram, without which the kernel can reclaim no anonymous memory."""
+    """Time between two steps of the ladder, in which the last one shows its effect."""

@@ -21,7 +21,6 @@ Reason = Literal[
     "HIGHER_PRIORITY_NEEDS_MEMORY",
     "AGENT_NEEDS_MEMORY",
     "OUTGREW_CLAIM",
-    "FROZEN_TOO_LONG",
 ]
 
 ADVICE: dict[Reason, str] = {
@@ -34,7 +33,6 @@ ADVICE: dict[Reason, str] = {
     "OUTGREW_CLAIM": "declare more memory, or split the work",
     "HIGHER_PRIORITY_NEEDS_MEMORY": "try again later",
     "AGENT_NEEDS_MEMORY": "try again with a smaller run",
-    "FROZEN_TOO_LONG": "try again later, or declare the memory that it needs",
 }
 """Fixed sentences: text of one tenant never reaches another."""
 
@@ -69,7 +67,6 @@ class RunningCall:
     """Whether it passed its claim: its protection is lost."""
     frozen: Reason | None = None
     frozen_since_s: float = 0.0
-    reclaimed: bool = False
     ending: Reason | None = None
     """Why it was killed; its memory counts until the kernel has it back."""
 
@@ -88,8 +85,6 @@ class ArbiterState:
     agents_want: Mapping[str, int] = field(default_factory=dict)
     """Sandbox → memory that its agent needs beyond its reservation."""
     dying_agents: frozenset[str] = frozenset()
-    read_at_s: float = float("-inf")
-    """When the use of all calls was last read."""
     relieved_at_s: float = float("-inf")
     """When the ladder took its last step."""
     learned: LearnedNeeds = field(default_factory=LearnedNeeds)
@@ -98,12 +93,8 @@ class ArbiterState:
         return replace(self, calls={**self.calls, call.name: call})
 
     def stuck(self) -> frozenset[str]:
-        """Calls that wait with their claim used up: no order of finishing may count on their end."""
-        return frozenset(
-            name
-            for name, call in self.calls.items()
-            if call.wants_more and call.outgrown and self.ledger.reservations[name].need_bytes == 0
-        )
+        """Calls that wait with their claim used up: nobody may count on their end."""
+        return frozenset(name for name, call in self.calls.items() if call.wants_more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +152,6 @@ class Used:
 
     calls: Mapping[str, int]
     agents: Mapping[str, int]
-    complete: bool = True
-    """Whether every call was read."""
 
 
 Event = SandboxStarted | SandboxEnded | Asked | Withdrawn | Found | ReachedLease | Ended | Used
@@ -220,13 +209,6 @@ class Thaw:
 
 
 @dataclass(frozen=True, slots=True)
-class Reclaim:
-    call: str
-    reclaim_bytes: int
-    reason: Reason
-
-
-@dataclass(frozen=True, slots=True)
 class Kill:
     call: str
     reason: Reason
@@ -238,4 +220,4 @@ class KillAgent:
     reason: Reason
 
 
-Action = Admit | Queue | Refuse | SetLease | SetAgentLease | Freeze | Thaw | Reclaim | Kill | KillAgent
+Action = Admit | Queue | Refuse | SetLease | SetAgentLease | Freeze | Thaw | Kill | KillAgent

@@ -172,10 +172,6 @@ class SandboxTree:
     def thaw(self, sandbox: str, call: str) -> None:
         self.files.write(self.call_group(sandbox, call), "cgroup.freeze", "0")
 
-    def reclaim(self, sandbox: str, call: str, reclaim_bytes: int) -> None:
-        """Asks the kernel to move memory out. Raises OSError (EAGAIN) where it found less, as without swap."""
-        self.files.write(self.call_group(sandbox, call), "memory.reclaim", str(reclaim_bytes))
-
     def kill(self, sandbox: str, call: str) -> None:
         """Kills every process of the call, frozen or not, whatever it forked. Its memory comes back a little later."""
         self.files.write(self.call_group(sandbox, call), "cgroup.kill", "1")

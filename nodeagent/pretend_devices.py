@@ -35,7 +35,6 @@ class PretendDevices:
                 energy_j=min(WANTED_W, limit_w) * (now_s - self._began_s),
                 busy_share=1.0,
                 sm_clock_mhz=self._clock_mhz[uuid],
-                max_clock_mhz=HIGHEST_MHZ,
                 throttled_by=("power_cap",) if limit_w < WANTED_W else (),
             )
             for uuid, limit_w in self._limit_w.items()

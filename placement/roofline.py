@@ -6,7 +6,11 @@ attention between them. Each term is taken at a share of the data sheet's rate, 
 and, on several GPUs, for their exchange:
 
     step(k, c) = bytes(k, c) / (t·bandwidth·share_b) + k·flops(c) / (t·rate·share_f) + layers·(launch + exchange(t))
-    prefill(p) = max(p·flops(p/2) / (t·rate·share_p), bytes(p, 0) / (t·bandwidth·share_b)) + layers·(...)
+    prefill(p) = max(p·(flops(p/2) / (t·rate·share_p) + activations / (bandwidth·share_b)),
+                     bytes(p, 0) / (t·bandwidth·share_b)) + exchanged(p, t) / link(p) + layers·(...)
+
+Activations between matrices are on every GPU, however many share the matrices; and exchanges of more than
+`LARGE_TOKENS` tokens take another way than small ones, which is slower than the link.
 
 The shares and times are the engine's (`ENGINES`), fitted to published measurements; `Engine.error_share` is the median
 error on models that the fit did not see.
@@ -138,6 +142,15 @@ def card_from(config: Mapping[str, Any]) -> ModelCard:
     )  # fmt: skip
 
 
+def usual_card(parameters: float) -> ModelCard:
+    """Card of a dense model of that size in the shape of Llama 3: a width of 128 a layer, eight heads of the cache."""
+    layers = max(8, round((parameters / (12.5 * 128**2)) ** (1 / 3)))
+    hidden = max(8, round((parameters / (12.5 * layers)) ** 0.5 / 128)) * 128
+    shape = {"num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": hidden // 128,
+             "num_key_value_heads": 8, "intermediate_size": round(3.5 * hidden), "vocab_size": 128256}  # fmt: skip
+    return card_from(shape)
+
+
 def _precision(config: Mapping[str, Any]) -> tuple[str, str]:
     """Precision of the weights, and of the experts' weights where it is another."""
     quantized = config.get("quantization_config")
@@ -180,6 +193,10 @@ class Engine:
     exchange_s: float
     """Per layer and step, for each doubling of the GPUs."""
     prefill_launch_s: float
+    activation_bytes: float
+    """Read and written beside matrices, per element of a token's state and layer, in prefill."""
+    large_bytes_per_s: float
+    """Of exchanges of more than `LARGE_TOKENS` tokens, where the link is faster."""
     request_s: float = 0.0
     """Per request in flight and step: scheduling, sampling and writing of its token."""
     expert_s: float = 0.0
@@ -197,12 +214,17 @@ class Engine:
 
 
 ENGINES = {
-    "vllm": Engine(0.96, 0.62, 0.5, 78e-6, 24e-6, 100e-6, 50e-6, 93e-6, 0.43),
-    "eager": Engine(0.89, 0.39, 0.5, 124e-6, 63e-6, 240e-6, 216e-6, 0.0, 0.5, error_share=0.15),
+    "vllm": Engine(0.96, 0.62, 0.65, 78e-6, 24e-6, 100e-6, 45.0, 91e9, 50e-6, 93e-6, 0.43),
+    "eager": Engine(0.86, 0.38, 0.65, 100e-6, 68e-6, 240e-6, 45.0, 91e9, 216e-6, 0.0, 0.5, error_share=0.07),
 }
 """vllm: fitted to 430 runs of ML.ENERGY's leaderboard (H100, B200; 12 models of 8 to 671 billion parameters). eager:
 without captured graphs, fitted to Splitwise's measurements of Llama-2-70B and BLOOM-176B (A100, H100), from which the
 prefill of both is taken."""
+
+
+LARGE_TOKENS = 2048
+"""Of one exchange between GPUs. Measured: the time of a token's prefill jumps between 2,048 and 4,096 tokens at once,
+on each GPU type and for each model that Splitwise measured on four or eight GPUs, and on two it does not."""
 
 
 def step_s(card: ModelCard, chip: Chip, engine: Engine, gpus: int, requests: FloatArray, context: FloatArray) -> Any:
@@ -219,12 +241,17 @@ def step_s(card: ModelCard, chip: Chip, engine: Engine, gpus: int, requests: Flo
     )
 
 
-def prefill_s(card: ModelCard, chip: Chip, engine: Engine, gpus: int, tokens: FloatArray, batch: int = 1) -> Any:
+def prefill_s(
+    card: ModelCard, chip: Chip, engine: Engine, gpus: int, tokens: FloatArray | Sequence[int], batch: int = 1
+) -> Any:
     """Seconds of the prefill of a batch of prompts of so many tokens each."""
     count = np.asarray(tokens, dtype=np.float64)
-    working = batch * count * _flops(card, count / 2) / (gpus * _rate(card, chip) * engine.prefill_share)
-    reading = card.weight_bytes() / (gpus * chip.bandwidth_bytes_per_s * engine.bandwidth_share)
-    moving = 4 * batch * count * card.hidden * card.layers * (gpus > 1) * 2 * (gpus - 1) / gpus / chip.link_bytes_per_s
+    at_once, bandwidth = batch * count, chip.bandwidth_bytes_per_s * engine.bandwidth_share
+    working = at_once * _flops(card, count / 2) / (gpus * _rate(card, chip) * engine.prefill_share)
+    working = working + at_once * card.hidden * card.layers * engine.activation_bytes / bandwidth
+    reading = card.weight_bytes() / (gpus * bandwidth)
+    link = np.where(at_once > LARGE_TOKENS, min(chip.link_bytes_per_s, engine.large_bytes_per_s), chip.link_bytes_per_s)
+    moving = 4 * at_once * card.hidden * card.layers * 2 * (gpus - 1) / gpus / link
     return np.maximum(working, reading) + moving + _fixed(card, engine, gpus, engine.prefill_launch_s)
 
 
@@ -285,6 +312,13 @@ class Sustained:
     tpot_s: FloatArray
     watts: FloatArray
     """Of all its GPUs."""
+
+
+def grid_up_to(context: int) -> LengthGrid:
+    """Buckets of an estimate, as far as they fit into the context."""
+    outputs = tuple(n for n in (64, 256, 1024) if n <= context // 2)
+    longest = context - outputs[-1]
+    return LengthGrid(tuple(n for n in (128, 512, 2048, 8192, 32768, 131072) if n <= longest) or (longest,), outputs)
 
 
 def cache_tokens(card: ModelCard, chip: Chip, engine: Engine, gpus: int) -> float:

@@ -65,7 +65,7 @@ class PowerRules:
     """Rise to plan for within a control delay, in swings of the draw."""
     swing_memory_s: float = 1800.0
     """Time constant with which a measured swing is forgotten."""
-    together_share: float = 0.25
+    together_share: float = 0.35
     """Fraction of the devices in token generation of which prompts may begin within one control delay."""
     first_swing_share: float = 0.02
     """Assumed swing, as a fraction of the budget, until it was measured, as after a restart in a busy hour."""

@@ -38,8 +38,6 @@ class Tree:
     """Watts at the limits per watt that the device draws, shape (devices,); ≥ 1."""
     rank: IntArray
     """Position of the device's class in the order in which classes are served, 0 first; shape (devices,)."""
-    below_first: BoolArray
-    """Devices of any class but the first, shape (devices,)."""
     everyone: BoolArray
     nobody: BoolArray
     only_share: FloatArray | None
@@ -113,7 +111,6 @@ def tree_of(table: PowerTable) -> Tree:
         burden=burden,
         overhead=overhead,
         rank=rank,
-        below_first=rank > 0,
         everyone=everyone,
         nobody=~everyone,
         only_share=share if alone else None,

@@ -109,7 +109,6 @@ class FakeDevice:
             energy_j=self._energy_j,
             busy_share=0.0 if drawn_w <= self.idle_w else 1.0,
             sm_clock_mhz=HIGHEST_MHZ if self.locked_mhz is None else self.locked_mhz,
-            max_clock_mhz=HIGHEST_MHZ,
             throttled_by=self._throttled_by(now_s),
         )
 

@@ -157,7 +157,8 @@ def tables(why: Why) -> Iterator[str]:
 def _service_tables(why: ServiceWhy) -> Iterator[str]:
     service, plan = why.service, why.plan
     demand = "unknown demand" if service.demand is None else f"{service.demand.rate_per_s:g} requests per second"
-    yield f"{service.name}: {service.model}, {demand}, {service.slo.label} per output token"
+    models = " or ".join(each.name for each in service.models)
+    yield f"{service.name}: {models}, {demand}, {service.slo.label} per output token"
     if plan.refusal:
         yield f"Not planned: {plan.refusal.words}.\n"
         return

@@ -8,7 +8,7 @@ from simulator.power.requests import DAY_S
 from simulator.power.study import ComparedRun, Headroom, Probe
 from simulator.sweep.runner import PolicyRun
 
-WORST = {"brakes": "d", "over_s": ".1f", "longest_over_s": ".1f", "breaker_share": ".3f", "peak_share": ".3f"}
+WORST = {"brakes": "d", "over_s": ".1f", "breaker_share": ".3f", "peak_share": ".3f"}
 """Figures of an outcome in the table, with their formats."""
 Done = Sequence[tuple[PolicyRun, ComparedRun]]
 
@@ -27,7 +27,6 @@ def record_of(run: PolicyRun, compared: ComparedRun) -> dict[str, object]:
             "p50_slower_pct": round(compared.slower_pct(name, 50), 3),
             "p99_slower_pct": round(compared.slower_pct(name, 99), 3),
             "held_share": round(mine.held_share, 5),
-            "limited_share": round(mine.limited_share, 5),
         }
     return {
         "simulated": True,
@@ -39,11 +38,9 @@ def record_of(run: PolicyRun, compared: ComparedRun) -> dict[str, object]:
         "delay_s": compared.delay_s,
         "telemetry_s": compared.telemetry_s,
         "budget_w": round(outcome.budget_w, 1),
-        "base_spike_40s_share": round(compared.base_spike_share, 4),
         "brakes": outcome.brakes,
         "peak_share": round(outcome.peak_share, 4),
         "over_s": round(outcome.over_s, 2),
-        "longest_over_s": round(outcome.longest_over_s, 2),
         "breaker_share": round(outcome.breaker_share, 4),
         "limit_changes": outcome.limit_changes,
         "classes": classes,

@@ -12,8 +12,9 @@ import click
 
 from cli.inputs.cluster import ClusterAccess, access_options
 from cli.inputs.options import files_option, output_choice, report_option
-from cli.inputs.planning import Planning, decider, dump_of, one_origin, packer_of, print_notes, without_collecting
+from cli.inputs.planning import Planning, decider, dump_of, one_origin, packer_of, print_notes
 from cli.inputs.runs import check_report, save_report
+from cluster.collector import paused_collector
 from cluster.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def advise(
     catalogue = read_catalogue(prices)
     used_share = used_share_from(prometheus) if prometheus else None
     progress = Progress()
-    with without_collecting():
+    with paused_collector(freezes=True):
         dump = Chunks(sys.stdin, progress) if files else dump_of(access)
         manifests = read_manifests(files or (STDIN,), dump)
         if not manifests.nodes:

@@ -135,7 +135,7 @@ def _write(given: Object, observed: "Sequence[tuple[str, int, Observed]]") -> No
             if roofline.cache_tokens(card, chip, engine, gpus) < given["context"]:
                 continue
             seen = [o for on, width, o in observed if on in ("", gpu_type) and width in (0, gpus)]
-            grid = _grid(given["context"])
+            grid = roofline.grid_up_to(given["context"])
             scale = roofline.refined(card, chip, engine, gpus, grid, seen)
             tables = {slo: roofline.sustained(card, chip, engine, gpus, grid, slo, scale)
                       for slo in _slos(given["tpots"])}  # fmt: skip
@@ -198,7 +198,7 @@ def _card(source: str, precision: str | None) -> "tuple[str, ModelCard]":
     """Name and card of a model."""
     from dataclasses import replace
 
-    from placement.roofline import card_from
+    from placement.roofline import card_from, usual_card
 
     path = Path(source)
     path = path / "config.json" if path.is_dir() else path
@@ -211,23 +211,12 @@ def _card(source: str, precision: str | None) -> "tuple[str, ModelCard]":
     else:
         number, unit = source[:-1], source[-1:].lower()
         try:
-            card = _usual(float(number) * {"b": 1e9, "m": 1e6}[unit])
+            card = usual_card(float(number) * {"b": 1e9, "m": 1e6}[unit])
         except (KeyError, ValueError) as error:
             words = "is no file and no number of parameters"
             raise ConfigError(Mistake(source, words, "give a config.json, its folder, or a number like 8b")) from error
         name = f"model-{source.lower()}"
     return name, replace(card, precision=precision, expert_precision="") if precision else card
-
-
-def _usual(parameters: float) -> "ModelCard":
-    """Card of a dense model of that size in the shape of Llama 3: a width of 128 a layer, eight heads of the cache."""
-    from placement.roofline import card_from
-
-    layers = max(8, round((parameters / (12.5 * 128**2)) ** (1 / 3)))
-    hidden = max(8, round((parameters / (12.5 * layers)) ** 0.5 / 128)) * 128
-    shape = {"num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": hidden // 128,
-             "num_key_value_heads": 8, "intermediate_size": round(3.5 * hidden), "vocab_size": 128256}  # fmt: skip
-    return card_from(shape)
 
 
 def _chips(given: Object) -> "Iterator[tuple[str, Chip]]":
@@ -246,13 +235,11 @@ def _chips(given: Object) -> "Iterator[tuple[str, Chip]]":
     from controller.objects.manifests import read_manifests
 
     for read in read_manifests(given["files"]).gpu_types:
-        spec = read.object.spec
-        labels = {spec.node_label.key: spec.node_label.values[0]}
-        found = catalogue.chip(read.object.metadata.name, labels)
-        if found is None or spec.share != 1:
+        found = catalogue.chip_of(read.object)
+        if found is not None:
+            yield read.object.metadata.name, found
+        else:
             click.echo(f"note: {read.object.metadata.name}: the catalogue has no data sheet of it; left out", err=True)
-            continue
-        yield read.object.metadata.name, found
 
 
 def _observed(path: Path) -> "list[tuple[str, int, Observed]]":
@@ -275,15 +262,6 @@ def _observed(path: Path) -> "list[tuple[str, int, Observed]]":
     if not found:
         raise ConfigError(Mistake(str(path), "has no request with more than one output token"))
     return found
-
-
-def _grid(context: int) -> Any:
-    """Buckets of the estimate, as far as they fit into the context."""
-    from cluster.demand import LengthGrid
-
-    outputs = tuple(n for n in (64, 256, 1024) if n <= context // 2)
-    longest = context - outputs[-1]
-    return LengthGrid(tuple(n for n in (128, 512, 2048, 8192, 32768, 131072) if n <= longest) or (longest,), outputs)
 
 
 def _slos(tpots: Sequence[str]) -> list[float]:

@@ -1,4 +1,4 @@
-"""`tonnage scaling`, `tonnage simulate scaling`: decisions of ScalingPolicies, and what a load would have cost."""
+"""`tonnage scaling`: decisions of ScalingPolicies, and what a load would have cost."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ import click
 import numpy as np
 
 from cli.inputs.cluster import ClusterAccess, cluster_options, listed
-from cli.inputs.options import adding, output_choice, report_option, setting
+from cli.inputs.options import output_choice, report_option, setting
 from cli.inputs.runs import check_report, report_facts, save_report
 from cli.printing.object_output import show_rows
 from cli.printing.terminal import FAILED, VerbGroup
@@ -26,90 +26,33 @@ from controller.loops.autoscaler.prometheus import MOST_POINTS, PrometheusClient
 from controller.settings import PrometheusSettings
 from simulator.scaling.traces import DAY_S, LoadTrace
 
-COLUMN = click.option("--column", "value_column", metavar="NAME", help="Column with the load. [default: the second]")
 MISS_COST = "Cost of missed load, as a multiple of the price of the capacity that would have served it."
 _MORE = click.FloatRange(0, min_open=True)
-replay_options: Callable[[Callable[..., None]], Callable[..., None]] = adding(
-    setting("--lead lead_min", 5.0, "Time from ordering a replica to its readiness.",
-            click.FloatRange(0, 240, min_open=True), "MINUTES"),
-    setting("--policy policies", "tonnage,hpa,fixed,oracle", "Policies, the one that charts look at first."),
-    click.option("--replica-load", type=_MORE, metavar="LOAD",
-                 help="Load that one replica serves, in the history's unit. [default: 40 replicas at the peak]"),
-    setting("--price price_per_hour", 1.0, "Price of one replica and hour.", _MORE, "DOLLARS"),
-    setting("--miss-cost", 120.0, MISS_COST, _MORE),
-    setting("--train-days", 7, "Days before the replay; fewer where there are not as many.", click.IntRange(1)),
-    setting("--days", 7, "Days of the replay.", click.IntRange(1)),
-    report_option("Write a report with charts."),
-    output_choice("table", "json"),
-)  # fmt: skip
-"""Adds the options of commands that replay a history."""
 
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path), required=False)
-@COLUMN
+@click.option("--column", "value_column", metavar="NAME", help="Column with the load. [default: the second]")
 @click.option("--prometheus", metavar="URL", help="Prometheus server to ask instead of a file.")
 @click.option("--query", metavar="PROMQL", help="Query of the offered load, one series: sum(rate(...)).")
 @setting("--step step_s", 60.0, "Step of the query.", click.FloatRange(1, 3600), "SECONDS")
-@replay_options
+@setting("--lead lead_min", 5.0, "Time from ordering a replica to its readiness.",
+         click.FloatRange(0, 240, min_open=True), "MINUTES")  # fmt: skip
+@setting("--policy policies", "tonnage,hpa,fixed,oracle", "Policies, the one that charts look at first.")
+@click.option("--replica-load", type=_MORE, metavar="LOAD",
+              help="Load of one replica, in the history's unit. [default: 40 replicas at the peak]")  # fmt: skip
+@setting("--price price_per_hour", 1.0, "Price of one replica and hour.", _MORE, "DOLLARS")
+@setting("--miss-cost", 120.0, MISS_COST, _MORE)
+@setting("--train-days", 7, "Days before the replay; fewer where there are not as many.", click.IntRange(1))
+@setting("--days", 7, "Days of the replay.", click.IntRange(1))
+@report_option("Write a report with charts.")
+@output_choice("table", "json")
 def backtest(
     file: Path | None,
     value_column: str | None,
     prometheus: str | None,
     query: str | None,
     step_s: float,
-    train_days: int,
-    days: int,
-    **options: Any,
-) -> None:
-    """Replay a load history under each scaling policy: HPA, KPA, a planner on a point forecast, a fixed peak, Tonnage.
-
-    FILE is a CSV with time in its first column (t_s, minute, timestamp or date) and the load in its second one. Offered
-    load is arrivals, with what was queued or rejected; served load shows the limits of the past instead.
-
-    \b
-    tonnage scaling backtest load.csv --lead 5 --replica-load 120 --price 2.5
-    tonnage scaling backtest --prometheus http://prometheus:9090 \\
-        --query 'sum(rate(vllm:request_success_total[5m]))' --report out/backtest.html
-    """
-    if (file is None) == (prometheus is None) or (prometheus is None) != (query is None):
-        raise click.UsageError("give either FILE, or --prometheus and --query")
-    from simulator.scaling.traces import read_trace
-
-    if file is not None:
-        load = read_trace(file, value_column)
-    else:
-        load = from_prometheus(prometheus or "", query or "", days=train_days + days, step_s=step_s)
-    show_replay(load, made_by="tonnage scaling backtest", train_days=train_days, days=days, **options)
-
-
-@click.command(name="scaling")
-@click.option(
-    "--trace", type=click.Path(path_type=Path), metavar="CSV", help="Load over time. [default: a generated one]"
-)
-@COLUMN
-@setting("--seed", 1, "Seed of the generated trace.", click.IntRange(0))
-@replay_options
-def simulate_scaling(trace: Path | None, value_column: str | None, seed: int, **options: Any) -> None:
-    """Replay a trace of load under scaling policies, beside perfect foresight.
-
-    The first days train the forecast; the others are replayed step by step. Replicas are paid for from their order, and
-    serve after the lead time.
-
-    \b
-    tonnage simulate scaling --lead 5 --report out/scaling.html
-    tonnage simulate scaling --trace load.csv --policy tonnage,hpa,oracle -o json
-    """
-    from simulator.scaling.traces import generated_trace, read_trace
-
-    load = generated_trace(seed) if trace is None else read_trace(trace, value_column)
-    show_replay(load, made_by="tonnage simulate scaling", **options)
-
-
-def show_replay(
-    load: LoadTrace,
-    *,
-    made_by: str,
     lead_min: float,
     policies: str,
     replica_load: float | None,
@@ -120,18 +63,37 @@ def show_replay(
     report: Path | None,
     output: str,
 ) -> None:
-    """Replay the history, print the figures, and write the report."""
+    """Replay a load history under each scaling policy, beside perfect foresight: HPA, a fixed peak, Tonnage.
+
+    The first days train the forecast; the others are replayed step by step. FILE is a CSV with time in its first column
+    (t_s, minute, timestamp or date) and the load in its second one. Offered load is arrivals, with what was queued or
+    rejected; served load shows the limits of the past instead. Without a source, the load is a generated one.
+
+    \b
+    tonnage scaling backtest load.csv --lead 5 --replica-load 120 --price 2.5
+    tonnage scaling backtest --prometheus http://prometheus:9090 \\
+        --query 'sum(rate(vllm:request_success_total[5m]))' --report out/backtest.html
+    """
+    if (prometheus is None) != (query is None) or (file and prometheus):
+        raise click.UsageError("give either FILE, or --prometheus and --query")
     from cli.printing.tables import table
     from cluster.autoscaling import ScalingObjective
     from simulator.scaling.replay import scenario_of
     from simulator.scaling.report import COLUMNS, as_html, rows_of
     from simulator.scaling.study import check_policies, compared
+    from simulator.scaling.traces import generated_trace, read_trace
 
     names = tuple(dict.fromkeys(name.strip() for name in policies.split(",") if name.strip()))
     check_policies(names)
     if not names:
         raise ConfigError(Mistake("--policy", "names no policy"))
     check_report(report)
+    if file is not None:
+        load = read_trace(file, value_column)
+    elif prometheus is not None and query is not None:
+        load = from_prometheus(prometheus, query, days=train_days + days, step_s=step_s)
+    else:
+        load = generated_trace(1, train_days + days)
     started_at, began_s = datetime.now(UTC), perf_counter()
     scenario = scenario_of(load, train_days, days, replica_load)
     result = compared(scenario, names, 60.0 * lead_min, ScalingObjective(price_per_hour, miss_cost))
@@ -159,7 +121,7 @@ def show_replay(
     else:
         click.echo(table(tuple(name.upper() for name in COLUMNS), rows_of(result)), nl=False)
     if report is not None:
-        save_report(report, as_html(result, report_facts(started_at, perf_counter() - began_s), made_by))
+        save_report(report, as_html(result, report_facts(started_at, perf_counter() - began_s)))
 
 
 @click.group(cls=VerbGroup)

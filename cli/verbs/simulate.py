@@ -1,4 +1,4 @@
-"""`tonnage simulate`: simulations of a fleet: placement of arriving pods, a day, power, scaling."""
+"""`tonnage simulate`: simulations of a fleet: placement of arriving pods, a day, power."""
 
 import sys
 from pathlib import Path
@@ -11,7 +11,6 @@ from cli.inputs.planning import complete_policies
 from cli.inputs.runs import executor_of, save_report, sweep_options
 from cli.printing.terminal import VerbGroup, tell_end
 from cli.verbs.power import simulate_power
-from cli.verbs.scaling import simulate_scaling
 
 if TYPE_CHECKING:  # numpy and its users are imported only after the options were checked
     from cli.inputs.sweeps import Contest, ContestOptions, ContestResult
@@ -25,11 +24,10 @@ BASELINE = "Simulate the same day with one GPU type for each service that follow
 
 @click.group(cls=VerbGroup)
 def simulate() -> None:
-    """Simulate a datacenter: placement of arriving pods, a day, power, scaling."""
+    """Simulate a datacenter: placement of arriving pods, a day, power."""
 
 
 simulate.add_command(simulate_power)
-simulate.add_command(simulate_scaling)
 
 
 @simulate.command()
@@ -99,7 +97,7 @@ def run_contest(contest: "Contest", way: "Executor", results: Path | None = None
 
 def _cache_of(contest: "Contest", folder: Path | None) -> "ResultCache[PolicyRun, Replay] | None":
     """Cache of the contest's replays, keyed by all that determines them: trace content and code."""
-    from simulator.packing.policy_comparison import from_bytes, to_bytes
+    from simulator.packing.replay import Replay
     from simulator.sweep.runner import ResultCache, code_digest, digest_of
 
     if folder is None:
@@ -107,9 +105,9 @@ def _cache_of(contest: "Contest", folder: Path | None) -> "ResultCache[PolicyRun
     code = code_digest()
 
     def name_of(run: "PolicyRun") -> str:
-        return f"{run.trace}-{run.policy}-{run.seed}-{digest_of(contest.digests[run.trace], code)}.msgpack"
+        return f"{run.trace}-{run.policy}-{run.seed}-{digest_of(contest.digests[run.trace], code)}.frame"
 
-    return ResultCache(folder, name_of, to_bytes, from_bytes)
+    return ResultCache(folder, Replay, name_of)
 
 
 @simulate.command()

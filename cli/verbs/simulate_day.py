@@ -21,7 +21,7 @@ from controller.deciders.decisions import Decisions
 from controller.settings import settings_from, with_changes
 from placement.policies import POLICIES
 from simulator.day.report import BaselineDay, as_html, as_picture, planning_words, summary_of
-from simulator.day.simulation import HOUR_S, DayMoment, DaySettings, baseline_day, check_day, live
+from simulator.day.simulation import HOUR_S, DayMoment, DaySettings, background_gain, baseline_day, check_day, live
 
 
 def simulate_day(
@@ -71,6 +71,9 @@ def simulate_day(
         columns = ("SIMULATED DAY", "TONNAGE", "BASELINE") if beside else ("SIMULATED DAY", "TONNAGE")
         text = tables.table(columns, summary_of(moments, beside))
     click.echo(planning_words(moments), err=True)
+    questions, alone, beside_tasks = background_gain(observed.snapshot, decisions)
+    words = f"${alone:,.2f} by plans alone, ${beside_tasks:,.2f} with background tasks ({questions} open questions)"
+    click.echo(f"services at the peak, per hour: {words}", err=True)
     click.echo(text, nl=False)
     if report is not None:
         facts = report_facts(started_at, time.perf_counter() - began_s, ("seed", str(settings.seed)))

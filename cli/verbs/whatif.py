@@ -116,8 +116,6 @@ def _cache_of(options: "WhatIfOptions", snapshot: "Snapshot") -> "ResultCache[Sc
     """Cache of the answers, keyed by all that determines them."""
     import pickle
 
-    import msgspec
-
     from simulator.scenarios import ScenarioAnswer
     from simulator.sweep.runner import ResultCache, code_digest, digest_of
 
@@ -125,7 +123,4 @@ def _cache_of(options: "WhatIfOptions", snapshot: "Snapshot") -> "ResultCache[Sc
         return None
     # The same manifests read by the same code give the same bytes.
     same = digest_of(pickle.dumps(snapshot), code_digest(), repr(options.deadline_s))
-    decoder = msgspec.json.Decoder(ScenarioAnswer)
-    return ResultCache(
-        options.results, lambda run: f"whatif-{digest_of(repr(run), same)}.json", msgspec.json.encode, decoder.decode
-    )
+    return ResultCache(options.results, ScenarioAnswer, lambda run: f"whatif-{digest_of(repr(run), same)}.frame")

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from cluster.plans import Reason
 
 ACCEPTED, PLANNED, READY, DEGRADED, FOUND = "Accepted", "Planned", "Ready", "Degraded", "Found"
+PROFILE_ESTIMATED = "ProfileEstimated"
 METRICS_AVAILABLE, FORECAST_TRUSTED = "MetricsAvailable", "ForecastTrusted"
 SCALING_LIMITED, CONFLICT, CONCURRENCY_TUNED = "ScalingLimited", "Conflict", "ConcurrencyTuned"
 CONDITIONS = {
@@ -18,6 +19,7 @@ CONDITIONS = {
     PLANNED: "the last plan satisfies the object's requests",
     READY: "the cluster matches that plan; of a ScalingPolicy: it decides by fresh metrics, and nothing opposes it",
     DEGRADED: "the object works, but below what its spec asks for",
+    PROFILE_ESTIMATED: "the mix of a ModelService rests on estimated profiles; absent until it does",
     METRICS_AVAILABLE: "the load of a ScalingPolicy is measured, and recent",
     FORECAST_TRUSTED: "forecasts of that load are better than naive ones",
     SCALING_LIMITED: "a limit keeps the replicas from those of least expected cost",

@@ -63,6 +63,8 @@ INSTANCE_TYPE_LABEL = "tonnage.dev/instance-type"
 """Label with all of these in one, of instances that an InferencePool selects."""
 PHASE_LABEL = "tonnage.dev/phase"
 """Label with the pool of its service that an instance is in: `prefill` or `decode`; none: of whole requests."""
+MODEL_LABEL = "tonnage.dev/model"
+"""Label with the model of an instance of a service that has several, as part of names."""
 CONTENT_ANNOTATION = "tonnage.dev/content"
 """Annotation on a Deployment: hash by `content_of`, so that an unchanged one is not written again."""
 

@@ -19,6 +19,9 @@ HISTOGRAM_TOLERANCE = 1e-3
 in theory and by 0.0002 in practice. Sums within the tolerance are scaled to exactly 1."""
 
 
+ModelName = Annotated[str, Field(min_length=1, max_length=253)]
+
+
 class BatchDemand(fields.Strict):
     """Requests that wait for cheap hours until a deadline. They are answered where power costs the least."""
 
@@ -36,7 +39,9 @@ class ServiceDemand(fields.Strict):
     requests_per_second: fields.NumberFromZero = Field(
         description="Requests per second that wait for nothing, all lengths together."
     )
-    batch: BatchDemand | None = Field(default=None, description="Requests that may wait.")
+    batch: BatchDemand | None = Field(
+        default=None, description="Requests that may wait; what a ScalingPolicy measures is without them."
+    )
     input_tokens: Edges = Field(description="Upper edges of the input length buckets, tokens, strictly rising.")
     output_tokens: Edges = Field(description="Upper edges of the output length buckets, tokens, strictly rising.")
     histogram: Matrix = Field(
@@ -94,6 +99,7 @@ class TemplateVariant(fields.Strict):
 
     phase: Literal["decode", "prefill"] | None = Field(default=None, description="Pool that has it; default: all.")
     gpu_type: fields.ObjectName | None = Field(default=None, description="GPUType that has it; default: all.")
+    model: ModelName | None = Field(default=None, description="Model that has it, of several; default: all.")
     image: str | None = Field(default=None, min_length=1, max_length=1024, description="Image.")
     args: fields.ListOf[str] = Field(default=(), max_length=256, description="More arguments.")
     env: Annotated[dict[str, str], Field(max_length=64)] = Field(default={}, description="Environment variables.")
@@ -164,9 +170,52 @@ class ServiceRoutes(fields.Strict):
     )
 
 
+class ModelConfig(fields.Open):
+    """Content of a Hugging Face `config.json`."""
+
+
+class ModelFacts(fields.Strict):
+    """What is known of a model that has no ModelProfile. Its throughput is estimated from that."""
+
+    billion_parameters: fields.PositiveNumber | None = Field(
+        default=None, description="Size, billions of parameters; default: that in the model's name, else 70."
+    )
+    config: ModelConfig | None = Field(default=None, description="Its `config.json`, instead of the size.")
+    precision: Literal["bf16", "fp16", "fp8", "int8", "int4", "mxfp4"] | None = Field(
+        default=None, description="Precision of the weights; default: that of the config, else bf16."
+    )
+
+
+class ModelQuality(fields.Strict):
+    """Quality of the answers where several models may give them, by any measure from 0 to 1."""
+
+    of: Annotated[dict[str, fields.Fraction], Field(max_length=17)] = Field(description="Quality of each model.")
+    mean: fields.Fraction = Field(
+        description="Least mean over the requests of each length; none is answered by a model more than one step below."
+    )
+
+
 class ModelServiceSpec(fields.Strict):
-    model: str = Field(
-        min_length=1, max_length=253, description="Name of the served model, by which its ModelProfiles are found."
+    model: ModelName = Field(
+        description="Name of the served model, by which its ModelProfiles are found. One without any is estimated."
+    )
+    model_facts: ModelFacts | None = Field(default=None, description="Facts for that estimate.")
+    models: Annotated[fields.ListOf[ModelName], fields.as_set()] = Field(
+        default=(),
+        max_length=16,
+        description="Models that may answer as well, each on instances of its own, whichever cost the least; pods then "
+        "have the label `tonnage.dev/model` and the variable `TONNAGE_MODEL`.",
+    )
+    quality: ModelQuality | None = Field(default=None, description="Default: all models are equally good.")
+    adapters: Annotated[fields.ListOf[ModelName], fields.as_set()] = Field(
+        default=(),
+        max_length=256,
+        description="Adapters (LoRA) that each instance serves besides its base model, as `NAME` or `NAME=SOURCE`: "
+        "environment variable `TONNAGE_ADAPTERS`, and one argument each in place of `$(TONNAGE_ADAPTERS)`.",
+    )
+    adapter_memory: fields.QuantityFromZero = Field(
+        default=Decimal(2**29),
+        description="GPU memory of one adapter, which the cache then lacks where profiles have `cacheTokens`.",
     )
     slo: ServiceSlo = Field(description="SLO of the service.")
     objective: ServiceObjective | None = Field(default=None, description="Default: dollars alone.")
@@ -217,6 +266,11 @@ class ModelServiceSpec(fields.Strict):
     routes: ServiceRoutes | None = Field(default=None, description="Default: Tonnage writes no routes.")
     priority: fields.Priority = Field(default=0, description="Priority of the instances, as in a pod's spec.priority.")
 
+    @property
+    def all_models(self) -> tuple[str, ...]:
+        """Models any of which may answer a request."""
+        return tuple(dict.fromkeys((self.model, *self.models)))
+
 
 Count = Annotated[int, Field(ge=0)]
 PerInstanceType = Annotated[dict[str, Count], Field(max_length=64)]
@@ -227,8 +281,8 @@ class RoutingWeights(fields.StatusPart):
 
     phase: str = Field(
         default="all",
-        max_length=7,
-        description="Pool of the instances: `prefill`, `decode`, or `all` of whole requests.",
+        max_length=63,
+        description="Pool of the instances: `prefill`, `decode`, a model of several, or `all` of whole requests.",
     )
     gpu_type: fields.ObjectName = Field(description="Name of the GPUType.")
     gpus_per_instance: int = Field(default=1, ge=1, le=MAX_GPUS_PER_NODE, description="GPUs of one instance.")
@@ -261,10 +315,12 @@ class BatchStatus(fields.StatusPart):
 
     done: fields.NumberFromZero = Field(description="Requests that the running instances had time for.")
     time: fields.Instant = Field(description="When that was counted.")
+    deadline: fields.Instant | None = Field(default=None, description="Of what; another deadline is of other requests.")
 
 
 class ModelServiceStatus(ObservedStatus):
-    """State of the service. Conditions: Accepted, Planned (a mix exists), Ready (all instances run), Degraded."""
+    """State of the service. Conditions: Accepted, Planned (a mix exists), Ready (all instances run), Degraded,
+    ProfileEstimated."""
 
     mix: PerInstanceType | None = Field(
         default=None,
@@ -274,7 +330,7 @@ class ModelServiceStatus(ObservedStatus):
     replicas: PerInstanceType | None = Field(
         default=None,
         description="Wanted instances per instance type: GPUType, `x` and GPUs per instance if not 1, `-spot` if "
-        "on spot nodes, after `prefill/` or `decode/` if in such a pool; absent: never planned.",
+        "on spot nodes, after `prefill/`, `decode/` or a model if in such a pool; absent: never planned.",
     )
     running: PerInstanceType | None = Field(default=None, description="Running instances per instance type.")
     wanted_instances: Count | None = Field(default=None, description="Wanted instances of all types.")

@@ -117,8 +117,8 @@ def features(kinds: Iterable[Kind] = KINDS) -> Mapping[str, tuple[Grant, ...]]:
         # Server-side apply is a patch that may create.
         "serve": (Grant("apps", ("deployments",), ("create", "patch")),),
         "routes": (
-            Grant("gateway.networking.k8s.io", ("httproutes",), ("create", "patch")),
-            Grant("inference.networking.k8s.io", ("inferencepools",), ("create", "patch")),
+            Grant("gateway.networking.k8s.io", ("httproutes",), ("create", "deletecollection", "patch")),
+            Grant("inference.networking.k8s.io", ("inferencepools",), ("create", "deletecollection", "patch")),
         ),
         "serve-dra": (Grant("resource.k8s.io", ("resourceclaimtemplates",), ("create", "patch")),),
         **{f"place-{mode}": grants for mode, grants in PLACING.items()},

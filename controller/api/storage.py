@@ -19,7 +19,6 @@ class StorageAnnotations(Slim, rename=None, frozen=True):
     selected_node: str | None = msgspec.field(default=None, name="volume.kubernetes.io/selected-node")
     storage_class: str | None = msgspec.field(default=None, name="volume.beta.kubernetes.io/storage-class")
     is_default_class: str | None = msgspec.field(default=None, name="storageclass.kubernetes.io/is-default-class")
-    migrated: str = msgspec.field(default="", name="storage.alpha.kubernetes.io/migrated-plugins")
 
 
 class StorageMeta(Meta, frozen=True):

@@ -5,9 +5,7 @@ of its own, which may die at any moment and is started again. It ends when the o
 """
 
 import argparse
-import ctypes
 import os
-import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -23,7 +21,6 @@ from controller.background.on_ray import NICENESS, DriverStart, RayWorkers, Work
 from controller.background.tasks import function_of
 
 ALIVE_EVERY_S = 5.0
-PR_SET_PDEATHSIG = 1
 
 
 class OwnProcess(Workers):
@@ -52,6 +49,7 @@ class OperatorStream:
 
     def __init__(self, stream: socket.socket) -> None:
         self.stream, self._lock = stream, Lock()
+        self.workers: Workers | None = None
 
     def send(self, message: wire.Message, body: bytes = b"") -> None:
         try:
@@ -69,31 +67,23 @@ class OperatorStream:
             os._exit(0)
 
     def tell_alive(self) -> None:
+        """Says now and then that the workers answer: a driver whose Ray is frozen is as silent as one that is frozen
+        itself. One whose Ray goes on without it ends."""
         pause = Event()
         while not pause.wait(ALIVE_EVERY_S):
+            if self.workers is not None and not self.workers.answer():
+                sys.stderr.write("Ray has given up the node of this driver\n")
+                os._exit(1)
             self.send(wire.Alive())
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--socket", type=int, required=True, help="file descriptor of the stream to the operator")
-    parser.add_argument("--parent", type=int, required=True, help="process id of the parent")
     parser.add_argument("--start", required=True, help="DriverStart as JSON")
     given = parser.parse_args(arguments)
-    if not die_with(given.parent):
-        return 0
     with socket.socket(fileno=given.socket) as stream:
         return serve(OperatorStream(stream), msgspec.json.decode(given.start, type=DriverStart))
-
-
-def die_with(parent: int) -> bool:
-    """Lets the kernel kill this process when the parent ends; False when the parent has ended already.
-
-    The end of the stream means the same, but a thread that reads it cannot act while native code holds the interpreter.
-    """
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    return os.getppid() == parent
 
 
 def serve(operator: OperatorStream, start: DriverStart) -> int:
@@ -113,6 +103,7 @@ def serve(operator: OperatorStream, start: DriverStart) -> int:
     except (TonnageError, ConnectionError, RuntimeError, TimeoutError) as error:
         operator.send(wire.StartRefused(f"{type(error).__name__}: {error}"))
         return 1
+    operator.workers = workers
     operator.send(wire.Ready(workers.runs_on))
     messages: SimpleQueue[tuple[wire.Message, bytes]] = SimpleQueue()
     Thread(target=operator.listen, args=(messages,), name="operator", daemon=True).start()

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Protocol
 
@@ -88,8 +87,7 @@ class ChildDriver:
         # Paths of Ray's sockets in it must stay under 107 characters, so it is directly in the temporary folder.
         self.folder = tempfile.mkdtemp(prefix="tng")
         start = replace(self.start, folder=self.folder)
-        options = ["--socket", str(stream.fileno()), "--parent", str(os.getpid())]
-        options += ["--start", msgspec.json.encode(start).decode()]
+        options = ["--socket", str(stream.fileno()), "--start", msgspec.json.encode(start).decode()]
         self.process = subprocess.Popen(  # noqa: S603 - our own module
             [*self.command, *options],
             pass_fds=[stream.fileno()],
@@ -185,13 +183,10 @@ class DriverServer:
     driver: ChildDriver
     _proving: int = 0
     _lock: Lock = field(default_factory=Lock)
-    _proven: "SimpleQueue[socket.socket | None]" = field(default_factory=SimpleQueue)
+    _starting: Lock = field(default_factory=Lock)
 
     def serve(self, listener: socket.socket) -> None:
         """Serves until the listener is closed; then ends the running driver."""
-        # One thread for all drivers that outlives them: the kernel ends a child with the thread that created it.
-        giver = Thread(target=self._give_all, name="drivers")
-        giver.start()
         while True:
             try:
                 stream, peer = listener.accept()
@@ -204,31 +199,26 @@ class DriverServer:
                 stream.close()
                 continue
             Thread(target=self._welcome, args=(stream, f"{peer[0]}:{peer[1]}"), daemon=True).start()
-        self._proven.put(None)
-        giver.join()
+        with self._starting:
+            self.driver.close()
 
     def _welcome(self, stream: socket.socket, peer: str) -> None:
-        try:
-            stream.settimeout(PROOF_S)
-            prove(stream, secret_from(self.token_file), as_driver=True)
-            stream.settimeout(None)
-            keep_alive(stream)
-        except (OSError, EOFError) as error:
-            log.warning("an operator was refused", peer=peer, why=str(error))
-            stream.close()
-        else:
+        """Starts a driver for an operator that has proven its token."""
+        with stream:
+            try:
+                stream.settimeout(PROOF_S)
+                prove(stream, secret_from(self.token_file), as_driver=True)
+                stream.settimeout(None)
+                keep_alive(stream)
+            except (OSError, EOFError) as error:
+                log.warning("an operator was refused", peer=peer, why=str(error))
+                return
+            finally:
+                with self._lock:
+                    self._proving -= 1
             log.info("an operator connected", peer=peer)
-            self._proven.put(stream)
-        finally:
-            with self._lock:
-                self._proving -= 1
-
-    def _give_all(self) -> None:
-        """Starts a driver for each operator that has proven its token, in their order."""
-        while (stream := self._proven.get()) is not None:
-            with stream:
+            with self._starting:
                 try:
                     self.driver.adopt(stream)
                 except OSError as error:
                     log.error("no driver could be started", why=str(error))
-        self.driver.close()

@@ -23,7 +23,6 @@ from cluster.version import VERSION
 from controller.background import tasks
 from controller.background.wire import Done
 
-NAMESPACE = "tonnage"
 STORE_BYTES = 128 * 2**20
 """Size of an own Ray's object store, in bytes. Ray requires at least 75 MiB; a batch of histories takes a megabyte, a
 day of one trace less than ten. The store takes memory only when used."""
@@ -141,7 +140,7 @@ def connect(start: DriverStart) -> Any:
     except ImportError as error:
         remedy = "pip install 'tonnage[ray]', or set it to none"
         raise ConfigError(Mistake("ray.mode", f"Ray cannot be imported: {error}", remedy)) from error
-    shared = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": "error", "configure_logging": False}
+    shared = {"log_to_driver": False, "logging_level": "error", "configure_logging": False}
     if start.mode == "cluster":
         _reach(start.address)
         ray.init(address=start.address, **shared)
@@ -199,6 +198,10 @@ class Workers(ABC):
     def submit(self, kind: str, digest: str, parts: Sequence[str]) -> None:
         self._waiting.append((kind, digest, tuple(self._parts[part] for part in parts)))
 
+    def answer(self) -> bool:
+        """Whether they know this process; waits while they are frozen."""
+        return True
+
     @abstractmethod
     def finished(self) -> Iterator[tuple[Done, bytes]]:
         """Results that have come. Raises ConnectionError where what runs the tasks is lost."""
@@ -211,6 +214,7 @@ class RayWorkers(Workers):
         """Raises ConfigError, ConnectionError, RuntimeError."""
         super().__init__()
         self._ray = connect(start)
+        self._node = self._ray.get_runtime_context().get_node_id()
         niceness = 0 if start.mode == "cluster" else NICENESS
         self._run = self._ray.remote(run_task).options(num_cpus=1, max_retries=RETRIES)
         self._same = VERSION, start.registry, niceness
@@ -219,6 +223,9 @@ class RayWorkers(Workers):
 
     def keep(self, part: str, content: bytes) -> None:
         self._parts[part] = self._ray.put(content)
+
+    def answer(self) -> bool:
+        return any(each["Alive"] and each["NodeID"] == self._node for each in self._ray.nodes())
 
     def finished(self) -> Iterator[tuple[Done, bytes]]:
         """Results that have come; waits for a moment. Raises ConnectionError where Ray itself is lost."""

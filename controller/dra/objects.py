@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import msgspec
 
 from controller.api.labels import EPOCH_ANNOTATION, PLACED_AT_ANNOTATION
-from controller.api.structs import Amount, Meta, NodeSelector, OwnerWithUid, PodToleration, Slim, Unread
+from controller.api.structs import Amount, Meta, NodeSelector, OwnerWithUid, PodToleration, Slim
 
 API = "/apis/resource.k8s.io/v1"
 
@@ -131,7 +131,6 @@ class DeviceSelector(Slim, frozen=True):
 class DeviceClassSpec(Slim, frozen=True):
     selectors: tuple[DeviceSelector, ...] = ()
     config: tuple[msgspec.Raw, ...] = ()
-    extended_resource_name: str = ""
 
 
 class DeviceClass(Slim, frozen=True):
@@ -156,7 +155,6 @@ class ExactRequest(Slim, frozen=True):
 class DeviceRequest(Slim, frozen=True):
     name: str
     exactly: ExactRequest | None = None
-    first_available: tuple[Unread, ...] = ()
 
 
 class Constraint(Slim, frozen=True):

@@ -17,7 +17,7 @@ from controller.api.labels import API_VERSION, EPOCH_ANNOTATION, PLACED_AT_ANNOT
 from controller.api.notation import rfc3339
 from controller.api.structs import Meta, Slim
 from controller.kube.api_server import ApiServer
-from controller.kube.request import JSON, Body, KubeWriteError, Refusal, Sleep
+from controller.kube.request import JSON, NOT_FOUND, Body, KubeWriteError, Refusal, Sleep
 
 log = structlog.get_logger(__name__)
 
@@ -192,6 +192,8 @@ class Applier:
             write = _following(write, before)
             return await self._sent(write)
         except KubeWriteError as error:
+            if write.method == "DELETE" and error.refusal.status == NOT_FOUND:
+                return b""  # it is gone already, or its kind is not installed
             if (declared := without_undeclared(write, error)) is not None:
                 return await self.send_one(declared)
             wait_s = error.refusal.retry_after_s

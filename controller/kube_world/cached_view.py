@@ -21,6 +21,7 @@ from controller.api.labels import (
     GPU_TYPE_LABEL,
     GPUS_LABEL,
     MANAGED_LABEL,
+    MODEL_LABEL,
     PHASE_LABEL,
     SCHEDULER_NAME,
     SERVICE_LABEL,
@@ -56,13 +57,13 @@ class InstanceLabels(Slim, frozen=True, rename=None):
     gpus: str = msgspec.field(default="1", name=GPUS_LABEL)
     capacity: str = msgspec.field(default="", name=CAPACITY_LABEL)
     phase: str = msgspec.field(default="", name=PHASE_LABEL)
+    model: str = msgspec.field(default="", name=MODEL_LABEL)
 
     @property
     def instance_type(self) -> workloads.InstanceType:
         """Instance type in the labels; one device where the number is unreadable, as anyone may write labels."""
-        return workloads.InstanceType(
-            self.gpu_type, int(self.gpus) if is_device_number(self.gpus) else 1, self.capacity == "spot"
-        )
+        gpus = int(self.gpus) if is_device_number(self.gpus) else 1
+        return workloads.InstanceType(self.gpu_type, gpus, self.capacity == "spot", self.model)
 
 
 class _DeploymentAnnotations(Slim, frozen=True, rename=None):
@@ -80,6 +81,7 @@ class _DeploymentSpec(Slim, frozen=True):
 
 class _DeploymentStatus(Slim, frozen=True):
     conditions: tuple[PodCondition, ...] = ()
+    ready_replicas: int = 0
 
 
 class Deployment(Slim, frozen=True):
@@ -185,7 +187,7 @@ class CachedView:
     def half_started_since_s(self, gang: str) -> float | None:
         """Time since which a Gang is partly started by its status, which may be out of date."""
         found = self._gangs.get(gang)
-        return instant_or_none(_plain(bytes(found.status)).get("halfStartedSince")) if found else None
+        return instant_or_none(plain_once(bytes(found.status)).get("halfStartedSince")) if found else None
 
     def pod(self, name: str) -> cluster_view.SeenPod | None:
         pod = self._caches.pods.get(name)
@@ -211,7 +213,7 @@ class CachedView:
         obj, seen = self._seen_services.get(name, (None, None))
         if seen is None or obj is not found:
             meta = found.metadata
-            template = _plain(bytes(found.spec)).get("template")
+            template = plain_once(bytes(found.spec)).get("template")
             seen = cluster_view.SeenService(name, meta.uid, meta.generation, template)
             self._seen_services[name] = found, seen
         return seen
@@ -245,7 +247,7 @@ class CachedView:
         found = self._gpu_types.get(name)
         if found is None:
             return None
-        spec = _plain(bytes(found.spec))
+        spec = plain_once(bytes(found.spec))
         label = spec.get("nodeLabel", {})
         key = label.get("key", NodeLabel.model_fields["key"].default)
         return cluster_view.SeenGpuType(key, tuple(label.get("values", ())), spec.get("resourceName", "nvidia.com/gpu"))
@@ -256,8 +258,9 @@ class CachedView:
             if not meta.deletion_timestamp:
                 labels = meta.labels
                 service = f"{meta.namespace}/{labels.service}{'-' if labels.phase else ''}{labels.phase}"
+                replicas, ready = each.spec.replicas, each.status.ready_replicas
                 yield cluster_view.SeenDeployment(
-                    service, labels.instance_type, each.spec.replicas, meta.annotations.content, each.no_pods
+                    service, labels.instance_type, replicas, meta.annotations.content, each.no_pods, ready < replicas
                 )
 
 
@@ -304,8 +307,8 @@ def seen_pod(name: str, pod: Pod, *, allocates_claims: bool = False) -> cluster_
 
 
 @lru_cache(maxsize=4096)
-def _plain(raw: bytes) -> dict[str, Any]:
-    """A spec or status as plain data, without nulls, which mean the same as absent fields.
+def plain_once(raw: bytes) -> dict[str, Any]:
+    """A spec or status as plain data, read once, without nulls, which mean the same as absent fields.
 
     Callers must not change it: equal bytes share one object.
     """

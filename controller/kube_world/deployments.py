@@ -47,11 +47,11 @@ class Instance:
 
 
 def deployment_name(service: str, instance_type: InstanceType) -> str:
-    """Name such as `chat-a100` or `chat-a100x4-spot`; long names are truncated and made unique by a hash.
+    """Name such as `chat-a100x4-spot` or `chat-decode-a100`; long ones are truncated and made unique by a hash.
 
     service: name without the namespace.
     """
-    name = f"{service}-{instance_type.name.lower()}"
+    name = f"{service}-{instance_type.name.lower().replace('/', '-')}"
     if len(name) <= LONGEST_NAME:
         return name
     return f"{name[: LONGEST_NAME - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
@@ -121,6 +121,8 @@ def _labels(instance: Instance) -> dict[str, str]:
     own = {labels.SERVICE_LABEL: _written_name(instance), labels.GPU_TYPE_LABEL: kind.gpu_type}
     if instance.service.phase:
         own[labels.PHASE_LABEL] = instance.service.phase
+    if kind.phase:
+        own[labels.MODEL_LABEL] = kind.phase
     if kind.gpus != 1:
         own[labels.GPUS_LABEL] = str(kind.gpus)
     if kind.spot:
@@ -150,9 +152,17 @@ def _spec(instance: Instance) -> dict[str, Any]:
     written = instance.seen.template or {}
     metadata, spec, kind = map_of(written.get("metadata")), dict(map_of(written.get("spec"))), instance.instance_type
     first, *others = spec["containers"]
+    model = next((each.name for each in instance.service.models if each.pool == kind.phase), "")
+    own_of = {"phase": instance.service.phase, "gpuType": kind.gpu_type, "model": model}
     for each in written.get("variants") or ():
-        if each.get("phase") in (None, instance.service.phase) and each.get("gpuType") in (None, kind.gpu_type):
+        if all(each.get(key) in (None, own) for key, own in own_of.items()):
             first = _varied(first, each)
+    if kind.phase:
+        first = _varied(first, {"env": {"TONNAGE_MODEL": model}})
+    if adapters := instance.service.adapters:
+        first = _varied(first, {"env": {"TONNAGE_ADAPTERS": " ".join(adapters)}})
+        args = ([*adapters] if each == "$(TONNAGE_ADAPTERS)" else [each] for each in first.get("args") or ())
+        first = {**first, "args": [each for some in args for each in some]}
     resources = _resources(instance, map_of(first.get("resources")))
     spec["containers"] = [{**first, "resources": resources}, *others]
     spec["affinity"] = _affinity(map_of(spec.get("affinity")), instance)
@@ -168,7 +178,7 @@ def _spec(instance: Instance) -> dict[str, Any]:
         ]
     own = {**map_of(metadata.get("labels")), **_labels(instance)}
     if instance.service.routes is not None and instance.service.routes.picker:
-        own[labels.INSTANCE_TYPE_LABEL] = instance_label(replace(kind, phase=instance.service.phase))
+        own[labels.INSTANCE_TYPE_LABEL] = instance_label(replace(kind, phase=instance.service.phase or kind.phase))
     made: dict[str, Any] = {"labels": own}
     if annotations := map_of(metadata.get("annotations")):
         made["annotations"] = dict(annotations)
@@ -307,7 +317,7 @@ class Instances:
             return None
         of_service = instance.service
         requested = of_service.spot, of_service.instance_cpu_milli, of_service.instance_memory_bytes
-        own = (service, instance.seen.uid, of_service.routes, *requested)
+        own = (service, instance.seen.uid, of_service.routes, of_service.adapters, of_service.served, *requested)
         key = (*own, of_service.phase, instance_type, instance.recognised, instance.placer, instance.device_class)
         template, content = self._contents.get(key, (None, None))
         if template is instance.seen.template:

@@ -32,6 +32,9 @@ exist; of each other reason it says first for how many nodes it holds."""
 FORGET_S = 120.0
 """A process that has not looked for longer was not the leader meanwhile, and knows nothing any more. Chosen: four times
 the longest pause between two cycles."""
+LOADING_S = 600.0
+"""Longest time for which instances that are to stop serve until those that start are ready. Chosen: as long as the
+autoscaler waits for replicas."""
 STEP_S = 5.0
 """A clock of dates that ran so much faster or slower than the monotonic one was set, and not slewed."""
 
@@ -115,13 +118,19 @@ class PlanningView:
         self.resized: dict[str, tuple[float, int]] = {}
         """When this process last set the replicas of a policy's target, and to how many, while there is the policy."""
         self._bounds = NamespaceBounds()
-        self._half_started = StateStartTimes(may_lag=True)
-        self._idle, self._released = StateStartTimes(), StateStartTimes()
+        self._half_started, self._waiting = StateStartTimes(may_lag=True), StateStartTimes(may_lag=True)
+        self._idle, self._released, self._awaited = StateStartTimes(), StateStartTimes(), StateStartTimes()
 
     def snapshot(self, *, anew: bool = True) -> Snapshot:
         """Present snapshot for planning; anew as in `CachedView`. Raises ObservationError."""
         seen = self._modes.with_strangers(self.view.snapshot(anew=anew))
         now_s = self.clock()
+        if seen.teams and (created_s := seen.pods.started_s) is not None:
+            # A clock that was set makes nobody late: a new pod would be so at once, and teams take from each other.
+            rows, started_s = seen.pods.pending, created_s.copy()
+            waits = self._waiting.of({seen.pods.names[row]: created_s[row] for row in rows.tolist()}, seen.at_s, now_s)
+            started_s[rows] = [waits[seen.pods.names[row]] for row in rows.tolist()]
+            seen = replace(seen, pods=replace(seen.pods, started_s=started_s))
         sent = self.assumed.unconfirmed(self.view.pod, now_s)
         stopped = (seen.pods.names.row(each.pod) for each in sent if isinstance(each, Evict | Move))
         if ends := [row for row in stopped if row is not None]:
@@ -155,7 +164,7 @@ class PlanningView:
         if seen.services:
             deployments = tuple(self.view.deployments())
             modes = self.instances.observe(seen, deployments)
-            deployed = self._deployed(present, seen, deployments)
+            deployed = self._deployed(present, seen, deployments, now_s)
         for gone in self.resized.keys() - {scaler.name for scaler in seen.scalers}:
             del self.resized[gone]
         quotas = self.view.quotas()
@@ -234,7 +243,9 @@ class PlanningView:
         of_claims = ((s, gpu_type) for s, own in modes.items() for gpu_type, mode in own.items() if mode == "dra")
         return CountedDevices({name: each.resource for name, each in known.items()}, frozenset(of_claims))
 
-    def _deployed(self, present: Snapshot, seen: Snapshot, deployments: Iterable[SeenDeployment]) -> Snapshot:
+    def _deployed(
+        self, present: Snapshot, seen: Snapshot, deployments: Iterable[SeenDeployment], now_s: float
+    ) -> Snapshot:
         """The present snapshot with each service's replicas read from its Deployments.
 
         A Deployment that is missing, or whose content differs from its service's present specification, counts as 0
@@ -243,17 +254,27 @@ class PlanningView:
         """
         found: dict[str, dict[InstanceType, int]] = {}
         no_pods = {each.service: each.no_pods for each in deployments if each.no_pods}
-        models = {service.name: service.model for service in present.services}
-        profiled = {(each.model, each.gpu_type, each.gpus_per_instance) for each in present.profiles}
+        profiled = {(s.name, kind) for s in present.services for kind, _ in present.profiles_of(s)}
         for each in deployments:
-            width = models.get(each.service, ""), each.instance_type.gpu_type, each.instance_type.gpus
+            width = each.service, replace(each.instance_type, spot=False)
             if width not in profiled or each.content == self.instances.content(seen, each.service, each.instance_type):
                 found.setdefault(each.service, {})[each.instance_type] = each.replicas
+        whole = {service.name: service.part_of or service.name for service in present.services}
+        loading: dict[str, str] = {}
+        """What is awaited, by the service of its pools: another set of replicas is awaited anew."""
+        for each in deployments:
+            if each.is_awaited and not each.no_pods and each.service in whole:
+                what = f" {each.service} {each.instance_type} {each.replicas}"
+                loading[whole[each.service]] = loading.get(whole[each.service], "") + what
+        since_s = self._awaited.of(dict.fromkeys(loading.values()), seen.at_s, now_s)
         services = []
         for service in present.services:
             deployed = dict(sorted(found[service.name].items())) if service.name in found else None
             replicas = service.replicas if service.is_planned_only else deployed
-            services.append(replace(service, replicas=replicas, no_pods=no_pods.get(service.name, "")))
+            began_s = since_s.get(loading.get(whole[service.name], ""), -math.inf)
+            is_loading = None if service.is_planned_only else seen.at_s - began_s < LOADING_S
+            no_pod = no_pods.get(service.name, "")
+            services.append(replace(service, replicas=replicas, no_pods=no_pod, is_loading=is_loading))
         return replace(present, services=tuple(services))
 
 

@@ -22,6 +22,7 @@ from controller.deciders.packing import packer_for
 from controller.kube.cache import Cache, Resource
 from controller.kube.request import APPLY_PATCH
 from controller.kube.sender import Write, WriteJob
+from controller.kube_world.cached_view import plain_once
 from controller.loops.loop import ControlLoop, LoopContext, repeat
 from controller.objects.own_objects import own_from
 from controller.objects.read import Findings, Read
@@ -167,8 +168,8 @@ class SeatChecks(ControlLoop):
         """The snapshot in which the seats are held that answers named."""
         answered, ours = list[HeldSeats](), self._ours()
         for name, obj in self._workloads.all().items():
-            checks = structs.plain(obj.status).get("admissionChecks", ()) if SEATS.encode() in bytes(obj.status) else ()
-            for said in checks:
+            status = bytes(obj.status)
+            for said in plain_once(status).get("admissionChecks", ()) if SEATS.encode() in status else ():
                 texts = ((each.get("annotations") or {}).get(SEATS, "") for each in said.get("podSetUpdates", ()))
                 is_ready = said.get("name") in ours and said.get("state") == "Ready"
                 if is_ready and (held := held_from(f"Workload/{name}", next(texts, ""))):
@@ -200,7 +201,7 @@ class SeatChecks(ControlLoop):
         asked, pending = dict[str, list[PodRow]](), dict[str, list[str]]()
         found = dict[str, Answer]()
         for name, obj in sorted(workloads.items()):
-            status = structs.plain(obj.status)
+            status = plain_once(bytes(obj.status))
             said = {each.get("name"): each.get("state") for each in status.get("admissionChecks", ())}
             waits = [check for check in ours if said.get(check) == "Pending"]
             is_ours = not self._labelled_only or name.partition("/")[0] in managed

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import Decimal
 from fnmatch import fnmatchcase
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from cluster.errors import ConfigError, Mistake
 from cluster.nodes import HOSTNAME_LABEL
 from controller.api import notation
+from controller.api.gpu_type import GPUType
 from controller.api.labels import API_VERSION
 from controller.objects.accelerators import COUNT_LABELS, VIEWS, is_device
 from controller.objects.documents import at
@@ -102,6 +104,11 @@ class Catalogue:
         memory, limit = float(notation.quantity(entry["memory"])), entry.get("watts") or 0
         flops_8bit = (more[0] if more else flops) * 1e12
         return Chip(memory, bandwidth * 1e9, flops * 1e12, flops_8bit, float(limit), each_way * 1e9)
+
+    def chip_of(self, written: GPUType) -> Chip | None:
+        """Data sheet of the devices of a GPUType; None: unknown, as for parts of a device."""
+        name, label = written.metadata.name, written.spec.node_label
+        return self.chip(name, {label.key: label.values[0]}) if written.spec.share == 1 else None
 
     @property
     def limit_w(self) -> dict[str, float]:
@@ -281,6 +288,7 @@ def _manifest(name: str, found: list[Recognised]) -> dict[str, Any]:
     return {"apiVersion": API_VERSION, "kind": "GPUType", "metadata": {"name": name}, "spec": spec}
 
 
+@cache
 def read_catalogue(path: Path | None) -> Catalogue:
     """Catalogue of a file; None: that of this release. Raises ConfigError."""
     import yaml

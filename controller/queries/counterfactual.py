@@ -37,8 +37,6 @@ class FleetChange:
     """Unit that starts by it, `Gang/namespace/name`."""
     moves: tuple[Move, ...] = ()
     starts: tuple[Bind, ...] = ()
-    takes: tuple[str, ...] = ()
-    """Idle nodes that are used instead, cheaper ones."""
 
 
 class Counterfactual:
@@ -128,20 +126,18 @@ class Counterfactual:
                 continue
             mark, used = draft.mark, self.used & ~self.gone & ~self._left
             used[node] = False
-            taken = self._elsewhere(node, rows, used)
-            if taken is None:
+            if not self._fit_elsewhere(node, rows, used):
                 draft.roll_back(mark)
                 continue
             change = self._change(rows, (), float(self.node_usd[node]))
-            names = self.now.nodes.names
-            done.append(replace(change, frees=names[node], takes=tuple(names[each] for each in taken)))
+            done.append(replace(change, frees=self.now.nodes.names[node]))
             self._settle(rows)
             self.gone[node] = True
         return done
 
-    def _elsewhere(self, node: int, rows: Sequence[int], used: BoolArray) -> list[int] | None:
-        """Idle nodes that the pods of a node take beside used ones; None where they fit nowhere for less."""
-        draft, taken, left_usd = self._draft, list[int](), float(self.node_usd[node])
+    def _fit_elsewhere(self, node: int, rows: Sequence[int], used: BoolArray) -> bool:
+        """Places the pods of a node on used ones, and beside these on idle ones that cost less in all."""
+        draft, left_usd = self._draft, float(self.node_usd[node])
         for row in rows:
             draft.unseat(row)
         hosts = used | (self.now.nodes.gpus == 0)
@@ -154,11 +150,11 @@ class Counterfactual:
                 if draft.seat(row, idle & (self.node_usd == usd)):
                     break
             else:
-                return None
-            taken.append(int(draft.node[row]))
-            left_usd -= float(self.node_usd[taken[-1]])
-            used[taken[-1]] = hosts[taken[-1]] = True
-        return taken
+                return False
+            taken = int(draft.node[row])
+            left_usd -= float(self.node_usd[taken])
+            used[taken] = hosts[taken] = True
+        return True
 
     def given_back(self, node: int, *, by_force: bool = False) -> FleetChange | None:
         """The node without GPU pods given back, its other pods elsewhere; None where they have no other place.

@@ -25,10 +25,10 @@ from controller.kube.sender import WriteJob
 from controller.kube_world.observer import Caches, Observer
 from controller.objects.own_objects import by_object
 from controller.ports import Outcome
-from controller.report.fleet_metrics import IsRunning
-from controller.report.routes import writes_of
+from controller.report.fleet_metrics import Draw, IsRunning, draws_of
+from controller.report.routes import removals_of, writes_of
 from controller.report.scaling_status import Published, limit_writes, scaling_status_after
-from controller.report.service_status import ServiceFacts, facts_of_services, service_status_after
+from controller.report.service_status import ServiceFacts, facts_of_services, service_status_after, steady
 from controller.report.statuses import Status, accepted, each_alone, status_job
 from controller.snapshot.scalers import is_past_bound
 from controller.snapshot.teams import TeamFacts, facts_of_teams, team_status_after
@@ -140,7 +140,7 @@ class ObjectFacts:
     limit: ConcurrencyLimit | None = None
     """Concurrency limit of this plan for a policy, where one was decided."""
     publishes: bool = False
-    """Whether limits are written to the ConfigMaps that policies name."""
+    """Whether limits are written to the ConfigMaps that policies name, or routes of a service."""
     service: tuple[ServicePlan, ServiceFacts] | None = None
     team: TeamFacts | None = None
 
@@ -175,6 +175,8 @@ class StatusReports:
         self._observer, self._caches, self._is_running = observer, caches, is_running
         self._limits, self._routes, self._published = limits, routes, Published()
         self._settled: Settled = {}
+        self._drawn: dict[str, tuple[Draw, float]] = {}
+        """What is told of the power of each service, and since when."""
         self._written: Counter[str] = Counter()
         """Writes by namespace: in each, objects have their turns, those first that come after the last one."""
 
@@ -191,7 +193,9 @@ class StatusReports:
         wrong = by_object(self._observer.see().mistakes)
         found = {finding.about: finding.reason for finding in plan.findings}
         gangs = facts_of_gangs(snapshot, plan, self._is_running)
-        services = facts_of_services(snapshot, plan, outcome, generations, self._is_running)
+        self._drawn = steady(draws_of(snapshot), self._drawn, at_s)
+        draws = {name: draw for name, (draw, _) in self._drawn.items()}
+        services = facts_of_services(snapshot, plan, outcome, generations, self._is_running, draws)
         limits = {limit.scaler: limit for limit in plan.limits}
         teams = facts_of_teams(snapshot) if snapshot.teams else {}
         scalers = {each.name: each for each in snapshot.scalers}
@@ -204,7 +208,7 @@ class StatusReports:
                 gangs.get(name) if kind is GANG else None,
                 scalers.get(name) if kind is SCALING_POLICY else None,
                 limits.get(name) if kind is SCALING_POLICY else None,
-                self._limits,
+                self._routes if kind is SERVICE else self._limits,
                 services.get(name) if kind is SERVICE else None,
                 teams.get(name) if kind is TEAM else None,
             )
@@ -286,6 +290,8 @@ def _status_job(kind: Kind, name: str, obj: OwnObject, facts: ObjectFacts, at_s:
         gone = Reason("NothingFound", "no decider states anything about it now")
         status = _claimed(status, (api_conditions.FOUND, "False", gone), generation, at_s)
     if status != before:
+        if kind is SERVICE and facts.publishes:
+            yield from (WriteJob(f"{kind.name}/{name}", each) for each in removals_of(obj, before))
         yield status_job(kind, name, obj, status)
 
 

@@ -4,19 +4,20 @@ An HTTPRoute has one weight per instance type, its fraction of all requests: len
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from autoscaler.demand.lengths import on_grid
 from cluster.plans import ServicePlan
 from cluster.workloads import InstanceType
 from controller.api.labels import API_VERSION, INSTANCE_TYPE_LABEL, SERVICE_LABEL
-from controller.api.structs import OwnObject
+from controller.api.structs import OwnObject, plain
 from controller.kube.request import APPLY_PATCH
 from controller.kube.sender import Write
 from controller.kube_world.deployments import deployment_name, instance_label
 from controller.report.service_status import ServiceFacts
+from controller.report.statuses import Status
 
 MANAGER = "tonnage-routes"
 WEIGHTS = 1000
@@ -39,7 +40,7 @@ def writes_of(owner: OwnObject, plan: ServicePlan, facts: ServiceFacts) -> Itera
         return
     meta, refs = owner.metadata, list[dict[str, Any]]()
     for kind, weight in weights.items():
-        name = deployment_name(f"{meta.name}{'-' if kind.phase else ''}{kind.phase}", replace(kind, phase=""))
+        name = deployment_name(meta.name, kind)
         if routes.picker:
             labels = {SERVICE_LABEL: meta.name, INSTANCE_TYPE_LABEL: instance_label(kind)}
             picker = {"name": routes.picker, "port": {"number": PICKER_PORT}}
@@ -56,6 +57,22 @@ def writes_of(owner: OwnObject, plan: ServicePlan, facts: ServiceFacts) -> Itera
     yield _applied(owner, GATEWAY_API, "HTTPRoute", meta.name, spec)
 
 
+def removals_of(owner: OwnObject, before: Status) -> Iterator[Write]:
+    """Deletions of what was written for a service whose spec changed and has no routes, or no picker, any more.
+
+    before: its status. It is brought up to date after these, so that they are sent again where they failed.
+    """
+    meta, known = owner.metadata, before.get("observedGeneration", 0)
+    if known in (0, meta.generation):
+        return
+    routes, labelled = plain(owner.spec).get("routes"), {"labelSelector": f"{SERVICE_LABEL}={meta.name}"}
+    if routes is None:
+        query = {**labelled, "fieldSelector": f"metadata.name={meta.name}"}
+        yield Write("DELETE", f"/apis/{GATEWAY_API}/namespaces/{meta.namespace}/httproutes", query=query)
+    if routes is None or not routes.get("picker"):
+        yield Write("DELETE", f"/apis/{INFERENCE_API}/namespaces/{meta.namespace}/inferencepools", query=labelled)
+
+
 def weights_of(plan: ServicePlan, facts: ServiceFacts) -> dict[InstanceType, int]:
     """Whole weights by instance type that add up to `WEIGHTS`; empty where nothing is routed.
 
@@ -66,9 +83,7 @@ def weights_of(plan: ServicePlan, facts: ServiceFacts) -> dict[InstanceType, int
     demand = facts.service.demand if facts.service else None
     if plan.refusal or plan.routing is None or demand is None:
         return {}
-    if demand.share.shape != plan.routing.weight.shape[:2]:  # planned for lengths that were measured
-        return {}
-    sent = np.tensordot(demand.share, plan.routing.weight, axes=2)
+    sent = np.tensordot(on_grid(demand.grid, demand.share, plan.routing.grid), plan.routing.weight, axes=2)
     parts = {t: float(x) for t, x in zip(plan.routing.instance_types, sent, strict=True) if x > 0}
     parts = {t: x for t, x in parts.items() if t.phase != "prefill"}
     served = {t: x for t, x in parts.items() if facts.running.get(t)} or parts

@@ -4,13 +4,14 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from cluster.changes import with_expected
 from cluster.plans import Plan, Reason, ServicePlan, plans_of_services
 from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType, ModelService
 from controller.api import conditions
 from controller.api.model_service import BatchStatus, ModelServiceStatus, RoutingStatus, RoutingWeights
 from controller.ports import Outcome
-from controller.report.fleet_metrics import Draw, IsRunning, draws_of, running_instances
+from controller.report.fleet_metrics import Draw, IsRunning, running_instances
 from controller.report.statuses import Status, accepted
 
 DIGITS = 6
@@ -49,7 +50,8 @@ def service_status_after(before: Status, plan: ServicePlan, facts: ServiceFacts,
     old = ModelServiceStatus.read(before)
     asked = _by_name(facts.asked)
     running = _by_name(facts.running)
-    claims = _claims(plan, asked, running, facts)
+    was_estimated = conditions.condition_of(old.conditions, conditions.PROFILE_ESTIMATED) is not None
+    claims = _claims(plan, asked, running, facts, was_estimated=was_estimated)
     bound = _bound(old, plan, facts)
     mix = old.mix if plan.refusal else _by_name(plan.instances)
     is_unchanged = (old.replicas or {}) == asked if facts.makes_pods else old.mix == mix
@@ -98,15 +100,35 @@ def _batch(old: ModelServiceStatus, plan: ServicePlan, facts: ServiceFacts, at_s
     service = facts.service
     if service is None or service.deferred is None or service.demand is None:
         return None
-    done, since_s = (old.batch.done, at_s - old.batch.time) if old.batch else (0.0, 0.0)
-    if old.batch and 0 <= since_s < COUNTED_S:
-        return old.batch
+    before, deadline_s = old.batch, service.deferred.deadline_s
+    if before and before.deadline not in (None, deadline_s):
+        before = None
+    done, since_s = (before.done, at_s - before.time) if before else (0.0, 0.0)
+    if before and 0 <= since_s < COUNTED_S:
+        return before
     served = min((note.figures.get("served_per_s", math.inf) for note in plan.notes), default=math.inf)
     rate = min(service.deferred_per_s, max(0.0, served - (service.demand.rate_per_s - service.deferred_per_s)))
     rate = 0.0 if plan.refusal else rate
     runs = sum(facts.running.values()) / max(1, sum(plan.instances.values())) if facts.makes_pods else 1.0
     answered = rate * min(1.0, runs) * min(max(0.0, since_s), 5 * COUNTED_S)
-    return BatchStatus(done=round(min(service.deferred.requests, done + answered), DIGITS), time=float(int(at_s)))
+    done = round(min(service.deferred.requests, done + answered), DIGITS)
+    return BatchStatus(done=done, time=float(int(at_s)), deadline=deadline_s)
+
+
+MOVED_SHARE = 0.1
+"""Least change of a service's draw by token that is told, as a fraction. Chosen; the metric has each change."""
+
+
+def steady(
+    draws: Mapping[str, Draw], told: Mapping[str, tuple[Draw, float]], at_s: float
+) -> dict[str, tuple[Draw, float]]:
+    """What is told of the power of each service, and since when: what was told, while that is new or near enough."""
+    found = {}
+    for name, draw in draws.items():
+        before, since_s = told.get(name, (draw, -math.inf))
+        is_near = math.isclose(before.per_token_j or 0.0, draw.per_token_j or 0.0, rel_tol=MOVED_SHARE)
+        found[name] = (before, since_s) if is_near or at_s - since_s < COUNTED_S else (draw, at_s)
+    return found
 
 
 def _by_name(instances: Mapping[InstanceType, int]) -> dict[str, int]:
@@ -127,7 +149,7 @@ def _bound(old: ModelServiceStatus, plan: ServicePlan, facts: ServiceFacts) -> f
 
 
 def _claims(
-    plan: ServicePlan, asked: Mapping[str, int], running: Mapping[str, int], facts: ServiceFacts
+    plan: ServicePlan, asked: Mapping[str, int], running: Mapping[str, int], facts: ServiceFacts, *, was_estimated: bool
 ) -> Iterator[conditions.Claim]:
     if plan.refusal and plan.refusal.code == conditions.BAD_INPUT:  # the cause is the service itself, not the fleet
         yield conditions.ACCEPTED, "False", plan.refusal
@@ -138,6 +160,10 @@ def _claims(
     yield (conditions.PLANNED, "False", plan.refusal) if plan.refusal else (conditions.PLANNED, "True", found)
     yield conditions.READY, *_ready(plan, asked, running, facts)
     yield conditions.DEGRADED, *_degraded(plan, asked, running)
+    if facts.service and facts.service.estimated:
+        yield conditions.PROFILE_ESTIMATED, "True", Reason("Estimated", facts.service.estimated)
+    elif was_estimated:
+        yield conditions.PROFILE_ESTIMATED, "False", Reason("Measured", "all its profiles are measured")
 
 
 State = tuple[conditions.ConditionStatus, Reason]
@@ -172,13 +198,20 @@ def _degraded(plan: ServicePlan, asked: Mapping[str, int], running: Mapping[str,
 
 
 def facts_of_services(
-    snapshot: Snapshot, plan: Plan, outcome: Outcome, generations: Mapping[str, int], is_running: IsRunning
+    snapshot: Snapshot,
+    plan: Plan,
+    outcome: Outcome,
+    generations: Mapping[str, int],
+    is_running: IsRunning,
+    draws: Mapping[str, Draw],
 ) -> dict[str, tuple[ServicePlan, ServiceFacts]]:
     """Planned services by name, each with its facts.
 
     snapshot: the cluster after the plan. generations: metadata.generation of each service when the plan was made.
+    draws: what is told of their power.
     """
-    running, draws = running_instances(snapshot, is_running), draws_of(snapshot)
+    running = running_instances(snapshot, is_running)
+    snapshot = with_expected(snapshot, plan.expected)
     undone = {each.step.action.subject: each.reason for each in outcome.undone}
     asked = {service.name: service.replicas or {} for service in snapshot.services}
     pools: dict[str, list[ModelService]] = {}
@@ -187,8 +220,8 @@ def facts_of_services(
         pools.setdefault(service.part_of or service.name, []).append(service)
 
     def by_phase(name: str, counts: Mapping[str, Mapping[InstanceType, int]]) -> dict[InstanceType, int]:
-        own = ((each.phase, counts.get(each.name, {})) for each in pools.get(name, ()))
-        return {replace(kind, phase=phase): count for phase, found in own for kind, count in found.items()}
+        own = ((each.phase, kind, n) for each in pools.get(name, ()) for kind, n in counts.get(each.name, {}).items())
+        return {replace(kind, phase=phase or kind.phase): count for phase, kind, count in own}
 
     return {
         name: (

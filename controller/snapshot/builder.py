@@ -38,6 +38,7 @@ from controller.api import (
 )
 from controller.api.gang import Gang as GangObject
 from controller.api.kind import Kind
+from controller.objects.catalogue import read_catalogue
 from controller.objects.read import Findings, GroupOwner, Read, put
 from controller.snapshot.group_kinds import GANG, group_of
 from controller.snapshot.held import with_held_seats
@@ -282,7 +283,8 @@ class SnapshotBuilder:
                 for name, pod in tuple(self._pods.reads.items()):
                     self._read_pod(name, pod)
             profiles = profiles_from(self.own(model_profile.KIND), types, findings)
-            services = valid_services(self.own(model_service.KIND), profiles, types, findings)
+            chips = {r.name: chip for r in self.own(gpu_type.KIND) if (chip := read_catalogue(None).chip_of(r.object))}
+            services = valid_services(self.own(model_service.KIND), profiles, types, findings, chips)
             self._own_kinds = _OwnKinds(profiles, services, findings)
         return self._own_kinds
 

@@ -129,6 +129,8 @@ def _row(read: Read[Pod], types: nodes.TypeIndex) -> PodRow:
         withheld = withheld or Reason(NOT_UNDERSTOOD, f"not placed, since {error}")
     if beside != workloads.ALONE:
         shape = replace(shape, beside=beside)
+    if meta.service is not None and (pool := meta.labels.get(api_labels.MODEL_LABEL)):
+        shape = replace(shape, pool=pool)
     namespace = meta.namespace
     owner = "" if meta.service is None else f"{namespace}/{meta.service}"
     group = group_of(read.object)

@@ -343,7 +343,7 @@ def _of_service(
     # Its load is that of the last decision in force, or of its spec's demand.
     wanted = policy.own_status.desired_replicas
     if wanted is None:
-        rate = service.demand.rate_per_s if service.demand else state.load or 0.0
+        rate = service.demand.rate_per_s - service.deferred_per_s if service.demand else state.load or 0.0
         wanted = max(scaler.min_replicas, math.ceil(min(rate / load, scaling_policy.MOST_REPLICAS) - 1e-9))
     replicas, seen, served = autoscaling.Replicas(wanted, wanted), state.replicas, None
     if seen is not None and seen.wanted:

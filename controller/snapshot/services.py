@@ -1,5 +1,6 @@
 """Services and throughput profiles from their objects, with their cross-checks, and what a replica of one serves."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -11,6 +12,7 @@ from msgspec import ValidationError
 
 from autoscaler.demand.lengths import demand_from
 from cluster import arrays, changes, errors, plans
+from cluster.arrays import FloatArray
 from cluster.demand import DeferredWork, Demand, LengthGrid, Slo, ThroughputProfile
 from cluster.quotas import QuotaAsk
 from cluster.snapshot import PodTable, Snapshot
@@ -19,6 +21,7 @@ from cluster.workloads import (
     MixObjective,
     ModelService as Service,
     Routes,
+    ServedModel,
     Terms,
     Toleration,
     instance_type_named,
@@ -30,9 +33,12 @@ from controller.api.rule import Path
 from controller.api.structs import NodeConstraints, PodSpec, object_from
 from controller.objects.read import Findings, Read
 from controller.snapshot.nodes import TypeIndex, terms_of, tolerations_of
+from controller.snapshot.own_profiles import card_of, own_profiles
 from controller.snapshot.quotas import ask_of_instance
 from placement.mix.problem_builder import need_of, usable_profiles
+from placement.roofline import Chip
 
+NO_PART_OF_NAMES = re.compile(r"[^a-z0-9.-]+")
 UNKNOWN_ERROR = 0.25
 """Error of an estimate that names none. Chosen: that of a model of an unusual kind."""
 
@@ -93,6 +99,7 @@ def _profiles_of(
             if table.decoded_per_second is None
             else arrays.column(np.array(table.decoded_per_second, dtype=np.float64), np.float64),
             cache_bytes_per_token=spec.cache_bytes_per_token,
+            cache_tokens=spec.cache_tokens,
             watts=table.watts,
             error_share=None if spec.origin == "measured" else spec.error or UNKNOWN_ERROR,
         )
@@ -105,17 +112,19 @@ def valid_services(
     profiles: Sequence[ThroughputProfile],
     types: TypeIndex,
     findings: Findings,
+    chips: Mapping[str, Chip] = {},
 ) -> tuple[Service, ...]:
     """Services whose GPU types exist and whose lengths are within some profile of their model.
 
-    A model without any profile is no error, because the profile may be measured later: the plan refuses the service
-    with that reason and leaves its instances unchanged.
+    chips: data sheets by GPU type, for the estimates of models without a profile. Without one either, the plan refuses
+    the service and leaves its instances unchanged: the profile may be measured later.
     """
     valid: list[Service] = []
     for each in read:
         own = Findings()
         try:
-            made = _service(each, profiles, types, own)
+            of_own = tuple(own_profiles(each, profiles, types, chips, own))
+            made = _service(each, profiles, of_own, types, own)
             if made is not None:
                 valid += _with_pools(made, each, {other.name for other in read}, own)
         except Exception as error:  # noqa: BLE001 - one service must not stop the others
@@ -125,7 +134,11 @@ def valid_services(
 
 
 def _service(
-    read: Read[ModelService], profiles: Sequence[ThroughputProfile], types: TypeIndex, findings: Findings
+    read: Read[ModelService],
+    profiles: Sequence[ThroughputProfile],
+    of_own: tuple[ThroughputProfile, ...],
+    types: TypeIndex,
+    findings: Findings,
 ) -> Service | None:
     """Service of an object, with the replicas in its status, which may have none; None for one with mistakes.
 
@@ -159,16 +172,26 @@ def _service(
         if types.named(name) is None:
             problem = f"there is no GPUType {name!r}"
             findings.mistake(read.mistake(path, problem, errors.meant(name, types.names)))
-    usable = [p for p in profiles if p.model == spec.model and p.gpu_type in (spec.gpu_types or types.names)]
+    models = _models(read, findings)
+    floors = _quality_floors(read, models, findings)
+    pools, only_own = {each.name: each.pool for each in models}, {p.model for p in of_own}
+    usable = [*(p for p in profiles if p.model in pools.keys() - only_own), *of_own]
+    usable = [p for p in usable if p.gpu_type in (spec.gpu_types or types.names)]
     for name in sorted(set(spec.gpu_types) & set(types.names) - {p.gpu_type for p in usable}):
         words = f"it may use {name}, but no ModelProfile of {spec.model} exists for it: never used"
         findings.note(read.subject, "GpuTypeWithoutProfile", words)
     if usable:
         _check_lengths(read, usable, findings)
     errors_of = [p.error_share for p in usable if p.error_share is not None]
+    estimated = ""
     if errors_of:
-        words = f"{len(errors_of)} of its {len(usable)} tables are estimated: {max(errors_of):.0%} median error"
-        findings.note(read.subject, "ProfileEstimated", f"{words}; measure or refine them (tonnage profile)")
+        estimated = f"{len(errors_of)} of its {len(usable)} tables are estimated: {max(errors_of):.0%} median error"
+        bases = [f"{m} by {card_of(spec, m)[1]}" for m in spec.all_models if all(p.model != m for p in profiles)]
+        estimated = "; ".join([estimated, *bases, "measure or refine them (tonnage profile)"])
+        findings.note(read.subject, "ProfileEstimated", estimated)
+    if spec.adapters and (blind := sorted({p.gpu_type for p in usable if p.cache_tokens is None})):
+        words = f"profiles on {', '.join(blind)} have no cacheTokens: what its adapters take of memory is not counted"
+        findings.note(read.subject, "AdaptersNotCounted", words)
     if findings.mistakes:
         return None
     demand: Demand | None = None
@@ -199,50 +222,115 @@ def _service(
         quota_ask=quota_ask,
         objective=None if (asked := spec.objective) is None else MixObjective(asked.dollars, asked.kwh, asked.kg_co2),
         watts={
-            InstanceType(p.gpu_type, p.gpus_per_instance): watts
+            InstanceType(p.gpu_type, p.gpus_per_instance, phase=pools[p.model]): watts
             for p in sorted(usable, key=attrgetter("slo.tpot_s"))  # as planning takes the loosest that holds
             if p.slo.tpot_s <= spec.slo.tpot * (1 + 1e-9)
             if (watts := p.watts or types.types[types.named(p.gpu_type) or 0].owned_w * p.gpus_per_instance)
         },
         routes=Routes(**spec.routes.model_dump()) if spec.routes is not None else None,
         deferred=_deferred(read.object),
+        own_profiles=of_own,
+        served=models,
+        quality_floors=floors,
+        adapters=spec.adapters,
+        estimated=estimated,
     )
+
+
+def _models(read: Read[ModelService], findings: Findings) -> tuple[ServedModel, ...]:
+    """Models of a service, each with the pool of its instances where there are several."""
+    spec, found = read.object.spec, dict[str, ServedModel]()
+    for each in spec.all_models:
+        pool = NO_PART_OF_NAMES.sub("-", each.lower())[:63].strip("-.") if len(spec.all_models) > 1 else ""
+        quality = spec.quality.of.get(each) if spec.quality else 1.0
+        if quality is None:
+            findings.mistake(read.mistake(("spec", "quality", "of"), f"says nothing of {each}", "add its quality"))
+        if pool in {*found, "prefill", "decode"} or (spec.phases is not None and pool):
+            problem = f"{each} is called {pool} in names, as another pool" if not spec.phases else "has phases, too"
+            findings.mistake(read.mistake(("spec", "models"), problem, "leave out one of the two"))
+        found[pool] = ServedModel(each, pool, quality or 0.0)
+    return tuple(found.values())
+
+
+def _quality_floors(
+    read: Read[ModelService], models: Sequence[ServedModel], findings: Findings
+) -> tuple[tuple[float, float], ...]:
+    """Fractions of the requests whose answers are of at least a quality, so that their mean is what is asked for.
+
+    As many as needed are answered at the level above the mean or better, the others at the one below it or better.
+    """
+    asked = read.object.spec.quality
+    if asked is None:
+        return ((1.0, 0.0),)
+    above = min((each.quality for each in models if each.quality >= asked.mean), default=None)
+    below = max((each.quality for each in models if each.quality < asked.mean), default=None)
+    if above is None:
+        findings.mistake(read.mistake(("spec", "quality", "mean"), "is above that of every model", "ask for less"))
+    if above is None or below is None:
+        return ((1.0, above or 0.0),)
+    share = (asked.mean - below) / (above - below)
+    return ((share, above), (1 - share, below)) if share < 1 else ((1.0, above),)
 
 
 def _deferred(service: ModelService) -> DeferredWork | None:
     batch, status = service.spec.demand.batch if service.spec.demand else None, service.status.batch
     if batch is None:
         return None
-    done = status.done if status else 0.0
+    done = status.done if status and status.deadline in (None, batch.deadline) else 0.0
     return DeferredWork(batch.requests, batch.deadline, batch.most_per_second, batch.begin or 0.0, done)
 
 
 def with_batches(snapshot: Snapshot, _: object = ()) -> Snapshot:
-    """The snapshot in which requests that may wait are demand as far as they are to be answered now."""
+    """The snapshot in which requests that may wait are demand as far as they are to be answered now, by all pools of a
+    service at one rate."""
+    pools: dict[str, tuple[DeferredWork, list[Service]]] = {}
+    for each in snapshot.services:
+        if each.deferred is not None and each.demand is not None:
+            pools.setdefault(each.part_of or each.name, (each.deferred, []))[1].append(each)
+    if not pools:
+        return snapshot
+    series = {
+        each.name: np.array([(p.from_s, p.dollars_per_kwh, p.grams_per_kwh) for p in each.power_prices]).T
+        for each in snapshot.gpu_types
+        if each.power_prices
+    }
+    rates = {name: work.rate_at(snapshot.at_s, *_costs(own, snapshot, series)) for name, (work, own) in pools.items()}
     services = []
     for each in snapshot.services:
-        work, demand = each.deferred, each.demand
-        if work is not None and demand is not None:
-            rate = work.rate_at(snapshot.at_s, *_cost_over_time(each, snapshot))
-            demand = replace(demand, rate_per_s=demand.rate_per_s + rate)
+        rate = rates.get(each.part_of or each.name)
+        if rate is not None and each.demand is not None:
+            demand = replace(each.demand, rate_per_s=each.demand.rate_per_s + rate)
             each = replace(each, demand=demand, deferred_per_s=rate)
         services.append(each)
     return replace(snapshot, services=tuple(services))
 
 
-def _cost_over_time(service: Service, snapshot: Snapshot) -> tuple[list[float], Callable[[float], float]]:
-    """Instants at which a request's cost changes, and that cost at an instant, on the type with the least."""
-    profiles = usable_profiles(service, snapshot, service.slo.tpot_s)
-    used = {p.gpu_type for p in profiles}
-    changes_s = {each.from_s for t in snapshot.gpu_types if t.name in used for each in t.power_prices}
+def _costs(
+    pools: Sequence[Service], snapshot: Snapshot, series: Mapping[str, FloatArray]
+) -> tuple[FloatArray, Callable[[FloatArray], FloatArray]]:
+    """Instants at which a request's cost changes, and that cost at instants, on the type with the least.
 
-    def cost_at(at_s: float) -> float:
-        then = replace(snapshot, at_s=at_s, gpu_types=tuple(each.at(at_s) for each in snapshot.gpu_types))
-        kinds = ((InstanceType(p.gpu_type, p.gpus_per_instance), p) for p in profiles)
-        costs = (then.price_per_hour(service, kind) / max(p.requests_per_s.mean(), 1e-9) for kind, p in kinds)
-        return min(map(float, costs), default=0.0)
+    series: prices of power by GPU type, shape (3, entries): since when, dollars and grams of CO2 per kWh.
+    """
+    types = {each.name: each for each in snapshot.gpu_types}
+    offers = [(each, *of) for each in pools for of in usable_profiles(each, snapshot, each.slo.tpot_s).items()]
+    used = {kind.gpu_type for _, kind, _ in offers} & series.keys()
 
-    return sorted(changes_s), cost_at
+    def costs_at(at_s: FloatArray) -> FloatArray:
+        least = np.full(len(at_s), np.inf)
+        for service, kind, profile in offers:
+            known = types[kind.gpu_type]
+            cost, counted = np.full(len(at_s), snapshot.price_per_hour(service, kind)), service.objective
+            if known.name in used:  # that price is of now, the first instant
+                row = np.maximum(np.searchsorted(series[known.name][0], at_s, side="right") - 1, 0)
+                dollars, grams = series[known.name][1:, row] - series[known.name][1:, row[:1]]
+                is_owned = known.price(spot=service.spot and not len(snapshot.nodes)) == known.price_per_hour
+                cost += is_owned * kind.gpus * known.owned_w / 1000 * dollars * (counted.dollars if counted else 1.0)
+                cost += service.watts.get(kind, 0.0) / 1000 * grams / 1000 * (counted.kg_co2 if counted else 0.0)
+            least = np.minimum(least, cost / max(float(profile.requests_per_s.mean()), 1e-9))
+        return least
+
+    return np.unique([at for name in used for at in series[name][0]]), costs_at
 
 
 NO_TYPE = ("",)
@@ -258,7 +346,8 @@ def _with_pools(
     """
     phases, had = read.object.spec.phases, dict[str, dict[InstanceType, int]]()
     for each, count in (service.replicas or {}).items():
-        had.setdefault(each.phase, {})[replace(each, phase="")] = count
+        of_phase = each.phase if each.phase in ("prefill", "decode") else ""
+        had.setdefault(of_phase, {})[replace(each, phase="") if of_phase else each] = count
     yield replace(service, replicas=had.get("", {})) if service.replicas is not None else service
     if phases is None and not had.keys() - {""}:
         return
@@ -338,7 +427,7 @@ def on_profiles(service: Service, demand: Demand, snapshot: Snapshot) -> Demand:
     Buckets of a server's histogram end elsewhere. A profile would round them up, and what ends beyond its last edge it
     could not serve at all: lengths are spread over its edges instead, and longer requests join the last bucket.
     """
-    grids = [profile.grid for profile in usable_profiles(service, snapshot, service.slo.tpot_s)]
+    grids = [profile.grid for profile in usable_profiles(service, snapshot, service.slo.tpot_s).values()]
     if not grids:
         return demand
     inputs = sorted({edge for grid in grids for edge in grid.input_tokens})

@@ -8,11 +8,12 @@ import numpy as np
 
 from cluster.errors import meant
 from cluster.quotas import QuotaShare
-from cluster.snapshot import PENDING, Snapshot
+from cluster.snapshot import Snapshot
 from cluster.teams import Amounts, Team
 from controller.api.team import Team as TeamObject, TeamAmounts, TeamDevices, TeamStatus
 from controller.objects.read import Findings, Read
 from controller.snapshot.nodes import TypeIndex
+from placement.packing.shares import MICRO, Shares
 
 HALF_LIFE_S = 86_400.0
 """Time after which what was borrowed counts half. Chosen: who had the nights of idle teams waits by day."""
@@ -62,20 +63,18 @@ def with_team_limits(now: Snapshot) -> Snapshot:
     own = {each.name for each in now.services if each.quota_ask is not None}
     if not now.teams or not own:
         return now
-    pods, limits = now.pods, dict[str, tuple[QuotaShare, ...]]()
-    others = [row for row in np.flatnonzero(pods.node != PENDING).tolist() if pods.owner[row] not in own]
-    for team in now.teams:
-        rows = [row for row in others if pods.names[row].partition("/")[0] in team.namespaces]
-        milli = np.array([pods.shapes[pods.shape[row]].total_gpu_milli for row in rows], dtype=np.int64)
-        on, loan, found = pods.node[rows], team.borrowing, list[QuotaShare]()
-        for name, most in loan.gpu_milli.items():
-            held = int(milli[now.nodes.gpu_type[on] == now.gpu_type_names.index(name)].sum())
-            left = max(0, team.share.gpu_milli.get(name, 0) + most - held)
-            found.append(QuotaShare(f"{name} of Team {team.name}", left // 1000, per_device={name: 1}))
-        if loan.usd_per_hour is not None:
-            usd = (team.share.usd_per_hour or 0.0) + loan.usd_per_hour - float(milli @ now.device_prices()[on]) / 1000
-            cents = {kind.name: math.ceil(100 * kind.price_per_hour) for kind in now.gpu_types}
-            found.append(QuotaShare(f"cents per hour of Team {team.name}", max(0, int(100 * usd)), per_device=cents))
+    beside = Shares(now, np.array([owner not in own for owner in now.pods.owner], dtype=np.bool_))
+    limits = dict[str, tuple[QuotaShare, ...]]()
+    cents = {kind.name: math.ceil(100 * kind.price_per_hour) for kind in now.gpu_types}
+    for number, team in enumerate(now.teams):
+        found = [
+            QuotaShare(f"{name} of Team {team.name}", max(0, int(left) // 1000), per_device={name: 1})
+            for name, left in zip(now.gpu_type_names, beside.most[number] - beside.used[number], strict=False)
+            if name in team.borrowing.gpu_milli
+        ]
+        if team.borrowing.usd_per_hour is not None:
+            left = max(0, int(beside.most_usd[number] - beside.usd[number])) * 100 // (1000 * MICRO)
+            found.append(QuotaShare(f"cents per hour of Team {team.name}", left, per_device=cents))
         limits |= dict.fromkeys(team.namespaces, tuple(found))
     limited = ((each, limits.get(each.name.partition("/")[0], ()) if each.name in own else ()) for each in now.services)
     return replace(now, services=tuple(replace(each, quotas=(*each.quotas, *more)) for each, more in limited))
@@ -96,18 +95,11 @@ def facts_of_teams(now: Snapshot) -> dict[str, TeamFacts]:
 
     Of an idle share, as much is lent as others hold beyond theirs.
     """
-    names = (*now.gpu_type_names, NO_TYPE)
-    team_of = {space: number for number, team in enumerate(now.teams) for space in team.namespaces}
-    of_pod = np.array([team_of.get(name.partition("/")[0], len(now.teams)) for name in now.pods.names], dtype=np.int64)
-    gpus = np.array([each.total_gpu_milli for each in now.pods.shapes])[now.pods.shape] / 1000
-    runs = (now.pods.node != PENDING) & (gpus > 0)
-    held, prices = np.zeros((len(now.teams) + 1, len(names))), now.device_prices()
-    np.add.at(held, (of_pod[runs], now.nodes.gpu_type[now.pods.node[runs]]), gpus[runs])
-    usd = np.bincount(of_pod[runs], gpus[runs] * prices[now.pods.node[runs]], len(now.teams) + 1)
-    waits = np.bincount(of_pod[~runs], gpus[~runs], len(now.teams) + 1)
-    share = np.zeros_like(held)
+    names, of_all = (*now.gpu_type_names, NO_TYPE), Shares(now, np.ones(len(now.pods), dtype=np.bool_))
+    held, usd, pending = of_all.used / 1000, of_all.usd / (1000 * MICRO), now.pods.pending
+    waits = np.bincount(of_all.team[pending], of_all.milli[pending], len(held)) / 1000
+    share = of_all.share / 1000
     for number, team in enumerate(now.teams):
-        share[number] = [team.share.gpu_milli.get(name, 0) / 1000 for name in names]
         if team.share.usd_per_hour is not None:  # as much of each type as its dollars pay of what it holds
             share[number] = held[number] * min(1.0, team.share.usd_per_hour / max(usd[number], 1e-9))
     beyond = np.maximum(0.0, held - share)

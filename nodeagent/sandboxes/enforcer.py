@@ -130,7 +130,7 @@ class Enforcer:
             events.append(act.Found(act.CallDemand(call, name, self._clock(), lease_bytes), lease_bytes, used_bytes))
         self._step(events)
         self._watch_agent(name)
-        self._step([act.Used({}, {name: self._agent_bytes(name)}, complete=False)])
+        self._step([act.Used({}, {name: self._agent_bytes(name)})])
 
     def change(self, sandbox: ledger.Sandbox) -> None:
         """Another budget or priority of a sandbox that is there; its running calls keep theirs."""
@@ -235,8 +235,6 @@ class Enforcer:
             self._step(events)
         if braked:
             self.reactions_s.append(self._clock() - woken_s)
-            if self._is_short():  # the brake was answered; what others do not use may still help
-                self._step([self._readings()])
         while self._lost:
             self.forget(self._lost.pop())
         return others, self.take_notices()
@@ -315,9 +313,6 @@ class Enforcer:
                 self.tree.freeze(self._sandbox_of(call), call)
             case act.Thaw(call):
                 self.tree.thaw(self._sandbox_of(call), call)
-            case act.Reclaim(call, reclaim_bytes):
-                with contextlib.suppress(OSError):  # the kernel found less: the next rung follows
-                    self.tree.reclaim(self._sandbox_of(call), call, reclaim_bytes)
             case act.Kill(call):
                 self.tree.kill(self._sandbox_of(call), call)
             case act.KillAgent(sandbox):
@@ -372,7 +367,7 @@ class Enforcer:
                 return []
             self._watched[descriptor] = replace(watched, high=high)
             if watched.call is None:
-                return [act.Used({}, {watched.sandbox: self._agent_bytes(watched.sandbox)}, complete=False)]
+                return [act.Used({}, {watched.sandbox: self._agent_bytes(watched.sandbox)})]
             kept = self.state.ledger.reservations.get(watched.call)
             # The kernel makes room by dropping what it read from files: that is no need.
             if kept is not None and self.tree.firm_bytes(watched.group) < kept.lease_bytes - NEAR_BYTES:
@@ -411,7 +406,7 @@ class Enforcer:
                 self._ending.discard((sandbox, call))
                 events.append(act.Ended(call, facts.peak_bytes))
                 self._agents_read.pop(sandbox, None)
-                events.append(act.Used({}, {sandbox: self._agent_bytes(sandbox)}, complete=False))
+                events.append(act.Used({}, {sandbox: self._agent_bytes(sandbox)}))
         return events
 
     def _facts(self, sandbox: str, call: str) -> CallEnd:

@@ -193,7 +193,7 @@ def serve(settings: ProcessSettings, orders: int, reports: int) -> None:
     if thawed := thaw_orphans(files, settings.below, (settings.slice_group,) if settings.slice_group else ROOTS):
         log.warning("tool calls of an earlier process thawed", calls=len(thawed))
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    enforcer = Enforcer(files, round(memory_bytes * settings.memory_share), Settings(swap=has_swap()), time.monotonic)
+    enforcer = Enforcer(files, round(memory_bytes * settings.memory_share), Settings(), time.monotonic)
     sockets, record = Path(settings.sockets), Path(settings.record)
     sockets.mkdir(parents=True, exist_ok=True)
     server = SandboxServer(enforcer, sockets, time.monotonic, partial(token_hex, 8))
@@ -308,12 +308,6 @@ def _adopted(files: CgroupFiles, group: str, depth: int) -> Iterator[str]:
     elif depth:
         for child in children:
             yield from _adopted(files, f"{group}/{child}", depth - 1)
-
-
-def has_swap(swaps: Path = Path("/proc/swaps")) -> bool:
-    with suppress(OSError):
-        return len(swaps.read_text(encoding="ascii").splitlines()) > 1
-    return False
 
 
 class SandboxSupervisor:

@@ -342,7 +342,7 @@ class SandboxServer:
                 self._say(call, "killed", reason, advice=ADVICE.get(reason, ""))
             case act.KillAgent(sandbox, reason):
                 self._count_for(sandbox, "AgentKilled", reason)
-            case act.SetLease() | act.SetAgentLease() | act.Reclaim():
+            case act.SetLease() | act.SetAgentLease():
                 pass
 
     def _conclude(self, number: int, client: ClientConnection) -> None:

@@ -14,7 +14,7 @@ from cluster.snapshot import Snapshot
 from placement.budget import Budget
 from placement.mix import problem, problem_builder
 from placement.mix.admission import Answered, answer_shared
-from placement.mix.feasibility import is_feasible
+from placement.mix.feasibility import is_feasible, seats_of
 from placement.mix.heuristics import best_single_type, stocks_without_others
 from placement.mix.memory import (
     FoundMixes,
@@ -111,7 +111,7 @@ def _looser_slos(snapshot: Snapshot, own: problem.MixQuestion, mix: problem.Mix,
     """Savings from looser SLOs for which profiles exist."""
     need = own.needs[0]
     service = next(service for service in snapshot.services if service.name == need.service)
-    looser = {p.slo for p in snapshot.profiles if p.model == service.model and p.slo.tpot_s > need.slo.tpot_s}
+    looser = {p.slo for _, p in snapshot.profiles_of(service) if p.slo.tpot_s > need.slo.tpot_s}
     for slo in sorted(looser, key=lambda slo: slo.tpot_s):
         relaxed = need_of(service, snapshot, slo_s=slo.tpot_s)
         found = resolve(replace(own, needs=(relaxed,))) if isinstance(relaxed, problem.Need) else None
@@ -169,7 +169,8 @@ def plan_mix(
     def ask(some: Sequence[problem.Need], stay: Collection[problem_builder.Claimant]) -> problem.MixQuestion:
         return _question(snapshot, some, stay)
 
-    standing, profiles = memory.standing, profiles_digest(snapshot.profiles)
+    own_profiles = (each for service in snapshot.services for each in service.own_profiles)
+    standing, profiles = memory.standing, profiles_digest((*snapshot.profiles, *own_profiles))
     if standing is not None:
         kept = standing.kept(needs, profiles, ask, others_wait=others_wait)
         if kept is not None:
@@ -221,17 +222,15 @@ def plan_of(snapshot: Snapshot, plans: Mapping[str, ServicePlan], certificate: C
     names = snapshot.gpu_type_names
     services = {service.name: service for service in snapshot.services}
     changes: dict[str, dict[workloads.InstanceType, int]] = {}
-    start: set[str] = set()
+    pools: dict[str, list[workloads.ModelService]] = {}
+    directions: dict[str, set[bool]] = {}
+    """Whether instances of a service's pools start, and whether some stop."""
     for service in services.values():
         plan = plans[service.name]
         if plan.refusal is not None:
             continue
         now: Mapping[workloads.InstanceType, int] = service.replicas or {}
-        profiled = {
-            workloads.InstanceType(profile.gpu_type, profile.gpus_per_instance)
-            for profile in snapshot.profiles
-            if profile.model == service.model and profile.gpu_type in names
-        }
+        profiled = {kind for kind, _ in snapshot.profiles_of(service) if kind.gpu_type in names}
         # A GPU type without a profile is never scaled, not even to zero: the throughput of its instances is unknown. A
         # width without a profile, on a GPU type that has one, was replaced by another width.
         gpu_types = {each.gpu_type for each in profiled}
@@ -239,14 +238,17 @@ def plan_of(snapshot: Snapshot, plans: Mapping[str, ServicePlan], certificate: C
         in_order = sorted(profiled, key=lambda each: (names.index(each.gpu_type), each))
         wanted = {each: plan.instances.get(each, 0) for each in in_order}
         changes[service.name] = {each: count for each, count in wanted.items() if count != now.get(each, 0)}
-        if any(count > now.get(each, 0) for each, count in wanted.items()):
-            start.add(service.part_of or service.name)
+        whole = service.part_of or service.name
+        pools.setdefault(whole, []).append(service)
+        directions.setdefault(whole, set()).update(n > now.get(each, 0) for each, n in changes[service.name].items())
+    exchanged = (own for name, own in pools.items() if len(directions[name]) > 1 and own[0].is_loading is not None)
+    stay = {each.name for own in exchanged if _fit_beside(snapshot, own, plans) for each in own}
     steps: list[Step] = []
     # Last, what stops all of a mode: the guard sees the instances of the other one.
     for name, changed in sorted(changes.items(), key=lambda each: not sum(plans[each[0]].instances.values())):
         service, plan = services[name], plans[name]
         now = service.replicas or {}
-        if service.is_loading or ((service.part_of or name) in start and service.is_loading is not None):
+        if service.is_loading or name in stay:
             # What is to stop serves until all are ready, also in the other mode of a service.
             changed = {each: count for each, count in changed.items() if count > now.get(each, 0)}
         if changed:
@@ -260,6 +262,17 @@ def plan_of(snapshot: Snapshot, plans: Mapping[str, ServicePlan], certificate: C
         services=tuple(plans[name] for name in services),
         certificates={} if certificate is None else {"mix": certificate},
     )
+
+
+def _fit_beside(snapshot: Snapshot, pools: Sequence[workloads.ModelService], plans: Mapping[str, ServicePlan]) -> bool:
+    """Whether there is room for what these pools start beside all that they stop."""
+    needs = [need for each in pools if isinstance(need := need_of(each, snapshot), problem.Need)]
+    stays = {(need.service, kind) for need in needs for kind, count in (need.running or {}).items() if count}
+    both = []
+    for need in needs:
+        wanted = [plans[need.service].instances.get(offer.instance_type, 0) for offer in need.offers]
+        both.append(problem.Mix(np.maximum(wanted, need.running_counts), np.zeros((0, 0))))
+    return seats_of(_question(snapshot, needs, stays), tuple(both)) is not None
 
 
 UNDECIDED_CODES = ("WorkUsedUp", "DeadlinePassed")
@@ -547,7 +560,10 @@ def _refused(name: str, reason: Reason) -> ServicePlan:
 def routing_of(need: problem.Need, mix: problem.Mix) -> Routing:
     """Fraction of each bucket's requests for each instance type."""
     weight = np.zeros((*need.grid.shape, len(need.offers)))
-    for cell, share in zip(need.cells, mix.share, strict=True):
-        weight[cell] = share
+    rates = Counter[tuple[int, int]]()
+    for cell, rate in zip(need.cells, need.rate_per_s.tolist(), strict=True):
+        rates[cell] += rate
+    for cell, rate, share in zip(need.cells, need.rate_per_s.tolist(), mix.share, strict=True):
+        weight[cell] += share * (rate / rates[cell])
     weight.setflags(write=False)
     return Routing(need.grid, tuple(offer.instance_type for offer in need.offers), weight)

@@ -26,47 +26,56 @@ def need_of(service: workloads.ModelService, snapshot: Snapshot, *, slo_s: float
     promise = service.slo.tpot_s if slo_s is None else slo_s
     profiles = usable_profiles(service, snapshot, promise)
     if not profiles:
-        return plans.Reason(
-            "NoProfile", f"{service.name}: no profile of {service.model} at {promise * 1000:g}ms or tighter"
-        )
-    if service.slo.ttft_s is not None and not any(p.prefill_s for p in profiles):
+        words = f"{service.name}: no profile of {service.model} at {promise * 1000:g}ms or tighter"
+        remedy = "measure one, or take GPUTypes with a data sheet and room for its weights (tonnage profile estimate)"
+        return plans.Reason("NoProfile", f"{words}; {remedy}")
+    if service.slo.ttft_s is not None and not any(p.prefill_s for p in profiles.values()):
         words = f"{service.name}: no profile of {service.model} has the time of its prefill, and slo.ttft needs it"
         return plans.Reason("NoProfile", words)
     counted = service.objective
     if counted is not None and (counted.kwh or counted.kg_co2):
-        profiles = [p for p in profiles if workloads.InstanceType(p.gpu_type, p.gpus_per_instance) in service.watts]
+        profiles = {kind: p for kind, p in profiles.items() if kind in service.watts}
         if not profiles:
             words = f"{service.name}: no profile of {service.model} has its watts, and its objective counts energy"
             return plans.Reason("NoProfile", words)
     links = {each.name: each.network_bytes_per_s for each in snapshot.gpu_types}
     if service.phase:
-        profiles = [p for p in profiles if p.decoded_per_s is not None and p.prefill_s and links.get(p.gpu_type)]
+        has_phases = {k for k, p in profiles.items() if p.decoded_per_s is not None and p.prefill_s}
+        profiles = {kind: p for kind, p in profiles.items() if kind in has_phases and links.get(p.gpu_type)}
         if not profiles:
             words = f"{service.name}: no profile of {service.model} has its phases, on a GPUType with a network"
             return plans.Reason("NoProfile", words)
     slowest = min(
         (
             link * p.gpus_per_instance
-            for p in snapshot.profiles
-            if p.model == service.model and p.prefill_s and (link := links.get(p.gpu_type))
+            for _, p in snapshot.profiles_of(service)
+            if p.prefill_s and (link := links.get(p.gpu_type))
         ),
         default=math.inf,
     )
     demand = service.demand
-    cells = tuple((int(i), int(j)) for i, j in np.argwhere(demand.share * demand.rate_per_s > 0))
-    rate = np.array([demand.share[cell] * demand.rate_per_s for cell in cells])
+    lengths = tuple((int(i), int(j)) for i, j in np.argwhere(demand.share * demand.rate_per_s > 0))
+    # A bucket for each fraction of the requests of some length, where fractions may be answered by unlike models.
+    cells = tuple(cell for _ in service.quality_floors for cell in lengths)
+    rate = np.array([part * demand.share[c] * demand.rate_per_s for part, _ in service.quality_floors for c in lengths])
+    least = np.repeat([floor for _, floor in service.quality_floors], len(lengths))
+    quality = {each.pool: each.quality for each in service.models}
     # Instances on demand and, where the service may use spot nodes and there are some, on spot. Looked at only for
     # services that may use them: thousands of nodes have labels.
     with_spot = service.spot and any(map(workloads.is_spot, snapshot.nodes.labels))
     offers = []
-    for profile in profiles:
+    for kind, profile in profiles.items():
         for on_spot in (False, True) if with_spot else (False,):
-            each = workloads.InstanceType(profile.gpu_type, profile.gpus_per_instance, on_spot)
+            each = replace(kind, spot=on_spot)
             price = snapshot.price_per_hour(service, each) / each.gpus
             link = (links.get(profile.gpu_type) or math.inf) * each.gpus
             offer = offer_of(profile, price, demand.grid, cells, rate, Work(service.phase, service.slo, link, slowest))
             cpu, memory = service.instance_cpu_milli, service.instance_memory_bytes
-            offers.append(replace(offer, instance_type=each, cpu_milli=cpu, memory_bytes=memory))
+            offer = replace(offer, instance_type=each, cpu_milli=cpu, memory_bytes=memory)
+            if (bad := least > quality.get(each.phase, 1.0)).any():
+                load, variance = np.where(bad, np.inf, offer.load), np.where(bad, 0.0, offer.variance)
+                offer = replace(offer, load=load, variance=variance)
+            offers.append(offer)
     return Need(
         service=service.name,
         slo=service.slo,
@@ -81,22 +90,23 @@ def need_of(service: workloads.ModelService, snapshot: Snapshot, *, slo_s: float
     )
 
 
-def usable_profiles(service: workloads.ModelService, snapshot: Snapshot, promise_s: float) -> list[ThroughputProfile]:
+def usable_profiles(
+    service: workloads.ModelService, snapshot: Snapshot, promise_s: float
+) -> dict[workloads.InstanceType, ThroughputProfile]:
     """Loosest profile per allowed GPU type and width that still meets the SLO: a tighter one meets it as well.
 
     Widths are offers side by side, so cost chooses the degree of tensor parallelism.
     """
     best: dict[workloads.InstanceType, ThroughputProfile] = {}
-    for profile in snapshot.profiles:
+    for instance_type, profile in snapshot.profiles_of(service):
         allowed = not service.gpu_types or profile.gpu_type in service.gpu_types
-        if profile.model == service.model and allowed and profile.slo.tpot_s <= promise_s * (1 + 1e-9):
-            instance_type = workloads.InstanceType(profile.gpu_type, profile.gpus_per_instance)
+        if allowed and profile.slo.tpot_s <= promise_s * (1 + 1e-9):
             known = best.get(instance_type)
             if known is None or known.slo.tpot_s < profile.slo.tpot_s:
                 best[instance_type] = profile
     order = {name: number for number, name in enumerate(snapshot.gpu_type_names)}
     known_types = (each for each in best if each.gpu_type in order)
-    return [best[each] for each in sorted(known_types, key=lambda each: (order[each.gpu_type], each))]
+    return {each: best[each] for each in sorted(known_types, key=lambda each: (order[each.gpu_type], each))}
 
 
 @dataclass(frozen=True, slots=True)

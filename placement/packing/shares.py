@@ -56,22 +56,23 @@ class Shares:
         self._in_usd = np.array([team.share.usd_per_hour is not None for team in self.teams])
         self._weight = np.array([team.weight for team in self.teams])
         self._usage = np.array([1000 * team.usage for team in self.teams])
-        self._share = np.zeros((len(self.teams), width), dtype=np.int64)
-        self._most = np.full_like(self._share, NO_LIMIT)
-        self._share_usd, self._most_usd = np.zeros(len(self.teams), dtype=np.int64), np.full(len(self.teams), NO_LIMIT)
+        self.share = np.zeros((len(self.teams), width), dtype=np.int64)
+        self.most = np.full_like(self.share, NO_LIMIT)
+        self._share_usd, self.most_usd = np.zeros(len(self.teams), dtype=np.int64), np.full(len(self.teams), NO_LIMIT)
         for number, team in enumerate(teams):
             given, loan = team.share.gpu_milli, team.borrowing.gpu_milli
-            self._share[number] = [given.get(name, 0) for name in self._types]
-            self._most[number] = self._share[number] + [loan.get(name, NO_LIMIT) for name in self._types]
+            self.share[number] = [given.get(name, 0) for name in self._types]
+            self.most[number] = self.share[number] + [loan.get(name, NO_LIMIT) for name in self._types]
             self._share_usd[number] = round((team.share.usd_per_hour or 0.0) * MICRO * 1000)
             if team.borrowing.usd_per_hour is not None:
-                self._most_usd[number] = self._share_usd[number] + round(team.borrowing.usd_per_hour * MICRO * 1000)
-        self._used = np.zeros((len(self.teams), width), dtype=np.int64)
-        self._usd = np.zeros(len(self.teams), dtype=np.int64)
+                self.most_usd[number] = self._share_usd[number] + round(team.borrowing.usd_per_hour * MICRO * 1000)
+        # In thousandths of devices, shape (teams, types), as are their shares and the most that they may hold.
+        self.used = np.zeros((len(self.teams), width), dtype=np.int64)
+        self.usd = np.zeros(len(self.teams), dtype=np.int64)
         rows = np.flatnonzero(holds & (pods.node != PENDING))
         kind = self.of_node[pods.node[rows]]
-        np.add.at(self._used, (self.team[rows], self._type[kind]), self.milli[rows])
-        np.add.at(self._usd, self.team[rows], self.milli[rows] * self._price[kind])
+        np.add.at(self.used, (self.team[rows], self._type[kind]), self.milli[rows])
+        np.add.at(self.usd, self.team[rows], self.milli[rows] * self._price[kind])
         self._taker, self._mine = -1, np.zeros(len(kinds))
         self.may_take: BoolArray = np.zeros((len(self.teams), len(kinds)), dtype=np.bool_)
         """Whether the pods that are being placed may take from a team on nodes of a kind."""
@@ -79,13 +80,13 @@ class Shares:
     def charge(self, row: int, node: int, sign: int) -> None:
         """Counts what a pod holds on a node (sign 1), or no longer (-1)."""
         team, kind, milli = self.team[row], self.of_node[node], sign * self.milli[row]
-        self._used[team, self._type[kind]] += milli
-        self._usd[team] += milli * self._price[kind]
+        self.used[team, self._type[kind]] += milli
+        self.usd[team] += milli * self._price[kind]
 
     def beyond(self) -> IntArray:
         """Thousandths of devices of each kind that each team is beyond its share; negative: below. (teams, kinds)."""
-        by_type = (self._used - self._share)[:, self._type]
-        by_price = -((self._share_usd - self._usd)[:, None] // self._price)
+        by_type = (self.used - self.share)[:, self._type]
+        by_price = -((self._share_usd - self.usd)[:, None] // self._price)
         found: IntArray = np.where(self._in_usd[:, None], by_price, by_type)
         return found
 
@@ -97,9 +98,9 @@ class Shares:
     def _left(self, team: int) -> IntArray:
         """Thousandths of devices of each kind that a team may still take. Shape (kinds,)."""
         if self._in_usd[team]:
-            left: IntArray = (self._most_usd[team] - self._usd[team]) // self._price
+            left: IntArray = (self.most_usd[team] - self.usd[team]) // self._price
         else:
-            left = (self._most[team] - self._used[team])[self._type]
+            left = (self.most[team] - self.used[team])[self._type]
         return left
 
     def allowed(self, row: int) -> BoolArray | None:
@@ -211,11 +212,11 @@ class Shares:
         if is_within or number == len(self.teams) - 1:
             return ""
         if self._in_usd[number]:
-            held, share = (f"${each / MICRO / 1000:.2f}/h" for each in (self._usd[number], self._share_usd[number]))
+            held, share = (f"${each / MICRO / 1000:.2f}/h" for each in (self.usd[number], self._share_usd[number]))
         else:
             types = sorted({int(self._type[kind]) for kind in kinds})
-            held = ", ".join(f"{self._used[number, each] / 1000:g} {self._types[each]}" for each in types)
-            share = ", ".join(f"{self._share[number, each] / 1000:g}" for each in types)
+            held = ", ".join(f"{self.used[number, each] / 1000:g} {self._types[each]}" for each in types)
+            share = ", ".join(f"{self.share[number, each] / 1000:g}" for each in types)
         return f"its team {team.name} holds {held} of its share of {share}, and {asked / 1000:g} more would be borrowed"
 
 

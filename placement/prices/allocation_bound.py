@@ -97,15 +97,11 @@ class Bound:
 
     gpus: float
     """GPUs that no packing of the demand exceeds."""
-    attained_gpus: float
-    """GPUs that the linear program allocates; equal to `gpus` but for rounding when the generation ran to its end."""
     worth: FloatArray
     """Shape (classes,): worth, in GPUs, of the cheapest resources that can host one pod: β_c = min(g_c, min_k cost_ck).
 
     That is g_c - α_c with the smallest α that the other duals allow; 0 for pods without GPUs.
     """
-    cpu_price: FloatArray
-    """λ: GPUs per core, shape (kinds,)."""
     device_price: FloatArray
     """γ: GPUs per whole device, shape (kinds,)."""
     patterns: IntArray
@@ -122,8 +118,8 @@ def allocation_bound(
     """
     model = _Model(classes, demand, kinds)
     if not model.hosts.any():  # no class that requests GPUs fits any kind: nothing can be allocated
-        zero = np.zeros(len(kinds))
-        return Bound(0.0, 0.0, np.zeros(len(classes)), zero, zero, np.zeros((0, len(model.sizes)), dtype=np.int64))
+        none = np.zeros((0, len(model.sizes)), dtype=np.int64)
+        return Bound(0.0, np.zeros(len(classes)), np.zeros(len(kinds)), none)
     program = model.program()
     fresh = model.new(single_size_patterns(model.sizes) if patterns is None else patterns)
     for _ in range(MOST_ROUNDS):
@@ -133,7 +129,7 @@ def allocation_bound(
         if not program.solve():
             raise RuntimeError("bounding the allocation: HiGHS found no optimum")
         attained = -program.objective
-        bound, better = model.certified(attained, np.maximum(-program.row_duals, 0.0))
+        bound, better = model.certified(np.maximum(-program.row_duals, 0.0))
         if bound.gpus - attained <= ENOUGH * max(attained, 1.0) or not len(fresh := model.new(better)):
             break
     return bound
@@ -195,7 +191,7 @@ class _Model:
             np.concatenate([np.ones(len(kinds) * count), np.tile(-patterns[p, s].astype(np.float64), len(kinds))]),
         )
 
-    def certified(self, attained: float, dual: FloatArray) -> tuple[Bound, IntArray]:
+    def certified(self, dual: FloatArray) -> tuple[Bound, IntArray]:
         """Feasible dual solution near the solver's, with its value and the patterns that would have lowered it.
 
         Given λ and π, the least feasible γ_k is the worth of the most valuable pattern. Whole pods then pay γ_k a
@@ -218,4 +214,4 @@ class _Model:
             + device_price @ self.kinds.total_gpus
         )
         pool = np.array(list(self.patterns), dtype=np.int64).reshape(len(self.patterns), len(self.sizes))
-        return Bound(gpus, attained, worth, cpu_price, device_price, pool), counts
+        return Bound(gpus, worth, device_price, pool), counts

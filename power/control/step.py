@@ -221,7 +221,6 @@ def _seen(
     limit_w = np.where(readings.cap_w > 0, np.minimum(readings.cap_w, ledger.ceiling_w), ledger.cap_w)
     base_w = tree.table.devices.min_w
     return PolicyInput(
-        at_s=now_s,
         for_s=now_s - state.at_s if state.at_s != NEVER_S else 0.0,
         draw_w=seen.draw_w,
         shown_w=readings.draw_w,

@@ -91,7 +91,6 @@ class DeviceReading:
     memory_busy_share: float | None = None
     """Fraction in which memory was read or written, 0..1."""
     sm_clock_mhz: float | None = None
-    max_clock_mhz: float | None = None
     temperature_c: float | None = None
     throttled_by: tuple[str, ...] | None = None
     """Causes that hold its clocks down, of THROTTLES; None where they are not reported."""

@@ -165,7 +165,6 @@ class Nvml:
             busy_share=busy and busy.gpu / 100,
             memory_busy_share=busy and busy.memory / 100,
             sm_clock_mhz=_scaled(self._maybe(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)), 1.0),
-            max_clock_mhz=_scaled(self._maybe(lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM)), 1.0),
             temperature_c=_scaled(
                 self._maybe(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)), 1.0
             ),

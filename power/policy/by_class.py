@@ -144,9 +144,11 @@ def burst_ends_w(plant: Plant, memory: ByClassMemory, seen: PolicyInput, cap_w: 
     """Highest limits of bursts that begin now, shape (devices,): together they fit the room, class by class, and in the
     first class that does not fit each device has the same fraction of its burst.
 
-    Idle devices may start together, as after an outage or where a schedule starts them, so all of their bursts count;
-    of devices in token generation only some begin a prompt within one control delay. Devices whose phases alternate
-    are independent of each other, so the room that they need together is a multiple of the swing of the draw.
+    Idle devices may start together, as after an outage or where a schedule starts them, so all of their bursts count,
+    and all that their leases hold back draw more as soon as they may. Of other devices in token generation only some
+    begin a prompt within one control delay, and the others draw what they draw now, whatever their leases allow.
+    Devices whose phases alternate are independent of each other, so the room that they need together is a multiple of
+    the swing of the draw.
 
     cap_w: shape (devices,), lease of each device from now on.
     """
@@ -154,14 +156,16 @@ def burst_ends_w(plant: Plant, memory: ByClassMemory, seen: PolicyInput, cap_w: 
     lease_w = np.minimum(cap_w, seen.lease_w)  # what is lowered is lowered at once, what is raised may have to wait
     open_w = np.where(plant.bursts, tree.table.devices.max_w, lease_w)
     swings = plant.bursts & (seen.phase != PHASE_IDLE) & memory.alternates
-    firm_w = np.where(swings, 0.0, np.maximum(seen.draw_w, cap_w))
-    room_w = seen.budget_w - np.maximum(seen.drawn_w, memory.smooth_w)
-    room_w = room_w - np.maximum(tree.at_worst(firm_w) - tree.drawn(np.where(swings, 0.0, seen.draw_w)), 0.0)
+    held_back = seen.draw_w >= rules.pinned_share * np.maximum(seen.limit_w, cap_w)
+    steady = plant.bursts & (seen.phase == PHASE_MEMORY_BOUND) & ~memory.alternates
+    firm_w = np.where(swings, 0.0, np.where(steady, seen.draw_w, np.maximum(seen.draw_w, cap_w)))
+    rises_w = tree.at_worst(np.where(steady, 0.0, firm_w)) - tree.drawn(np.where(steady | swings, 0.0, seen.draw_w))
+    room_w = seen.budget_w - np.maximum(seen.drawn_w, memory.smooth_w) - np.maximum(rises_w, 0.0)
     rise_w = np.maximum(open_w - firm_w, 0.0)
     if tree.table.devices.ramp_w_per_s is not None:  # a device that smooths its draw rises only so far until then
         rise_w = np.minimum(rise_w, tree.table.devices.ramp_w_per_s * rules.control_delay_s)
         open_w = np.where(swings, open_w, np.minimum(open_w, firm_w + rise_w))  # and, without a controller, for ever
-    rise_w = np.where(seen.phase == PHASE_MEMORY_BOUND, rules.together_share, 1.0) * rise_w
+    rise_w = np.where(steady & ~held_back, rules.together_share, 1.0) * rise_w
     share = np.zeros(tree.devices)
     for rank in range(int(tree.rank.max(initial=-1)) + 1):
         own = tree.rank == rank

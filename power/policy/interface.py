@@ -25,7 +25,6 @@ class Plant:
 class PolicyInput:
     """What the safety layer believes at this step; shape (devices,) unless stated otherwise."""
 
-    at_s: float
     for_s: float
     """Time since the previous step; 0 at the first."""
     draw_w: FloatArray

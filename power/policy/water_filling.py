@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cluster.arrays import BoolArray, FloatArray, IntArray
+from cluster.arrays import BoolArray, FloatArray, IntArray, all_of
 from power.tree import Tree
 
 _FULL_W = 1e-6
@@ -22,6 +22,9 @@ def pour(tree: Tree, width_w: FloatArray, level: IntArray, room_w: FloatArray) -
     On a tree this serves each level as far as any other method could, because the sets that a tree limits are nested.
     Where racks are fed twice it never exceeds a limit, but may leave a little of one unused.
     """
+    all_w: FloatArray = width_w.sum(axis=1)
+    if all_of(tree.at_worst(all_w) <= room_w.min(axis=0)):  # the usual case of a row that is not full
+        return all_w
     cell = level[tree.path_device] * tree.limits + tree.path_limit[:, None]
     burden = (tree.burden[tree.path_device] * tree.path_share)[:, None]
 

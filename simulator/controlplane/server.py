@@ -216,7 +216,7 @@ def _converge(
     folder.state.write_bytes(msgspec.json.encode(state))
     wanted = commands.commands(state.settings, state.ports, programs, folder)
     for name in reversed(commands.PROCESSES):
-        if name in running and running[name].command != _words(wanted.get(name, ())):
+        if name in running and running[name].command != tuple(os.fspath(part) for part in wanted.get(name, ())):
             _stop(running[name], folder, on_step)
     to_start = [name for name in wanted if processes.remembered(name, folder.run) is None]
     with ExitStack() as on_failure:
@@ -297,10 +297,6 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
     return True
-
-
-def _words(command: Sequence[str | Path]) -> tuple[str, ...]:
-    return tuple(os.fspath(part) for part in command)
 
 
 def _url(ports: Ports) -> str:

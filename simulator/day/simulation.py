@@ -11,6 +11,7 @@ import numpy as np
 from cluster import actions, arrays, errors, plans, snapshot, workloads
 from cluster.nodes import eligible_nodes
 from controller import cycle, guard, ports
+from controller.background.mix_search import answered, answers_in, tasks_of
 from controller.brain.inline import InlineBrain
 from controller.deciders.decisions import Decisions
 from placement.budget import Budget
@@ -356,6 +357,19 @@ def _news(done: cycle.Cycle, after: snapshot.Snapshot) -> Iterator[str]:
         yield f"not done: {undone.reason.words}"
 
 
+def background_gain(fleet: snapshot.Snapshot, decisions: Decisions) -> tuple[int, float, float]:
+    """(questions that a plan of this fleet leaves to background tasks, dollars per hour of the services' mixes in the
+    next plan without answers, and in one with them)."""
+    brain, found = InlineBrain(decisions), list[float]()
+    brain.plan(fleet, PATIENCE_S)
+    asked = brain.memory.mix.open
+    for tasks in ((), tasks_of(asked)):
+        for task in tasks:
+            brain.memory.mix.learn(answers_in(answered(*task.inputs)))
+        found.append(sum(each.cost_per_hour for each in brain.plan(fleet, PATIENCE_S).services))
+    return len(asked), found[0], found[1]
+
+
 BASELINE_POLICY = "bestfit"
 TYPE_WITHIN_S = 2.0
 """Size of each search for a type, as the deadline of a plan. One type leaves little to search for."""
@@ -378,7 +392,7 @@ def one_type_each(fleet: snapshot.Snapshot) -> OneTypeFleet:
     chosen: dict[str, workloads.ModelService] = {}
     types: dict[str, str] = {}
     for service in sorted(fleet.services, key=lambda each: -each.priority):
-        profiled = {each.gpu_type for each in fleet.profiles if each.model == service.model}
+        profiled = {kind.gpu_type for kind, _ in fleet.profiles_of(service)}
         costs = []
         for gpu_type in sorted(profiled & set(service.gpu_types or fleet.gpu_type_names) & set(fleet.gpu_type_names)):
             services = (*chosen.values(), replace(service, gpu_types=(gpu_type,)))

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import msgspec
 import numpy as np
 
 from cluster import errors, snapshot
@@ -183,16 +182,3 @@ def check_contest(traces: Mapping[str, snapshot.Snapshot], policies: tuple[str, 
             )
     if mistakes:
         raise errors.ConfigError(tuple(mistakes))
-
-
-def to_bytes(replay: Replay) -> bytes:
-    """Content of a file that `from_bytes` reads."""
-    return msgspec.msgpack.encode(replay, enc_hook=np.ndarray.tolist)
-
-
-def from_bytes(data: bytes) -> Replay:
-    """Replay from such a file. Raises ValueError for anything else."""
-    try:
-        return msgspec.msgpack.decode(data, type=Replay, dec_hook=lambda _, values: np.array(values, dtype=np.float64))
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise ValueError(f"not a replay: {error}") from error

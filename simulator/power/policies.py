@@ -17,6 +17,8 @@ from simulator.power.requests import CLASSES, ServerPool
 
 PERIOD_S = 2.0
 """Period of telemetry and decisions; each reading is the mean of one period."""
+OUT_OF_BAND_S = 40.0
+"""Control delay through a server's management controller."""
 
 
 def periods_late(telemetry_s: float) -> int:

@@ -97,8 +97,8 @@ class Row:
         """Latency by request, from its arrival to its last token; NaN until it is done."""
         self.credit_back_s = CREDIT_BACK_S
         """Time in which used credit is restored."""
-        self.over_s, self.longest_over_s = 0.0, 0.0
-        """Time above the budget so far, and its longest stretch."""
+        self.over_s = 0.0
+        """Time above the budget so far."""
         self.steps_s = [array("d") for _ in pools]
         """Durations of the steps of each pool so far; a step taken together lasts until its slowest server is done."""
         servers = [pool.servers for pool in pools]
@@ -190,10 +190,9 @@ class Row:
         self.budget_w = budget_w
         self._note_over(self.now_s)
 
-    def over_until_now_s(self) -> tuple[float, float]:
-        """(seconds above the budget, longest stretch), including the present one."""
-        lasting = self.now_s - self._over_since_s if self._over_since_s >= 0 else 0.0
-        return self.over_s + lasting, max(self.longest_over_s, lasting)
+    def over_until_now_s(self) -> float:
+        """Seconds above the budget, including the present stretch."""
+        return self.over_s + (self.now_s - self._over_since_s if self._over_since_s >= 0 else 0.0)
 
     def held_s(self) -> FloatArray:
         """Time that each server has worked below full speed; shape (servers,)."""
@@ -361,7 +360,5 @@ class Row:
             if self._over_since_s < 0:
                 self._over_since_s = now_s
         elif self._over_since_s >= 0:
-            stretch_s = now_s - self._over_since_s
-            self.over_s += stretch_s
-            self.longest_over_s = max(self.longest_over_s, stretch_s)
+            self.over_s += now_s - self._over_since_s
             self._over_since_s = -1.0

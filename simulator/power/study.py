@@ -15,17 +15,16 @@ from power.rules import PowerRules
 from simulator.power import requests
 from simulator.power.agents import Fault
 from simulator.power.machine import DGX_A100
-from simulator.power.policies import BASELINES, PERIOD_S, RowPolicy, baseline
+from simulator.power.policies import BASELINES, OUT_OF_BAND_S, PERIOD_S, RowPolicy, baseline
 from simulator.power.row_file import read_row
-from simulator.power.tonnage_policy import TONNAGE_POLICIES, TonnagePower
+from simulator.power.tonnage_policy import TonnagePower
 from simulator.power.trial import PoolOutcome, TrialOutcome, TrialRules, run_trial
 from simulator.sweep.runner import Executor, PolicyRun, one_by_one
 
-POLICIES = (*BASELINES, *TONNAGE_POLICIES)
+POLICIES = (*BASELINES, TonnagePower.name)
 IN_BAND = ("tonnage", "two-clocks")
 DELAY_S = dict.fromkeys(IN_BAND, 2.0)
 """Control delay of each policy by default: in band through an agent; all others out of band."""
-OUT_OF_BAND_S = 40.0
 TELEMETRY_S = dict.fromkeys(IN_BAND, 0.0)
 """Delay from the end of a period until a policy has its reading, in whole periods. Readings of agents arrive with their
 reports, within a tenth of a period (the 99th percentile of `make bench-power-reaction`); all others are those of meters
@@ -49,8 +48,6 @@ class Study:
     shape: str | None = None
     """Name of a synthetic course instead (`demand.SHAPES`)."""
     days: int | None = None
-    worst_day: bool = False
-    """Whether to use only the day with the highest rate."""
     above_share: float = 0.0
     """Use only the stretches with at least this fraction of the highest rate."""
     mix: str = "chat"
@@ -105,7 +102,6 @@ class Study:
         if self.shape is not None:
             return requests.shaped_rates(self.shape)
         curve = requests.made_up_rates(self.days) if self.rates is None else requests.read_rates(self.rates, self.days)
-        curve = curve.days(curve.hottest_day(), 1) if self.worst_day else curve
         return curve.above(self.above_share) if self.above_share else curve
 
     def delay_of(self, policy: str) -> float:
@@ -126,8 +122,6 @@ class ComparedRun:
     outcome: TrialOutcome
     free: tuple[PoolOutcome, ...]
     """Results of the pools without any limit."""
-    base_spike_share: float
-    """Largest rise within 40 s of the row as planned, over the budget."""
     cpu_s: float
     """Processor time of this run alone."""
 
@@ -198,7 +192,7 @@ def servers_with(study: Study, extra_share: float) -> int:
 def play(run: PolicyRun, study: Study) -> ComparedRun:
     """One run of a sweep; `run.trace` gives the number of additional servers (see label_of)."""
     extra_share = extra_of(run.trace)
-    budget_w, spike_share = planned_budget(study, run.seed)
+    budget_w = planned_budget(study, run.seed)
     servers = servers_with(study, extra_share)
     free = _unlimited(study, servers, run.seed)
     began_s = time.process_time()
@@ -210,19 +204,17 @@ def play(run: PolicyRun, study: Study) -> ComparedRun:
         telemetry_s=study.telemetry_of(run.policy),
         outcome=outcome,
         free=free.pools,
-        base_spike_share=spike_share,
         cpu_s=time.process_time() - began_s,
     )
 
 
-def planned_budget(study: Study, seed: int) -> tuple[float, float]:
-    """(the row's budget in watts, largest rise within 40 s of the row as planned as a fraction of it).
-
-    The budget is chosen so that the row as planned peaks at its fraction of it, under this seed's requests.
+def planned_budget(study: Study, seed: int) -> float:
+    """The row's budget in watts: the given one, else such that the row as planned peaks at its fraction of it, under
+    this seed's requests.
     """
-    base = _unlimited(study, study.planned, seed)
-    budget_w = base.peak_w / study.base_peak_share if study.budget_w is None else study.budget_w
-    return budget_w, replace(base, budget_w=budget_w).spike_share(OUT_OF_BAND_S)
+    if study.budget_w is not None:
+        return study.budget_w
+    return _unlimited(study, study.planned, seed).peak_w / study.base_peak_share
 
 
 @lru_cache(maxsize=4)
@@ -243,8 +235,8 @@ def _trial(study: Study, servers: int, seed: int, policy: str, budget_w: float) 
     pools = study.pools(servers)
 
     def make_policy(budget_w: float) -> RowPolicy:
-        if policy in TONNAGE_POLICIES:
-            return TonnagePower(policy, pools, budget_w, delay_s, telemetry_s, study.rules)
+        if policy == TonnagePower.name:
+            return TonnagePower(pools, budget_w, delay_s, telemetry_s, study.rules)
         return baseline(policy, pools, budget_w, delay_s)
 
     return run_trial(
@@ -365,7 +357,7 @@ def find_headroom(
     if best is None:
         best = tried(good)
         stopped = best if best.broken else stopped
-    budget_w = min(planned_budget(study, seed)[0] for seed in seeds)
+    budget_w = min(planned_budget(study, seed) for seed in seeds)
     least_w, twice_w = (
         sum(pool.servers * pool.machine.floor_w for pool in study.pools(count * study.planned)) for count in (1, 2)
     )

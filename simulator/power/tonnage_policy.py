@@ -17,7 +17,7 @@ from power.rules import PowerRules
 from power.safety.estimator import FAULT_WORDS
 from simulator.power.agents import ROW_BREAKER
 from simulator.power.machine import DGX_A100
-from simulator.power.policies import PERIOD_S, Readings, RowOrders, periods_late
+from simulator.power.policies import OUT_OF_BAND_S, PERIOD_S, Readings, RowOrders, periods_late
 from simulator.power.requests import CLASSES, ServerPool
 
 ROW, POOL_LABEL = "row", "example.com/pool"
@@ -79,10 +79,6 @@ def _domains(pools: Sequence[ServerPool], budget_w: float) -> dict[str, PowerDom
     return {name: PowerDomainSpec.model_validate(spec) for name, spec in written.items()}
 
 
-TONNAGE_POLICIES = ("tonnage", "tonnage-oob")
-"""Names of Tonnage's policies, both with the same allocator; `oob` is for limits that take 40 s, through management
-controllers, and has no bursts."""
-
 _PHASES: IntArray = np.array([power.PHASE_IDLE, power.PHASE_COMPUTE_BOUND, power.PHASE_MEMORY_BOUND])
 """Phases by IDLE, PROMPT, TOKENS of simulator.power.row."""
 
@@ -94,9 +90,10 @@ class TonnagePower:
     A server is one device here: its GPUs work in step, so one limit applies to all of them.
     """
 
+    name = "tonnage"
+
     def __init__(
         self,
-        name: str,
         pools: Sequence[ServerPool],
         budget_w: float,
         delay_s: float,
@@ -105,9 +102,9 @@ class TonnagePower:
     ) -> None:
         """rules: settings other than their defaults.
 
+        delay_s: at the delay of a management controller, nobody could end bursts in time, so there are none.
         telemetry_s: delay from the end of a period until the allocator has its reading.
         """
-        self.name = name
         self._table = row_table(pools, budget_w)
         servers = [pool.servers for pool in pools]
         self._other_w: FloatArray = np.repeat([pool.machine.other_w for pool in pools], servers)
@@ -117,7 +114,7 @@ class TonnagePower:
         self._rules = PowerRules(
             control_delay_s=reaction_s,
             lease_s=delay_s + 10.0,
-            burst_share=0.0 if name == "tonnage-oob" else 1.0,
+            burst_share=float(delay_s < OUT_OF_BAND_S),
         )
         self._rules = replace(self._rules, **dict(rules))
         self._allocator = allocator_of(self._table, self._rules)

@@ -1,15 +1,14 @@
 """One run: a row, its requests, a policy, a control delay, a brake and faults; and the result."""
 
-import gc
 import heapq
 from array import array
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
+from cluster.collector import paused_collector
 from simulator.power import agents as power_agents
 from simulator.power.machine import DGX_A100
 from simulator.power.policies import PERIOD_S, Readings, RowOrders, RowPolicy, periods_late
@@ -64,8 +63,6 @@ class PoolOutcome:
     p99_s: float
     held_share: float
     """Fraction of its servers' time spent working slower than at full clock."""
-    limited_share: float
-    """Fraction of its servers' time under a limit below what a server can draw, whether it slowed anything or not."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,7 +78,6 @@ class TrialOutcome:
     brakes: int
     over_s: float
     """Time above the budget, exact to the event."""
-    longest_over_s: float
     breaker_share: float
     """Highest heat of the breaker: 1 opens it."""
     limit_changes: int
@@ -100,11 +96,6 @@ class TrialOutcome:
     def of_pool(self, name: str) -> PoolOutcome:
         return next(pool for pool in self.pools if pool.name == name)
 
-    def spike_share(self, within_s: float) -> float:
-        """Largest rise of the row's draw within this time, as a fraction of the budget."""
-        steps = range(1, round(within_s / PERIOD_S) + 1)
-        return max(float((self.row_w[k:] - self.row_w[:-k]).max()) for k in steps) / self.budget_w
-
 
 def run_trial(
     pools: Sequence[ServerPool],
@@ -119,22 +110,8 @@ def run_trial(
 
     seed: determines the servers that faults affect.
     """
-    with _uncollected():
+    with paused_collector():  # it makes no cycles
         return _Trial(pools, requests, make_policy, rules, seed).run(for_s)
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Disables cyclic garbage collection: a run makes millions of objects and no cycles, so searching them finds
-    nothing.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 class _Trial:
@@ -152,12 +129,12 @@ class _Trial:
         self.servers = servers = tuple(pool.servers for pool in pools)
         self.make_policy, self.policy = make_policy, make_policy(rules.budget_w)
         count = sum(servers)
-        self.highest_w: FloatArray = np.repeat([pool.machine.highest_w for pool in pools], servers)
+        ends_w = [pool.machine.idle_w + pool.machine.highest_w for pool in pools]
         self.row = Row(pools, requests, budget_w=rules.budget_w)
         self.agents = power_agents.Agents(
             count,
             safe_floor_w=rules.safe_floor_w,
-            clamp_w=(np.repeat([pool.machine.idle_w for pool in pools], servers) + self.highest_w) / 2,
+            clamp_w=np.repeat(ends_w, servers) / 2,
             faults=rules.faults,
             seed=seed,
             set_limit=self.row.limit,
@@ -181,9 +158,7 @@ class _Trial:
         self.epoch = 0
         self.budget_w = rules.budget_w
         self.row_w = array("d")
-        self.limited_s = np.zeros(len(servers))
         self.zeros = np.zeros(count)
-        self.firsts: IntArray = np.concatenate([[0], np.cumsum(servers)[:-1]])
         self.named: dict[int, tuple[float, int, str]] = {}
 
     def run(self, for_s: float) -> TrialOutcome:
@@ -195,7 +170,6 @@ class _Trial:
             pipe.append(self._read(now_s))
             if len(pipe) > late:
                 self._decide(now_s, pipe.pop(0))
-        over_s, longest_s = self.row.over_until_now_s()
         held_s = np.split(self.row.held_s(), np.cumsum(self.servers)[:-1])
         return TrialOutcome(
             policy=self.policy.name,
@@ -204,8 +178,7 @@ class _Trial:
             budget_w=self.rules.budget_w,
             row_w=np.array(self.row_w),
             brakes=self.brake.pulled,
-            over_s=over_s,
-            longest_over_s=longest_s,
+            over_s=self.row.over_until_now_s(),
             breaker_share=self.heat.highest_share,
             limit_changes=self.agents.changes,
             pools=tuple(
@@ -259,8 +232,6 @@ class _Trial:
         self.row_w.append(row_w)
         self.brake.read(now_s, row_w)
         self.heat.read(PERIOD_S, row_w)
-        limited = (self.agents.clock < 1.0) | (self.agents.cap_w < self.highest_w)
-        self.limited_s += np.add.reduceat(limited.astype(np.float64), self.firsts) / self.servers * PERIOD_S
         self.periods += 1
         shown_w = server_w + self.ripple_w[self.periods % RIPPLES]
         if share := self.rules.noise_share:
@@ -332,5 +303,4 @@ class _Trial:
             p50_s=float(p50_s),
             p99_s=float(p99_s),
             held_share=held_share,
-            limited_share=float(self.limited_s[number]) / for_s,
         )

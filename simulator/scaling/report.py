@@ -51,7 +51,7 @@ def rows_of(compared: study.Compared) -> tuple[tuple[str, ...], ...]:
 COLUMNS = ("policy", "replicas $", "missed $", "total $", "difference $", "ratio", "J", "violations", "changes/day")
 
 
-def as_html(compared: study.Compared, facts: tuple[tuple[str, str], ...], made_by: str) -> str:
+def as_html(compared: study.Compared, facts: tuple[tuple[str, str], ...]) -> str:
     """Report as one HTML document."""
     scenario = compared.scenario
     days, trained = _days(scenario.load, scenario), _days(scenario.trained, scenario)
@@ -82,7 +82,7 @@ def as_html(compared: study.Compared, facts: tuple[tuple[str, str], ...], made_b
             headline=_headline(compared),
             sections=(PageSection((table,), charts, legend_of(result.policy for result in compared.results)),),
             terms=TERMS,
-            made_by=made_by,
+            made_by="tonnage scaling backtest",
         )
     )
 

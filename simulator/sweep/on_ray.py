@@ -5,6 +5,7 @@ import pickle
 import platform
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from cluster.errors import ConfigError, Mistake
 from cluster.version import VERSION
@@ -15,8 +16,6 @@ from controller.background.tasks import BackgroundTask, TaskFunction, TaskResult
 from simulator.sweep.runner import K, R, SweepStopped, code_digest
 
 EMBEDDED = "embedded"
-PROBE_S = 60.0
-"""Time limit for the first task, once Ray is up: a cluster whose workers cannot start fails here, not after an hour."""
 POLL_S = 1.0
 """Length of one wait for results; the loss of Ray is noticed in between."""
 
@@ -25,8 +24,8 @@ POLL_S = 1.0
 class SweepOnRay:
     """Runs as Ray tasks, one core each.
 
-    The common input of all runs is sent once. The cluster's workers must have this Tonnage installed; a first task
-    verifies that they do. A Ray that is lost is started or joined again, and only unfinished runs are repeated.
+    The common input of all runs is sent once. The cluster's workers must have this Tonnage installed, which each run
+    verifies. A Ray that is lost is started or joined again, and only unfinished runs are repeated.
     """
 
     address: str = EMBEDDED
@@ -46,26 +45,12 @@ class SweepOnRay:
         host = BackgroundHost([ChildDriver(start)])
         try:
             host.want(wanted=True)
-            host.submit([BackgroundTask("probe", ())])
-            waited_s, found = 0.0, list[TaskResult]()
-            while not (found := self._results(host, "probe")):
-                waited_s += POLL_S if host.standing.state == "up" else 0.0
-                if waited_s >= PROBE_S:
-                    raise SweepStopped(f"no worker took a task in {PROBE_S:g} s; does the cluster have a free core?")
-            if found[0].error:
-                words = f"its workers cannot run Tonnage: {found[0].error}"
-                raise ConfigError(Mistake("--ray", words, "install this version on its nodes"))
-            there, here = found[0].value.decode(), _probed().decode()
-            if there != here:
-                raise ConfigError(
-                    Mistake("--ray", f"its workers run {there}, this is {here}", "use one image for all of them")
-                )
-            shared = pickle.dumps(play)
-            tasks = [BackgroundTask("run", (shared, pickle.dumps((n, run)))) for n, run in enumerate(runs)]
+            shared = _installed(), pickle.dumps(play)
+            tasks = [BackgroundTask("run", (*shared, pickle.dumps((n, run)))) for n, run in enumerate(runs)]
             numbers = {task.digest: number for number, task in enumerate(tasks)}
             host.submit(tasks)
             while numbers:
-                for result in self._results(host, "run"):
+                for result in self._results(host):
                     # Result of a finished task; raises the exception of a failed run unchanged.
                     if result.error:
                         raise SweepStopped(result.error)
@@ -76,10 +61,10 @@ class SweepOnRay:
         finally:
             host.close()
 
-    def _results(self, host: BackgroundHost, kind: str) -> list[TaskResult]:
+    def _results(self, host: BackgroundHost) -> list[TaskResult]:
         """Results that come within a moment. Raises ConfigError where Ray cannot be used, SweepStopped where it is
         lost."""
-        found, standing = host.results(kind, POLL_S), host.standing
+        found, standing = host.results("run", POLL_S), host.standing
         if not found and standing.losses["refused"]:
             remedy = "name HOST:PORT of a running Ray head on whose node this runs, and its token"
             raise ConfigError(Mistake(f"ray address {self.address}", standing.why, remedy))
@@ -88,21 +73,25 @@ class SweepOnRay:
         return found
 
 
-def _played(play: bytes, numbered_run: bytes) -> bytes:
-    """The result of a run, or the error that it raised."""
-    _, run = pickle.loads(numbered_run)  # noqa: S301 - the bytes of the sweep that started this process
+def _played(there: bytes, play: bytes, numbered_run: bytes) -> bytes:
+    """The result of a run, or the error that it raised. there: what the sweep runs."""
     try:
+        if there != _installed():
+            words = f"its workers run {_installed().decode()}, this is {there.decode()}"
+            raise ConfigError(Mistake("--ray", words, "use one image for all of them"))
+        _, run = pickle.loads(numbered_run)  # noqa: S301 - the bytes of the sweep that started this process
         return pickle.dumps((pickle.loads(play)(run), None))  # noqa: S301
     except Exception as error:  # noqa: BLE001 - raised again by the sweep
         return pickle.dumps((None, _portable(error)))
 
 
-def _probed() -> bytes:
+@cache
+def _installed() -> bytes:
     """What runs tasks."""
     return f"Tonnage {VERSION} (code {code_digest()}) on Python {platform.python_version()}".encode()
 
 
-KINDS: Mapping[str, TaskFunction] = {"run": _played, "probe": _probed}
+KINDS: Mapping[str, TaskFunction] = {"run": _played}
 """Kinds of tasks of a sweep's driver. They are pickled, unlike the operator's: a sweep runs on its user's own machines,
 without rights in a Kubernetes cluster."""
 

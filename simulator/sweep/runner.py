@@ -15,7 +15,8 @@ from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from cluster.errors import UNREADABLE, ConfigError, Mistake
+from cluster.errors import ConfigError, Mistake
+from cluster.frame import FrameError, framed, unframed
 
 K = TypeVar("K", bound=Hashable)
 """Name of a run. With the sweep's common input it decides the result; the time and place of the run do not."""
@@ -35,17 +36,15 @@ class ResultCache(Generic[K, R]):
     """
 
     folder: Path
+    kind: type[R]
     name_of: Callable[[K], str]
     """File name that two runs share only if their results are the same."""
-    to_bytes: Callable[[R], bytes]
-    from_bytes: Callable[[bytes], R]
-    """Raises one of UNREADABLE for content that `to_bytes` has not written."""
 
     def find(self, run: K) -> R | None:
         """Result of a run that was stored earlier; None where there is none, or where it cannot be read."""
         try:
-            return self.from_bytes((self.folder / self.name_of(run)).read_bytes())
-        except (OSError, *UNREADABLE):
+            return unframed(self.kind, (self.folder / self.name_of(run)).read_bytes())
+        except (OSError, FrameError):
             return None
 
     def put(self, run: K, result: R) -> None:
@@ -55,7 +54,7 @@ class ResultCache(Generic[K, R]):
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with scratch.open("wb") as file:
-                file.write(self.to_bytes(result))
+                file.write(framed(result))
                 file.flush()
                 os.fsync(file.fileno())
             scratch.replace(path)

@@ -87,7 +87,6 @@ class ScriptedDevice:
             energy_j=self.energy_j,
             busy_share=0.0 if draw_w <= IDLE_W else 1.0,
             sm_clock_mhz=HIGHEST_MHZ if self.locked_mhz is None else self.locked_mhz,
-            max_clock_mhz=HIGHEST_MHZ,
             throttled_by=capped if does.brake_w is None else (*capped, "hw_slowdown", "power_brake"),
         )
 

@@ -191,6 +191,11 @@ FULL: Mapping[str, Object] = {
         "ModelService",
         {
             "model": "m",
+            "modelFacts": {"billionParameters": 8, "config": {"hidden_size": 4096}, "precision": "fp8"},
+            "models": ["large"],
+            "quality": {"of": {"m": 0.5, "large": 0.9}, "mean": 0.6},
+            "adapters": ["poems=/adapters/poems"],
+            "adapterMemory": "200Mi",
             "slo": {"tpot": "40ms", "ttft": "1s", "share": 0.99},
             "demand": {
                 "requestsPerSecond": 6,
@@ -216,7 +221,14 @@ FULL: Mapping[str, Object] = {
                 "metadata": {"labels": {"team": "search"}, "annotations": {"note": "a"}},
                 "spec": {"containers": [{"name": "server", "image": "vllm:1"}], "hostNetwork": False},
                 "variants": [
-                    {"phase": "decode", "gpuType": "a100", "image": "vllm:2", "args": ["-q"], "env": {"A": "1"}},
+                    {
+                        "phase": "decode",
+                        "gpuType": "a100",
+                        "model": "m",
+                        "image": "vllm:2",
+                        "args": ["-q"],
+                        "env": {"A": "1"},
+                    },
                 ],
             },
             "routes": {
@@ -236,7 +248,7 @@ FULL: Mapping[str, Object] = {
             "lastScaleTime": "2026-03-01T12:00:00Z",
             "costPerHour": 8,
             "joulesPerToken": 0.25,
-            "batch": {"done": 12.5, "time": "2026-03-01T12:00:00Z"},
+            "batch": {"done": 12.5, "time": "2026-03-01T12:00:00Z", "deadline": "2026-03-02T12:00:00Z"},
             "boundPerHour": 7.5,
             "gap": 0.0625,
             "routing": {
@@ -725,6 +737,7 @@ def _rule_cases() -> Iterator[Case]:
     yield from _quantity_cases(gpu_type, "spec.network", "0")
     yield from _quantity_cases(service, "spec.instance.cpu", "-1")
     yield from _quantity_cases(service, "spec.instance.memory", "-1")
+    yield from _quantity_cases(service, "spec.adapterMemory", "-1")
     for full, path in (
         (service, "spec.slo.tpot"),
         (service, "spec.slo.ttft"),

@@ -117,8 +117,6 @@ class FakeCgroups:
                 state.weights[file] = _in_range(value, 1, 10000)
             case "io.weight":
                 _in_range(value, 1, 10000)
-            case "memory.reclaim":
-                raise failed(errno.EAGAIN)  # without swap, nothing anonymous can go
             case _ if file in state.limits:
                 limit = None if value.strip() == "max" else _number(value)
                 state.limits[file] = limit if limit is None or file == "pids.max" else limit // PAGE * PAGE

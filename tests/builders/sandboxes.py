@@ -141,7 +141,7 @@ class PretendNode:
         match action:
             case Admit(call, _, lease_bytes):
                 self.done_s[call], self.used[call], self.lease[call] = 0.0, 0, lease_bytes
-                self.admitted_claims[call] = self.state.ledger.reservations[call].claim_bytes
+                self.admitted_claims[call] = lease_bytes
             case Refuse(call):
                 self.outcome[call] = "refused"
                 self.ended_at_s[call] = self.now_s

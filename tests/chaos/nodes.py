@@ -38,6 +38,7 @@ class RayNodes:
     address: str
     token_file: str
     folder: Path
+    environment: Mapping[str, str]
 
     def order(self, *words: str) -> Any:
         """Send a command to the host; returns its answer."""
@@ -63,7 +64,7 @@ class RayNodes:
 
 @contextmanager
 def ray_nodes(workers: int = 2) -> Iterator[RayNodes]:
-    """A head without CPUs, whose tables are stored on disk, and `workers` workers with two CPUs each."""
+    """A head without CPUs, and `workers` workers with two CPUs each."""
     folder = Path(tempfile.mkdtemp(prefix="tngc"))
     (folder / "ray").mkdir()  # Ray writes the address of its head there, wherever its other files are
     token = folder / "token"
@@ -79,9 +80,7 @@ def ray_nodes(workers: int = 2) -> Iterator[RayNodes]:
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(token),
         "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_gcs_storage": "rocksdb",
-        "RAY_gcs_storage_path": str(folder / "gcs"),
-        "RAY_gcs_rpc_server_reconnect_timeout_s": "600",
+        "RAY_gcs_rpc_server_reconnect_timeout_s": "30",
         "RAY_enable_metrics_collection": "0",
     }
     with (folder / "host.log").open("w", encoding="utf-8") as log:
@@ -100,9 +99,9 @@ def ray_nodes(workers: int = 2) -> Iterator[RayNodes]:
         address = host.stdout.readline().strip()
         if not address:
             raise RuntimeError(f"no Ray nodes: {(folder / 'host.log').read_text(encoding='utf-8')[-2000:]}")
-        yield RayNodes(host, address, str(token), folder)
+        yield RayNodes(host, address, str(token), folder, environment)
     finally:
-        left = tree_of(host.pid)
+        left = [*tree_of(host.pid), *in_session(host.pid)]  # with its head it may have ended before its nodes
         for pid in left:
             send(pid, signal.SIGCONT)
         with suppress(OSError):
@@ -117,6 +116,22 @@ def ray_nodes(workers: int = 2) -> Iterator[RayNodes]:
             send(pid, signal.SIGKILL)
         host.stdout.close()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def started(nodes: RayNodes, *options: str) -> Iterator[None]:
+    """A node as its container starts it: `ray start`."""
+    command = [str(Path(sys.executable).with_name("ray")), "start", "--block", *options]
+    with (nodes.folder / "started.log").open("a", encoding="utf-8") as log:
+        node = subprocess.Popen(  # noqa: S603
+            command, env=nodes.environment, stdout=log, stderr=log, start_new_session=True
+        )
+    try:
+        yield
+    finally:
+        for pid in in_session(node.pid):
+            send(pid, signal.SIGKILL)
+        node.wait()
 
 
 @contextmanager
@@ -158,6 +173,15 @@ def parents() -> Mapping[int, int]:
     return found
 
 
+def in_session(leader: int) -> list[int]:
+    """Processes of an OS session."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            found += [int(path.name)] if os.getsid(int(path.name)) == leader else []
+    return found
+
+
 def tree_of(pid: int) -> list[int]:
     """Pid of a process and of all its descendants."""
     above, tree = parents(), [pid]
@@ -184,15 +208,6 @@ def host(folder: Path, workers: int) -> None:
                 _answer([_raylet(node) for node in cluster.worker_nodes])
             case ["head"]:
                 _answer([cluster.head_node.all_processes["gcs_server"][0].process.pid, _raylet(cluster.head_node)])
-            case ["kill head"]:
-                cluster.head_node.kill_gcs_server()
-                cluster.head_node.kill_raylet()
-                _answer(True)
-            case ["start head"]:
-                cluster.head_node.start_gcs_server()
-                cluster.head_node.get_gcs_client()
-                cluster.head_node.start_ray_processes()
-                _answer(True)
             case ["kill worker", raylet]:
                 node = next(node for node in cluster.worker_nodes if _raylet(node) == int(raylet))
                 cluster.remove_node(node, allow_graceful=False)

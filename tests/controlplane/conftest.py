@@ -22,6 +22,7 @@ from tests.controlplane.servers import NODES, StartServer
 LONGEST = (
     "test_operator",
     "test_chaos",
+    "test_churned_day",
     "test_scaling_end_to_end",
     "test_power",
     "test_faults",

@@ -468,7 +468,7 @@ BY_VERB: dict[str, tuple[str, ...]] = {
 """Arguments of each verb that shows what is in a cluster."""
 OF_FILES = {"background serve", "completion", "controlplane down", "controlplane status", "controlplane up", "crds",
             "examples", "operator run", "operator settings", "replay", "run", "simulate day", "simulate placement",
-            "simulate power", "simulate scaling", "scaling backtest", "version", "power headroom", "health heatmap",
+            "simulate power", "scaling backtest", "version", "power headroom", "health heatmap",
             "health replay", "health timeline", "profile estimate", "profile import", "profile measure",
             "profile refine", "sandboxd", "usage"}  # fmt: skip
 """Verbs that read no cluster, but files of the user's own, or the user's own program."""

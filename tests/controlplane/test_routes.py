@@ -61,6 +61,19 @@ def test_a_route_and_its_pools_follow_the_mix_are_repaired_and_end_with_the_serv
         admin("delete", "httproute", "s")
         until(lambda: backends() == {"s-dear": 1000}, "a route that somebody deleted is there again", within_s=90)
 
+        # Of what is there under such names and labels, all that Tonnage wrote goes with the spec's routes, and no more.
+        other = {**route, "metadata": {"name": "other", "namespace": "default"}}
+        admin("apply", "-f", "-", stdin=other)
+        admin("patch", "modelservice", "s", "--type=merge", "-p", json.dumps({"spec": {"routes": None}}))
+
+        def left() -> list[str]:
+            return [each["metadata"]["name"] for kind in KINDS for each in admin.get(kind)["items"]]
+
+        until(lambda: left() == ["other"], "the route and its pools are gone with spec.routes")
+        admin("delete", "httproute", "other")
+        admin("patch", "modelservice", "s", "--type=merge", "-p", json.dumps({"spec": {"routes": routes}}))
+        until(lambda: backends() == {"s-dear": 1000}, "and are there again with them")
+
         admin("delete", "modelservice", "s")
         until(lambda: not admin.get("httproutes")["items"] and not admin.get("inferencepools")["items"],
               "routes and pools are gone with the service")  # fmt: skip

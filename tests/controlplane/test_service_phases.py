@@ -61,6 +61,13 @@ def test_pools_by_phase_run_with_their_own_flags_are_scaled_and_told_and_join_ag
         items = admin.get("pods", "-l", f"tonnage.dev/service=s,tonnage.dev/phase={phase}")["items"]
         return [each["spec"]["containers"][0] for each in items]
 
+    def is_served() -> bool:
+        """Whether some instance is ready, as one has to be at each look, also while the pools change."""
+        pods = admin.get("pods", "-l", "tonnage.dev/service=s")["items"]
+        told = {(each["type"], each["status"]) for pod in pods for each in pod["status"].get("conditions", ())}
+        assert ("Ready", "True") in told
+        return True
+
     with operator(server.kubeconfig, tmp_path, pools=[{"placer": mode}]) as process:
         admin("apply", "-f", "-", stdin=service())
         admin.wait("condition=Ready", "modelservice/s")
@@ -85,7 +92,7 @@ def test_pools_by_phase_run_with_their_own_flags_are_scaled_and_told_and_join_ag
 
         # Without phases the pools are scaled to none, and whole requests are served by instances of their own.
         admin("patch", "modelservice", "s", "--type=merge", "-p", json.dumps({"spec": {"phases": None}}))
-        until(lambda: set(status().get("running", ())) == {"dear"}, "prefill and decode are together")
+        until(lambda: is_served() and set(status().get("running", ())) == {"dear"}, "prefill and decode are together")
         admin.wait("condition=Ready", "modelservice/s")
         assert (containers("prefill"), containers("decode")) == ([], [])
 

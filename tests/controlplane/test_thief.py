@@ -2,7 +2,7 @@
 server, compared with the list that is committed here."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -37,6 +37,8 @@ AGAIN = {"count": 2, "lastObservedTime": "2026-01-01T00:00:01.000000Z"}
 EPOCH = {"tonnage.dev/epoch": "0"}
 GATED: dict[str, Any] = {"schedulingGates": [{"name": "tonnage.dev/placement"}], "schedulerName": "nobody"}
 Object = dict[str, Any]
+METHODS = {"create": "POST", "patch": "PATCH", "delete": "DELETE", "deletecollection": "DELETE", "update": "PUT",
+           "get": "GET"}  # fmt: skip
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 ALLOWED = {
@@ -48,7 +50,7 @@ ALLOWED = {
     ("deployments patch: of a service", TENANT),
     ("deployments/scale patch", TENANT),
     *((f"{kind} {verb}: of a service", TENANT) for kind in ("httproutes", "inferencepools")
-      for verb in ("create", "patch")),
+      for verb in ("create", "deletecollection", "patch")),
     ("configmaps create", TENANT),
     ("configmaps patch", TENANT),
     ("resourceclaims patch", TENANT),
@@ -123,13 +125,22 @@ class Thief:
     tried: set[tuple[str, str, str]] = field(default_factory=set)
     """API group, resource and verb of what was tried."""
 
-    def tries(self, verb: str, path: str, body: Any, what: str = "", kind: str = MERGE_PATCH, at: str = "") -> Answer:
+    def tries(
+        self,
+        verb: str,
+        path: str,
+        body: Any,
+        what: str = "",
+        kind: str = MERGE_PATCH,
+        at: str = "",
+        query: Mapping[str, str] | None = None,
+    ) -> Answer:
         """path: without the namespace, as `/api/v1/pods/x`; at: namespace."""
         where = path.removeprefix("/apis/").removeprefix("/api/").split("/")
         group, rest = ("", where[1:]) if path.startswith("/api/") else (where[0], where[2:])
         resource = "/".join(rest[::2])
         self.tried.add((group, resource, verb))
-        method = {"create": "POST", "patch": "PATCH", "delete": "DELETE", "update": "PUT", "get": "GET"}[verb]
+        method = METHODS[verb]
         by = {"fieldManager": "tonnage-epoch-0"} | ({"force": "true"} if kind == APPLY_PATCH else {})
         whole = inside(path, at)
         answer = self.thief.send(
@@ -137,7 +148,7 @@ class Thief:
             whole,
             body,
             content_type=JSON if method == "POST" else kind,
-            query=by if method == "PATCH" else None,
+            query=by if method == "PATCH" else query,
         )
         if answer.is_ok:
             self.done.add((f"{resource} {verb}" + (f": {what}" if what else ""), at))
@@ -201,6 +212,11 @@ def in_a_namespace(the: Thief, at: str) -> None:
         for number, (what, owners, _) in enumerate(DEPLOYED[:3]):
             the.tries("create", path, route(kind, f"r{number}", owners), what, at=at)
         the.tries("patch", f"{path}/r0", route(kind, "r0", [SERVICE]), "of a service", APPLY_PATCH, at)
+        the.lays(path, route(kind, "ours", [SERVICE]), at)
+        for what, name in (("of others", "theirs"), ("of a service", "ours")):
+            the.tries("deletecollection", path, None, what, at=at, query={"fieldSelector": f"metadata.name={name}"})
+        kept = the.admin.send("GET", inside(f"{path}/theirs", at))
+        assert kept.is_ok, "what others wrote is there"
 
     for word, name in (("", "theirs"), (": saved fits", "tonnage-load-fits-0")):
         made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}

@@ -62,7 +62,7 @@ SERVE_DRA = {("resource.k8s.io", "resourceclaimtemplates", verb) for verb in ("c
 ROUTES = {
     (f"{group}.networking.k8s.io", resource, verb)
     for group, resource in (("gateway", "httproutes"), ("inference", "inferencepools"))
-    for verb in ("create", "patch")
+    for verb in ("create", "deletecollection", "patch")
 }
 LEAD = {("coordination.k8s.io", "leases", verb) for verb in ("create", "get", "update")}
 

@@ -42,7 +42,7 @@ def ray_pods(objects: Objects) -> list[dict[str, Any]]:
     if ("RayCluster", "tonnage-ray") in objects:
         spec = objects["RayCluster", "tonnage-ray"]["spec"]
         return [spec["headGroupSpec"]["template"], *(group["template"] for group in spec["workerGroupSpecs"])]
-    head = objects["StatefulSet", "tonnage-ray-head"]
+    head = objects["Deployment", "tonnage-ray-head"]
     return [head["spec"]["template"], objects["Deployment", "tonnage-ray-worker"]["spec"]["template"]]
 
 
@@ -198,17 +198,6 @@ def test_every_ray_container_wants_the_token_and_gives_silent_nodes_up_soon(obje
             assert told["RAY_AUTH_MODE"] == "token"
             assert str(told["RAY_AUTH_TOKEN_PATH"]).endswith("/ray-token")
             assert SILENT_NODE.items() <= told.items()
-
-
-def test_the_head_keeps_its_tables_on_a_volume() -> None:
-    spec = rendered({"ray": {"mode": "static"}})["StatefulSet", "tonnage-ray-head"]["spec"]
-    head = spec["template"]["spec"]["containers"][0]
-    told = {each["name"]: each.get("value") for each in head["env"]}
-    (mount,) = [mount for mount in head["volumeMounts"] if mount["name"] == "tables"]
-
-    assert told["RAY_gcs_storage"] == "rocksdb"
-    assert str(told["RAY_gcs_storage_path"]).startswith(mount["mountPath"] + "/")
-    assert [claim["metadata"]["name"] for claim in spec["volumeClaimTemplates"]] == ["tables"]
 
 
 def test_the_head_runs_no_tasks(objects: Objects) -> None:

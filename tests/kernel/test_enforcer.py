@@ -59,9 +59,8 @@ def test_without_isolation_an_agent_dies(guest: Guest) -> None:
     assert not all(agent["survived"] for agent in result["agents"])
 
 
-@pytest.mark.parametrize("policy", ["growing-leases", "whole-claims"])
-def test_all_agents_survive_where_their_peaks_do_not_fit_at_once(guest: Guest, policy: SandboxPolicyName) -> None:
-    result = replayed(guest, run_of(policy, *TIGHT, budget_mib=400))
+def test_all_agents_survive_where_their_peaks_do_not_fit_at_once(guest: Guest) -> None:
+    result = replayed(guest, run_of("whole-claims", *TIGHT, budget_mib=400))
 
     assert [agent["survived"] for agent in result["agents"]] == [True] * 3
     assert result["kernel_kills"] == 0
@@ -72,7 +71,7 @@ def test_where_nothing_fits_only_tool_calls_go(guest: Guest) -> None:
     # Bases take 120 of 180 MiB, and every call needs 150.
     hopeless = tuple(replace(one, phases=agent(one.name, 150.0).phases) for one in TIGHT)
 
-    result = replayed(guest, run_of("growing-leases", *hopeless, budget_mib=180, hint=0.5))
+    result = replayed(guest, run_of("whole-claims", *hopeless, budget_mib=180, hint=0.5))
 
     assert [agent["survived"] for agent in result["agents"]] == [True] * 3
     assert result["kernel_kills"] == 0

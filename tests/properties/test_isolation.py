@@ -43,8 +43,7 @@ def nodes(draw: st.DrawFn, *, honest: bool, priorities: tuple[int, ...] = (0,)) 
         )
     # Less than what is kept for calls, now and then.
     budget = sum(one.agent_bytes for one in sandboxes) // MIB + draw(st.integers(100, 800))
-    leases = draw(st.sampled_from(["growing", "growing", "whole"]))
-    node = PretendNode.of(budget, sandboxes, works, replace(PATIENT, leases=leases))
+    node = PretendNode.of(budget, sandboxes, works, PATIENT)
     for one in sandboxes:
         node.agent_bytes[one.name] = one.agent_bytes // 2
     return node

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.background import pss_mb, session_of
 from controller.background.host import BackgroundHost
 from controller.background.launcher import ChildDriver
 from controller.background.load_fits import KIND, fitted, task_of
 from controller.background.on_ray import DriverStart
 from controller.background.tasks import BackgroundTask, TaskResult
 from tests import until as waiting
+from tests.rigs.background_fits import pss_mb, session_of
 from tests.unit.controller.background.test_load_fits import history
 
 until = partial(waiting.until, within_s=300.0)

@@ -72,10 +72,10 @@ def test_a_killed_driver_goes_on_where_it_was(tmp_path: Path) -> None:
         *("--seeds", "1-12", "--jobs", "2", "--ray", "embedded", "--results", str(results), "-o", "json"),
     )
     first = _started(command)
-    until(lambda: len(list(results.glob("*.msgpack"))) >= 3, "three runs are done", PATIENCE_S)
+    until(lambda: len(list(results.glob("*.frame"))) >= 3, "three runs are done", PATIENCE_S)
     first.send_signal(signal.SIGKILL)
     first.wait()
-    kept = {path: path.stat().st_mtime_ns for path in results.glob("*.msgpack")}
+    kept = {path: path.stat().st_mtime_ns for path in results.glob("*.frame")}
 
     second = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=PATIENCE_S, check=True)  # noqa: S603
 
@@ -94,7 +94,7 @@ def test_a_lost_head_costs_what_was_under_way_and_the_sweep_goes_on(tmp_path: Pa
     with subprocess.Popen(  # noqa: S603
         command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as sweeping:
-        until(lambda: len(list(results.glob("*.msgpack"))) >= 3, "three runs are done", PATIENCE_S)
+        until(lambda: len(list(results.glob("*.frame"))) >= 3, "three runs are done", PATIENCE_S)
         started = tree_of(sweeping.pid)[1:]
         programs = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in started}
         # Both: without its tables alone, Ray would go on for longer than the sweep lasts on a quiet machine.
@@ -102,7 +102,7 @@ def test_a_lost_head_costs_what_was_under_way_and_the_sweep_goes_on(tmp_path: Pa
         assert len(head) == 2
         for pid in head:
             os.kill(pid, signal.SIGKILL)
-        kept = len(list(results.glob("*.msgpack")))
+        kept = len(list(results.glob("*.frame")))
         stdout, stderr = sweeping.communicate(timeout=PATIENCE_S)
 
     assert kept < 80, "the kill came after the last run: nothing was shown"

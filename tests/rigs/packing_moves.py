@@ -5,7 +5,8 @@
 Pods arrive one by one, as published, and those that fit nowhere wait. Then one plan of the product places them, in
 which others are moved as the operator moves them (`placement/packing/room.py`), at most 2 % of the pods. Beside it,
 what no number of moves exceeds as long as nobody who runs is given up: the linear program of
-`placement/prices/allocation_bound.py` in which all that run stay, somewhere. Simulated.
+`placement/prices/allocation_bound.py` in which all that run stay, somewhere. And what moves of any pods reach, parts of
+devices too, of which one or two make room for each other: the product moves whole devices alone. Simulated.
 """
 
 import os
@@ -23,7 +24,10 @@ from cluster.snapshot import PENDING, PodTable, Snapshot
 from placement.engine.packer import Packer
 from placement.highs_program import Entries, Program
 from placement.move_price import MovePrice
+from placement.packing.draft import NEVER, PackingDraft
 from placement.packing.planner import pack
+from placement.packing.preemption import clearings
+from placement.packing.units import pending_units
 from placement.prices.allocation_bound import _Model, single_size_patterns
 from placement.prices.classes import class_of, kinds_of
 from simulator.openb.trace_reader import read_trace
@@ -31,7 +35,7 @@ from simulator.packing.policy_comparison import bound_pct
 from simulator.packing.replay import gpu_milli_of, published_stream
 from tests.rigs.used_fleet import packer_of
 
-MOST_SHARE, ROUNDS = 0.02, 60
+MOST_SHARE, ROUNDS, MOST_NODES = 0.02, 60, 4
 OPENB = Path(os.environ.get("TONNAGE_DATA", "")) / "openb"
 LISTS = "default,gpuspec33,multigpu20,gpushare100"
 
@@ -78,6 +82,54 @@ def moved(seen: Snapshot, packer: Packer) -> tuple[Snapshot, int]:
     return replace(seen, pods=replace(seen.pods, node=node)), len(moves)
 
 
+class Chains:
+    """A draft in which any pods move for those that wait, most devices first, and others for these."""
+
+    def __init__(self, seen: Snapshot, packer: Packer) -> None:
+        self._seen, self._draft, self._moved = seen, PackingDraft(seen, packer), set[int]()
+
+    def allocated_pct(self, longest: int) -> tuple[float, int]:
+        """What is allocated once at most 2 % of the pods moved, and how many did. longest: pods of which one makes room
+        for the next.
+        """
+        draft, in_vain, began = self._draft, set[int](), self._draft.mark
+        draft.resistance, self._moved = np.where(self._seen.pods.node != PENDING, 0, NEVER), set()
+        most = MOST_SHARE * float((self._seen.pods.node != PENDING).sum())
+        for unit in sorted(pending_units(draft), key=lambda unit: -draft.shape(unit.rows[0]).total_gpu_milli):
+            row, mark, before = unit.rows[0], draft.mark, self._moved.copy()
+            if not draft.shape(row).gpus or draft.shape_number(row) in in_vain:
+                continue
+            if not self._place(row, longest) or len(self._moved) > most:
+                draft.roll_back(mark)
+                self._moved = before
+                in_vain.add(draft.shape_number(row))
+        found = allocated_pct(replace(self._seen, pods=replace(self._seen.pods, node=draft.node.copy())))
+        draft.roll_back(began)
+        return found, len(self._moved)
+
+    def _resist(self, row: int, to: int) -> None:
+        self._draft.resistance[row], self._draft._reclaimable = to, None
+        self._draft.victims.clear()
+
+    def _place(self, row: int, longest: int) -> bool:
+        draft, own = self._draft, int(self._draft.resistance[row])
+        if draft.seat(row):
+            return True
+        for each in clearings(draft, row, NEVER - 1, None)[:MOST_NODES] if longest else ():
+            mark, before = draft.mark, self._moved.copy()
+            for victim in each.victims:
+                draft.unseat(victim)
+            self._resist(row, NEVER)  # nobody of the chain takes its place again
+            victims = sorted(each.victims, key=lambda other: -draft.shape(other).total_gpu_milli)
+            if draft.seat(row, each.node) and all(self._place(other, longest - 1) for other in victims):
+                self._moved.update(victims)
+                return True
+            self._resist(row, own)
+            draft.roll_back(mark)
+            self._moved = before
+        return False
+
+
 class _Kept(_Model):
     """The program of the bound, in which as many of each class are placed as run."""
 
@@ -100,7 +152,7 @@ class _Kept(_Model):
                 break
             program.add_columns(np.zeros(len(self.kinds) * len(fresh)), self.columns(fresh))
             assert program.solve(), "those that run fit where they run"
-            fresh = self.new(self.certified(0.0, np.maximum(-program.row_duals, 0.0))[1])
+            fresh = self.new(self.certified(np.maximum(-program.row_duals, 0.0))[1])
         return -program.objective
 
 
@@ -130,6 +182,10 @@ def main() -> None:
         for seed in numbers(seeds):
             seen, packer = arrived(trace, seed)
             most = kept_bound_pct(seen)
+            chains = Chains(seen, packer)
+            for longest in (1, 2):
+                pct, count = chains.allocated_pct(longest)
+                print(f"{name:12} {seed} {pct:.2f} by {count} moves of any pods, {longest} for one", flush=True)  # noqa: T201
             after, count = moved(seen, packer)
             figures = f"{allocated_pct(seen):.2f} → {allocated_pct(after):.2f} by {count} moves"
             print(f"{name:12} {seed} {figures}; all kept at most {most:.2f}, "  # noqa: T201

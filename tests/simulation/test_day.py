@@ -8,12 +8,15 @@ import pytest
 from cluster.errors import ConfigError
 from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import Gang
-from controller.brain.inline import InlineBrain
+from controller.brain.inline import InlineBrain, decisions_from
 from controller.deciders.decisions import Decisions
-from simulator.day.simulation import DayMoment, DaySettings, check_day, live, tide
+from controller.settings import settings_from, with_changes
+from simulator.day.simulation import DayMoment, DaySettings, background_gain, check_day, live, tide
 from simulator.world import SimulatedWorld
 from tests.builders.fleet import node, pod, world
+from tests.builders.many_services import tight_manifests
 from tests.builders.mix import profile, service
+from tests.mix_exact.comparison import observed
 
 SHORT = DaySettings(hours=8, step_s=1200, lose_hour=3.0, repair_hours=2.0, job_hours=1.0, seed=3)
 
@@ -112,3 +115,13 @@ def test_a_day_with_nothing_to_see_is_refused(snapshot: Snapshot, settings: DayS
         check_day(snapshot, settings)
 
     assert wrong.value.mistakes[0].place == place
+
+
+def test_what_background_tasks_find_is_told_in_dollars() -> None:
+    tight = observed(tight_manifests(3, services=5))
+    decisions = decisions_from(with_changes(settings_from({}), plan_deadline_s=0.3), awaits_pods=False)
+
+    questions, alone, with_answers = background_gain(tight, decisions)
+
+    assert questions > 0
+    assert 0 < with_answers <= alone

@@ -21,7 +21,7 @@ from tests.rigs.serving_profiles import length_histogram
 
 CONSTANTS = ("bandwidth_share", "flops_share", "launch_s", "exchange_s", "request_s", "expert_s", "choice_share")
 PHASE_CONSTANTS = ("bandwidth_share", "flops_share", "launch_s", "exchange_s", "request_s", "prefill_share",
-                   "prefill_launch_s")  # fmt: skip
+                   "prefill_launch_s", "activation_bytes", "large_bytes_per_s")  # fmt: skip
 
 
 def told(words: str) -> None:
@@ -73,7 +73,7 @@ def test_phases_of_a_model_that_the_fit_has_not_seen_are_within_a_quarter(public
     steps, prefills = np.abs(np.array(estimated) - 1).T
     told(f"{len(phases)} settings, unseen model: decode {np.median(steps):.1%}, prefill {np.median(prefills):.1%}")
     assert np.median(steps) <= 0.25
-    assert np.median(prefills) <= 0.25
+    assert np.median(prefills) <= 0.1
 
 
 @pytest.mark.data
@@ -181,7 +181,7 @@ def test_a_mix_of_estimates_costs_a_tenth_more_and_less_once_they_are_refined(pu
             f"{len(costs)} mixes of {'refined ' * is_refined}estimates cost {estimated.sum() / measured.sum() - 1:.1%} "
             f"more together; one alone {ratios.mean() - 1:.1%} on average, {ratios.max() - 1:.1%} at most"
         )
-        assert estimated.sum() <= (1.1 if is_refined else 1.12) * measured.sum()
+        assert estimated.sum() <= 1.1 * measured.sum()
 
 
 def _served(times: rig.Measured, rng: np.random.Generator) -> Observed:

@@ -50,7 +50,6 @@ class _Data(msgspec.Struct):
 class _Answer(msgspec.Struct):
     status: str
     data: _Data | None = None
-    errorType: str = ""  # noqa: N815 - the API's name
     error: str = ""
     warnings: list[str] = []
 

@@ -192,7 +192,6 @@ KILLED_FOR: tuple[IsolationReason, ...] = (
     "OUTGREW_CLAIM",
     "HIGHER_PRIORITY_NEEDS_MEMORY",
     "AGENT_NEEDS_MEMORY",
-    "FROZEN_TOO_LONG",
 )
 """Reasons of kills. Their counters begin at 0 with the policy, so that alerts see the first kill."""
 

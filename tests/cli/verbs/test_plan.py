@@ -230,7 +230,7 @@ def test_a_reason_that_all_pods_share_is_said_once_and_refusals_stand_apart() ->
     lines = run("-f", str(EXAMPLES)).stdout.splitlines()
 
     assert [line for line in lines if "least cost" in line] == ["all for the same reason: least cost under tonnage"]
-    assert "default/search   no profile of embedder-400m at 40ms or tighter" in lines
+    assert "default/search   no demand was measured; the running instances stay" in lines
     (row,) = (line for line in lines if line.startswith("default/search    ") and "no profile" not in line)
     assert row.split() == ["default/search", "-", "-", "-", "-", "-"]
 

@@ -1,4 +1,4 @@
-"""`tonnage scaling backtest` and `tonnage simulate scaling`: figures on standard output, histories from two sources."""
+"""`tonnage scaling backtest`: figures on standard output, histories from two sources."""
 
 import json
 from pathlib import Path
@@ -75,8 +75,8 @@ def test_the_report_is_one_page_with_its_charts(history: Path, tmp_path: Path) -
     assert "Load, forecast and capacity" in text
 
 
-def test_a_trace_is_simulated_likewise(history: Path) -> None:
-    done = run("simulate", "scaling", "--trace", str(history), "--policy", "hpa,oracle", "--train-days", "2")
+def test_without_a_source_the_load_is_a_generated_one() -> None:
+    done = run("scaling", "backtest", "--policy", "hpa,oracle", "--train-days", "1", "--days", "1")
     assert done.exit_code == 0, done.output
     assert "oracle" in done.stdout
 
@@ -84,7 +84,6 @@ def test_a_trace_is_simulated_likewise(history: Path) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        (),
         ("load.csv", "--prometheus", "http://p", "--query", "x"),
         ("--prometheus", "http://p"),
     ],

@@ -212,13 +212,6 @@ def test_a_call_starts_no_more_processes_than_its_limit(tree: SandboxTree, cgrou
         cgroups.start(group)
 
 
-def test_without_swap_nothing_of_a_process_can_be_reclaimed(tree: SandboxTree, cgroups: Stage) -> None:
-    group = tree.add_call("s", "a", 512 * MIB)
-    cgroups.allocate(cgroups.start(group), 16 * MIB)
-    with refuses(errno.EAGAIN):
-        tree.reclaim("s", "a", 16 * MIB)
-
-
 def test_a_restart_finds_the_calls_and_thaws_them(tree: SandboxTree, cgroups: Stage) -> None:
     for name in ("a", "b"):
         cgroups.start(tree.add_call("s", name, 64 * MIB))

@@ -19,6 +19,8 @@ from tests.rigs.launcher import fork_into, run_in
 
 ROOT = Path("/sys/fs/cgroup")
 FOLDER = "costs"
+SPARE_MIB = 8
+"""Left of the other call's lease, so that it meets no brake itself."""
 FLAGS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
 
 
@@ -61,23 +63,23 @@ def _reap() -> None:
 def freezes(repetitions: int, rate_mib_s: float, lease_mib: int) -> dict[str, Any]:
     """Times from a braking event to a frozen call, and what the call then holds beyond its lease, MiB.
 
-    A process allocates at the rate (0: as fast as it can) and meets a lease that may not grow: another call holds two
-    thirds of its claim, and what is free is kept for its last third. So the call is frozen, and not killed.
+    A process allocates at the rate (0: as fast as it can) and meets a lease that may not grow: another call holds the
+    rest of the node, and ends some time. So the call is frozen, and not killed.
     """
     files = _files()
     os.setpriority(os.PRIO_PROCESS, 0, -20)
-    settings = Settings(leases="growing", lease_step_bytes=MIB, start_lease_bytes=lease_mib * MIB, agent_slack_bytes=0)
-    budget_bytes = (4 * lease_mib + 2) * MIB
+    settings = Settings(agent_slack_bytes=0)
+    budget_bytes = 3 * lease_mib * MIB
     enforcer = Enforcer(files, budget_bytes, settings, time.monotonic)
     enforcer.tree.prepare()
     beside = CgroupFs(ROOT / FOLDER)  # a read of its own files would take events from the enforcer
-    holder = _started(enforcer, beside, "holder", 3 * lease_mib, lambda: _hold(2 * lease_mib))
-    while enforcer.tree.used_bytes(holder) < 2 * lease_mib * MIB:
+    holder = _started(enforcer, beside, "holder", 2 * lease_mib, lambda: _hold(2 * lease_mib - SPARE_MIB))
+    while enforcer.tree.used_bytes(holder) < (2 * lease_mib - SPARE_MIB) * MIB:
         enforcer.wait(0.05)
     milliseconds, over_mib = [], []
     for number in range(repetitions):
         name = f"s{number}"
-        group = _started(enforcer, beside, name, 3 * lease_mib, lambda: _allocate(rate_mib_s))
+        group = _started(enforcer, beside, name, lease_mib, lambda: _allocate(rate_mib_s))
         while enforcer.state.calls[name].frozen is None:
             enforcer.wait(1.0)
         milliseconds.append(enforcer.reactions_s[-1] * 1e3)

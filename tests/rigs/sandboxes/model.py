@@ -7,7 +7,7 @@ kill. Computing takes no time, so that CPU weights have no effect here; what the
 import heapq
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from isolation import state as act
 from isolation.admission import claim_bytes
@@ -36,13 +36,13 @@ GIVE_UP_S = 3600.0
 """Beyond the longest trace: something is stuck."""
 
 
-MODELLED: tuple[SandboxPolicyName, ...] = ("unlimited", "none", "static", *OURS)
+MODELLED: tuple[SandboxPolicyName, ...] = ("unlimited", "none", "static", OURS)
 """The rule of memory.high depends on how the kernel throttles, which a model cannot say."""
 
 
 def modelled(run: SandboxRun) -> SandboxResult:
     """A run with the defaults."""
-    return Model(run, replace(Settings(), leases="whole" if run.policy == "whole-claims" else "growing")).result()
+    return Model(run, Settings()).result()
 
 
 @dataclass
@@ -105,7 +105,7 @@ class Model:
     _read_at_s: float = 0.0
 
     def __post_init__(self) -> None:
-        self.ours = self.run.policy in OURS
+        self.ours = self.run.policy == OURS
         self.budget_bytes = _bytes_of(self.run.budget_mib)
         self.state = ArbiterState(MemoryLedger(self.budget_bytes))
 
@@ -148,10 +148,6 @@ class Model:
                     self._events.append(self._readings())
                 events, self._events = self._events, []
                 self._step(events)
-                if self._is_short() and any(
-                    isinstance(event, ReachedLease) for event in events
-                ):  # as the enforcer does
-                    self._step([self._readings()])
             self._measure()
         for agent in self.agents:
             if agent.result is None:
@@ -219,7 +215,7 @@ class Model:
         """The agent's next phase: its own memory changes, it thinks, and then calls or ends."""
         phase = agent.trace.phases[agent.phase]
         agent.base_bytes = _bytes_of(phase.base_mib)
-        self._events.append(Used({}, {agent.name: agent.base_bytes}, complete=False))
+        self._events.append(Used({}, {agent.name: agent.base_bytes}))
         self._at(self.now_s + phase.think_s, lambda: self._call(agent))
 
     def _call(self, agent: ModelAgent) -> None:

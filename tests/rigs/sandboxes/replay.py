@@ -91,10 +91,7 @@ class Arena:
         speed = self.run.time_scale
         return replace(
             real,
-            leases="whole" if self.run.policy == "whole-claims" else "growing",
-            start_lease_bytes=round(real.start_lease_bytes * memory + PROCESS_MIB * MIB),
             lease_step_bytes=round(real.lease_step_bytes * memory),
-            lease_slack_bytes=round(real.lease_slack_bytes * memory),
             agent_slack_bytes=round(real.agent_slack_bytes * memory),
             frozen_s=real.frozen_s * max(speed, 0.1),
             starvation_s=real.starvation_s * max(speed, 0.1),
@@ -104,7 +101,7 @@ class Arena:
     def add_sandbox(self, index: int, name: str, trace: AgentTrace) -> None:
         """The sandbox's groups with the policy's limits; the kubelet sets memory.oom.group on containers."""
         policy = self.run.policy
-        if policy in OURS:
+        if policy == OURS:
             base_bytes = self.scale.bytes_of(trace.base_mib * self.run.base_hint) + round(2 * PROCESS_MIB * MIB)
             kept_bytes = base_bytes + self._largest_claim(index, trace) if self.run.priorities[index] else 0
             self.enforcer.add_sandbox(Sandbox(name, self.budget, self.run.priorities[index], kept_bytes, base_bytes))
@@ -276,7 +273,7 @@ class SandboxReplay:
 
             def program(trace: AgentTrace = trace, line: socket.socket = theirs, delay_s: float = delay_s) -> int:
                 close_inherited({line.fileno()})
-                set_oom_score(-500 if self.run.policy in OURS else 0)
+                set_oom_score(-500 if self.run.policy == OURS else 0)
                 return run_agent(trace, line, self.scale, delay_s, PROCESS_MIB)
 
             pid, pidfd = run_in(self.arena.below.folder(f"{name}/agent"), program)
@@ -320,7 +317,7 @@ class SandboxReplay:
         agent.calls += 1
         call = _Call(agent, number, f"{agent.name}-{number}")
         self.calls[call.name] = call
-        if self.run.policy not in OURS:
+        if self.run.policy != OURS:
             call.group = f"{agent.name}/call-{call.name}"
             self.arena.below.make(call.group)
             self._start_call(call)
@@ -339,7 +336,7 @@ class SandboxReplay:
 
         def program() -> int:
             close_inherited(set())
-            set_oom_score(500 if self.run.policy in OURS else 0)
+            set_oom_score(500 if self.run.policy == OURS else 0)
             return run_call(trace.samples, self.scale)
 
         call.pid, call.pidfd = run_in(self.arena.below.folder(call.group), program)
@@ -356,7 +353,7 @@ class SandboxReplay:
                 self._finished(ended, time.monotonic() - ended.began_s, 0.0, survived=False)
             return
         del self.calls[ended.name]
-        if self.run.policy not in OURS:
+        if self.run.policy != OURS:
             self.arena.below.remove(ended.group)
         if status:
             ended.agent.killed += 1
@@ -380,7 +377,7 @@ class SandboxReplay:
             agent.killed,
             agent.refused,
         )
-        if self.run.policy in OURS:
+        if self.run.policy == OURS:
             self.enforcer.forget(agent.name)
 
     def _summary(self, cpu_s: float) -> SandboxResult:

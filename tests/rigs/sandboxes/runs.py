@@ -15,12 +15,10 @@ import numpy as np
 
 from tests.rigs.sandboxes.traces import AgentTrace, generated, paper_trio, trace_from
 
-SandboxPolicyName = Literal[
-    "unlimited", "none", "static", "high-rule", "pressure", "pressure-brake", "whole-claims", "growing-leases"
-]
+SandboxPolicyName = Literal["unlimited", "none", "static", "high-rule", "pressure", "pressure-brake", "whole-claims"]
+OURS: SandboxPolicyName = "whole-claims"
 PRESSURE: tuple[SandboxPolicyName, ...] = ("pressure", "pressure-brake")
 """Those that kill by pressure, which a kernel without it cannot run."""
-OURS: tuple[SandboxPolicyName, ...] = ("whole-claims", "growing-leases")
 
 
 @dataclass(frozen=True, slots=True)

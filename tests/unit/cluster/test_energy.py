@@ -1,10 +1,13 @@
 """Work that waits is answered in the cheapest hours before its deadline, all of it, and never faster than it may be."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from statistics import fmean
 
+import numpy as np
 from hypothesis import given, settings, strategies as st
 
+from cluster.arrays import FloatArray
 from cluster.demand import DeferredWork
 from cluster.workloads import MixObjective, PowerPrice, price_at
 from tests.builders.day_ahead import BELGIUM
@@ -12,18 +15,21 @@ from tests.builders.day_ahead import BELGIUM
 HOUR_S = 3600.0
 
 
+def by_hour(prices: tuple[float, ...]) -> Callable[[FloatArray], FloatArray]:
+    """Prices at instants."""
+    return lambda at_s: np.array(prices)[(at_s // HOUR_S).astype(int) % len(prices)]
+
+
 def followed(work: DeferredWork, prices: tuple[float, ...], begin_s: float, step_s: float) -> tuple[float, float]:
     """Cost and requests of a work that is asked for its rate at every step until it is done, in a day more at most."""
 
-    def price(at_s: float) -> float:
-        return prices[int(at_s // HOUR_S) % len(prices)]
-
+    price = by_hour(prices)
     changes_s = [hour * HOUR_S for hour in range(len(prices))]
     at_s, cost = begin_s, 0.0
     while at_s < work.deadline_s + 24 * HOUR_S and work.done < work.requests - 1e-6:
         rate = work.rate_at(at_s, changes_s, price)
         assert 0 <= rate <= work.most_per_s * (1 + 1e-9)
-        cost += rate * step_s * price(at_s)
+        cost += rate * step_s * float(price(np.array([at_s]))[0])
         work, at_s = replace(work, done=min(work.requests, work.done + rate * step_s)), at_s + step_s
     return cost, work.done
 
@@ -32,19 +38,19 @@ def test_the_cheapest_hours_are_filled_first_and_the_last_one_in_part() -> None:
     work = DeferredWork(requests=5400, deadline_s=3 * HOUR_S, most_per_s=1.0)
     prices = (3.0, 1.0, 2.0)
 
-    rates = [work.rate_at(hour * HOUR_S, [HOUR_S, 2 * HOUR_S], lambda s: prices[int(s // HOUR_S)]) for hour in (0, 1)]
+    rates = [work.rate_at(hour * HOUR_S, [HOUR_S, 2 * HOUR_S], by_hour(prices)) for hour in (0, 1)]
 
     assert rates == [0.0, 1.0]
     later = replace(work, done=3600.0)
-    assert later.rate_at(2 * HOUR_S, [HOUR_S], lambda s: prices[int(s // HOUR_S)]) == 0.5
+    assert later.rate_at(2 * HOUR_S, [HOUR_S], by_hour(prices)) == 0.5
 
 
 def test_before_its_begin_and_when_done_nothing_is_asked_and_after_the_deadline_everything() -> None:
     work = DeferredWork(requests=10, deadline_s=200.0, most_per_s=2.0, begin_s=100.0)
 
-    assert work.rate_at(50.0, [], lambda _: 1.0) == 0
-    assert replace(work, done=10).rate_at(150.0, [], lambda _: 1.0) == 0
-    assert work.rate_at(200.0, [], lambda _: 1.0) == 2.0
+    assert work.rate_at(50.0, [], by_hour((1.0,))) == 0
+    assert replace(work, done=10).rate_at(150.0, [], by_hour((1.0,))) == 0
+    assert work.rate_at(200.0, [], by_hour((1.0,))) == 2.0
 
 
 @given(

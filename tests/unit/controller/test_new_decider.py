@@ -96,7 +96,7 @@ def test_a_finding_about_a_service_is_written_beside_its_plan() -> None:
     snapshot = world([node_row("a", gpus=8)], services=[service("ns/chat", rate=0.0)])
     finding = Finding("ModelService/ns/chat", Reason("DemandRises", "twice the demand within ten minutes"))
     plan = Plan(services=(ServicePlan("ns/chat", {}, 0.0, None, None),), findings=(finding,))
-    planned = facts_of_services(snapshot, plan, Outcome(), {"ns/chat": 1}, lambda _: False)["ns/chat"]
+    planned = facts_of_services(snapshot, plan, Outcome(), {"ns/chat": 1}, lambda _: False, {})["ns/chat"]
     facts = ObjectFacts(finding=finding.reason, service=planned)
 
     (job,) = status_jobs([(KIND, "ns/chat", OwnObject(Meta("chat", "ns", "u1")), facts)], NOON_S, {})

@@ -58,7 +58,8 @@ def test_a_binding_names_the_very_pod_that_was_seen_and_carries_its_devices() ->
 def test_a_pod_of_a_ray_cluster_is_told_the_labels_of_its_node(pod: SeenPod) -> None:
     mode, labels = "bind" if pod is BOUND_BY_US else "gate", {**LABELS, "rack": "r1"}
     of_ray = replace(pod, controller="RayCluster/ns/train")
-    (write,) = placing_writes(of_ray, Bind("ns/p", "a", (1,)), labels, [NodePool(mode, {})], STAMP)
+    node_labels = {**labels, "ray.io/node-group": "mine"}  # with which no node of Ray would start
+    (write,) = placing_writes(of_ray, Bind("ns/p", "a", (1,)), node_labels, [NodePool(mode, {})], STAMP)
 
     assert write.body is not None
     assert json.loads(write.body["metadata"]["annotations"]["tonnage.dev/node-labels"]) == labels

@@ -121,7 +121,7 @@ def test_a_raise_waits_for_more_requests_than_a_breach() -> None:
 
 
 def test_other_requests_that_break_the_guard_lower_the_limit_at_once() -> None:
-    """Twice the guard under 24 requests at once: e^(-ln 2 / 0.6) of them is 7, and 8 by what 500 requests make sure."""
+    """Twice the guard under 24 requests at once: e^(-ln 2 / 0.6) of them is 7, and 8 by what is sure of 500."""
     tuner = SafeBandit(Rules(guard_s=8.0, start=20))
 
     decision = tuner.decide(settled().state, replace(seen(24, p95_s=16.0), context=CODE))

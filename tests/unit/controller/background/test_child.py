@@ -79,3 +79,26 @@ def test_no_signal_to_its_parent_leaves_a_process_or_a_folder(number: signal.Sig
         parent.wait(WITHIN_S)
 
     until(lambda: not Path(f"/proc/{pid}").exists() and not Path(folder).exists(), "nothing is left", WITHIN_S)
+
+
+WHOSE_RAY_IS_GONE = """
+import socket
+from controller.background import driver
+
+class Gone(driver.Workers):
+    def answer(self):
+        return False
+    def finished(self):
+        return iter(())
+
+driver.ALIVE_EVERY_S = 0.01
+stream = driver.OperatorStream(socket.socketpair()[0])
+stream.workers = Gone()
+stream.tell_alive()
+"""
+
+
+def test_a_driver_whose_ray_goes_on_without_it_ends() -> None:
+    done = subprocess.run([sys.executable, "-c", WHOSE_RAY_IS_GONE], capture_output=True, check=False, timeout=WITHIN_S)  # noqa: S603
+
+    assert (done.returncode, done.stderr) == (1, b"Ray has given up the node of this driver\n")

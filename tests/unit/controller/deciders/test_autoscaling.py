@@ -7,6 +7,7 @@ import pytest
 
 from cluster.actions import SetReplicas
 from cluster.autoscaling import LeadTime, Replicas, Scaler, ScaleTarget
+from cluster.demand import DeferredWork
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.deciders import autoscaling
@@ -147,3 +148,21 @@ def test_the_guard_drops_a_demand_beyond_the_bounds_of_its_policy() -> None:
 
     assert guard(seen, plan, Limits()).expected == plan.expected
     assert guard(narrow, plan, Limits()).expected == ()
+
+
+def test_requests_that_may_wait_are_planned_beside_the_expected_demand() -> None:
+    waits = replace(service(rate=5.0), deferred=DeferredWork(1e6, NOW_S + 1e6, 2.0), deferred_per_s=2.0)
+    seen = replace(
+        world(
+            [node("a", gpus=8, gpu_type="A100"), node("b", gpus=8, gpu_type="A100")],
+            services=[waits],
+            profiles=[profile("A100", ((1.0,),))],
+            at_s=NOW_S,
+        ),
+        scalers=(of_service(wanted=3),),
+    )
+
+    plan = decide(seen, Decisions(), deadline_s=60.0, clock=lambda: 0.0)
+
+    (expected,) = plan.expected
+    assert sum(plan.services[0].instances.values()) == round(expected.demand.rate_per_s) + 2

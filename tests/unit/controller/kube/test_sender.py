@@ -55,6 +55,14 @@ def test_after_a_failure_the_later_writes_of_an_object_are_not_sent() -> None:
     assert sorted(write.path for write in writer.sent) == ["/1", "/2", "/4"]
 
 
+def test_what_is_to_be_deleted_and_is_not_there_is_deleted() -> None:
+    writer = FakeWriter(lambda write: refused(404) if write.path == "/1" else b"{}")
+    gone = [WriteJob("Pod/a", Write("DELETE", "/1")), job("Pod/a", "/2")]
+
+    assert sent(writer, gone)[0] == [b"", b"{}"]
+    assert isinstance(sent(writer, [job("Pod/a", "/1")])[0][0], ActionError)
+
+
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_server_that_names_a_time_is_asked_once_more(status: int) -> None:
     answers = iter([refused(status, 1.0), b"done"])

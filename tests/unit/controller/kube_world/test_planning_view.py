@@ -9,6 +9,7 @@ from cluster.actions import Bind
 from cluster.plans import Reason
 from cluster.quotas import NamespaceQuota, QuotaAsk
 from cluster.snapshot import Snapshot
+from cluster.teams import Team
 from cluster.workloads import Gang, LeftOut, PodShape
 from controller.kube.cluster_view import SeenPod, SeenRefusal
 from controller.kube_world.planning_view import PlanningView
@@ -280,3 +281,29 @@ def test_in_a_namespace_that_is_not_managed_what_waits_is_told_so_and_what_runs_
     assert {(each.kind, each.pod, each.code) for each in planned.left_out} == {
         ("Pod", "out/waits", NOT_MANAGED), ("ModelService", "out/chat", NOT_MANAGED)}  # fmt: skip
     assert "kubectl label namespace out tonnage.dev/managed=true" in planned.left_out[0].words
+
+
+def test_a_clock_that_is_set_forwards_makes_no_pod_of_a_team_late() -> None:
+    """Two pods of one team wait; the clock of dates is set a day forwards, and then a third comes."""
+    teams, clock = (Team("ns", frozenset({"ns"})),), HandClock()
+
+    def at(at_s: float, **created_s: int) -> Snapshot:
+        pods = [pod(f"ns/{name}", gpus=1, started_s=made_s) for name, made_s in created_s.items()]
+        return replace(world([node("a")], pods, at_s=at_s), teams=teams)
+
+    seen = fake_view(at(1000.0, old=400, young=990))
+    view = PlanningView(seen, DEFAULT_POOLS, clock=clock)
+
+    def waited_s() -> list[float]:
+        now = view.snapshot()
+        assert now.pods.started_s is not None
+        return [now.at_s - since_s for since_s in now.pods.started_s.tolist()]
+
+    assert waited_s() == [600, 10]
+    clock.now_s += 1.0
+    seen.now = at(1001.0 + 86_400.0, old=400, young=990)
+    assert waited_s() == [601, 11]
+    clock.now_s += 1.0
+    seen.now = at(1002.0 + 86_400.0, old=400, young=990, new=1001)
+    seen.pods["ns/new"] = replace(seen.pods["ns/young"], name="ns/new", uid="new")
+    assert waited_s() == [602, 12, 0]

@@ -83,3 +83,19 @@ def test_pools_count_their_instances_in_the_status_and_stay_until_they_have_none
         "default/chat-prefill": ({InstanceType("a100"): 2}, ("",)),
         "default/chat-decode": ({}, ("",)),
     }
+
+
+def test_adapters_come_as_a_variable_and_as_arguments_in_its_place() -> None:
+    args = ["--enable-lora", "--lora-modules", "$(TONNAGE_ADAPTERS)", "--port=8000"]
+    template = {"spec": {"containers": [{"name": "server", "args": args}]}}
+    contents = []
+    for adapters in (["a=/a", "b=/b"], ["a=/a"]):
+        view, instances = seen(service(template=template, adapters=adapters))
+        instance = instances.instance(view.snapshot(), "default/chat", InstanceType("a100"))
+        assert instance is not None
+        (container,) = deployment_writes(instance, 1, 7)[0].body["spec"]["template"]["spec"]["containers"]
+        assert container["args"] == ["--enable-lora", "--lora-modules", *adapters, "--port=8000"]
+        assert container["env"] == [{"name": "TONNAGE_ADAPTERS", "value": " ".join(adapters)}]
+        contents.append(instances.content(view.snapshot(), "default/chat", InstanceType("a100")))
+
+    assert contents[0] != contents[1]

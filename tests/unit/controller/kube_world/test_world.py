@@ -334,6 +334,23 @@ def test_a_service_asks_for_what_its_deployments_ask_for() -> None:
     assert kubernetes(sightings, FakeWriter()).observe().services[0].replicas == of_types({"A100": 3})
 
 
+def test_instances_that_are_not_ready_are_awaited_for_ten_minutes_after_each_change() -> None:
+    sightings, clock = with_template(small()), HandClock()
+    content = content_of(chat_on_a100(sightings))
+    cluster = kubernetes(sightings, FakeWriter(), clock=clock)
+
+    def awaited_after(for_s: float, replicas: int, *, no_pods: str = "", is_awaited: bool = True) -> bool | None:
+        chat = SeenDeployment("ns/chat", InstanceType("A100"), replicas, content, no_pods, is_awaited)
+        sightings.deployed, sightings.now = (chat,), replace(sightings.now, at_s=sightings.now.at_s + for_s)
+        clock.now_s += for_s
+        return cluster.observe().services[0].is_loading
+
+    assert [awaited_after(100.0, 2) for _ in range(8)] == [True] * 6 + [False] * 2
+    assert awaited_after(100.0, 3)
+    assert not awaited_after(1.0, 3, is_awaited=False)
+    assert not awaited_after(1.0, 4, no_pods="exceeded quota")
+
+
 def test_a_deployment_that_is_not_as_its_service_says_asks_for_nothing_and_is_written_anew() -> None:
     sightings = with_template(small())
     sightings.deployed = (SeenDeployment("ns/chat", InstanceType("A100"), 3, "of an older template"),)

@@ -12,6 +12,7 @@ from cluster.snapshot import HeldSeats, Snapshot
 from cluster.workloads import GpuType
 from controller.api import structs
 from controller.deciders.decisions import Decisions
+from controller.kube_world.cached_view import plain_once
 from controller.loops.seat_checks import SEATS, SeatChecks, answers, pods_of, with_answered
 from controller.snapshot.nodes import TypeIndex
 from controller.snapshot.pods import PodRow
@@ -138,3 +139,9 @@ def test_an_answer_that_cannot_be_read_holds_nothing_and_stops_nobody(text: str)
     now = fleet()
 
     assert loop.add_to(now) is now
+
+
+def test_the_status_of_a_workload_is_read_once_and_not_in_each_cycle() -> None:
+    body = json.dumps({"admissionChecks": [{"name": "seat", "state": "Ready"}], "is": SEATS}).encode()
+
+    assert plain_once(body) is plain_once(bytes(bytearray(body)))

@@ -12,7 +12,7 @@ from tests.unit.placement.mix.test_phases import fleet
 
 def test_the_status_of_a_service_has_the_instances_the_cost_and_the_routing_of_its_pools() -> None:
     snapshot, plan = planned(fleet(ttft="500ms", whole=0.5), settings_from({}))
-    facts = facts_of_services(snapshot, plan, Outcome(), {"default/s": 1}, lambda _: False)
+    facts = facts_of_services(snapshot, plan, Outcome(), {"default/s": 1}, lambda _: False, {})
 
     assert set(facts) == {"default/s"}
     status = service_status_after({}, *facts["default/s"], 0.0)

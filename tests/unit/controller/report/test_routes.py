@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from cluster.demand import LengthGrid
 from cluster.plans import Reason, Routing, ServicePlan
 from cluster.workloads import InstanceType, Routes
 from controller.api.structs import OwnObject
-from controller.report.routes import weights_of, writes_of
+from controller.report.routes import removals_of, weights_of, writes_of
 from controller.report.scaling_status import AGAIN_S, Published
 from controller.report.service_status import ServiceFacts
 from tests.builders.mix import demand, grid, service
@@ -109,3 +110,30 @@ def test_what_was_sent_is_sent_again_only_after_a_minute_or_when_it_changed() ->
         0,
         1,
     ]
+
+
+def test_a_mix_that_was_planned_for_measured_lengths_has_a_route() -> None:
+    """Measured on four buckets of prompts: half of the shorter ones, which the spec has in one, are on each type."""
+    weight = np.array([[[1.0, 0.0]], [[0.0, 1.0]], [[0.0, 1.0]], [[0.0, 1.0]]])
+    on = LengthGrid((50, 100, 150, 200), (50,))
+    measured = ServicePlan("ns/chat", {L4: 1, WIDE: 1}, 1.0, Routing(on, (L4, WIDE), weight), None)
+
+    # Three quarters are up to 100 tokens, half of them up to 50.
+    assert weights_of(measured, facts({L4: 1, WIDE: 1})) == {L4: 375, WIDE: 625}
+
+
+def removed(generation: int, known: int | None, spec: str) -> list[tuple[str, Mapping[str, str]]]:
+    body = f'{{"metadata": {{"name": "chat", "namespace": "ns", "generation": {generation}}}, "spec": {spec}}}'
+    before = {} if known is None else {"observedGeneration": known}
+    writes = removals_of(msgspec.json.decode(body, type=OwnObject), before)
+    return [(each.path.rpartition("/")[2], each.query) for each in writes]
+
+
+def test_what_was_written_is_removed_once_the_spec_has_no_routes_or_no_picker_any_more() -> None:
+    of_service = {"labelSelector": "tonnage.dev/service=chat"}
+    route, pools = ("httproutes", {**of_service, "fieldSelector": "metadata.name=chat"}), ("inferencepools", of_service)
+
+    assert removed(3, 2, "{}") == [route, pools]
+    assert removed(3, 2, '{"routes": {"gateway": "g"}}') == [pools]
+    assert removed(3, 2, '{"routes": {"gateway": "g", "picker": "p"}}') == []
+    assert removed(3, 3, "{}") == removed(1, None, "{}") == []

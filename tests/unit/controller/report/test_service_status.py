@@ -1,15 +1,18 @@
 """Status of a ModelService: ready only when its planned instances run, and unchanged while nothing changes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from cluster.demand import DeferredWork
 from cluster.plans import Certificate, Reason, ServicePlan
 from controller.api.model_service import KIND, ModelServiceStatus
-from controller.report.service_status import ServiceFacts, service_status_after
-from tests.builders.mix import of_types
+from controller.report.fleet_metrics import Draw
+from controller.report.service_status import ServiceFacts, service_status_after, steady
+from tests.builders.mix import of_types, service
 
 PLAN = ServicePlan("ns/chat", of_types({"a100": 2}), 6.0, None, Certificate(6.0, 5.0, "HiGHS", 0.1))
 FACTS = ServiceFacts(
@@ -127,3 +130,32 @@ def test_a_service_says_why_no_pods_are_created_for_it() -> None:
 
     (ready,) = (each for each in status["conditions"] if each["type"] == "Ready")
     assert (ready["reason"], why in ready["message"]) == ("InstancesMissing", True)
+
+
+def batch_status(deadline_s: float, before: Mapping[str, Any], at_s: float) -> Mapping[str, Any]:
+    """Progress of a batch of which one request per second is answered."""
+    asked = replace(service(rate=1.0), deferred=DeferredWork(1000.0, deadline_s, 1.0), deferred_per_s=1.0)
+    found: Mapping[str, Any] = service_status_after(before, PLAN, replace(FACTS, service=asked), at_s)
+    return found
+
+
+def test_another_batch_begins_anew_and_the_same_one_goes_on() -> None:
+    first = batch_status(2_000_000.0, {}, 1_000_000.0)
+    later = batch_status(2_000_000.0, first, 1_000_100.0)
+    other = batch_status(3_000_000.0, later, 1_000_101.0)
+
+    assert [each["batch"]["done"] for each in (first, later, other)] == [0.0, 100.0, 0.0]
+
+
+def test_a_draw_that_moves_all_the_time_is_told_of_once_a_minute_and_one_that_hardly_moves_never() -> None:
+    def told(draws: Sequence[float]) -> list[float]:
+        known: dict[str, tuple[Draw, float]] = {}
+        written = []
+        for second, per_token_j in enumerate(draws):
+            known = steady({"ns/chat": Draw(100.0, per_token_j)}, known, float(second))
+            written.append(known["ns/chat"][0].per_token_j or 0.0)
+        return [after for before, after in pairwise(written) if before != after]
+
+    assert told([1.0, 1.05, 0.96] * 100) == []
+    assert len(told([1.0, 2.0] * 150)) <= 300 / 60 + 1
+    assert told([1.0] * 100 + [2.0] * 100) == [2.0]

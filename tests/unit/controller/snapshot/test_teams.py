@@ -6,17 +6,19 @@ from pathlib import Path
 import pytest
 
 from cluster.actions import Bind, Evict, HoldSeats
+from cluster.quotas import QuotaAsk
 from cluster.teams import Amounts, Team
 from cluster.workloads import GpuType
 from controller.api.team import KIND, Team as TeamObject, TeamStatus
 from controller.objects.read import Findings, Read
 from controller.snapshot.nodes import TypeIndex
-from controller.snapshot.teams import facts_of_teams, team_status_after, teams_from
+from controller.snapshot.teams import facts_of_teams, team_status_after, teams_from, with_team_limits
 from placement.engine.packer import Packer
 from placement.packing.planner import pack
 from placement.policies.published import BestFit
 from tests.builders import fleet
 from tests.builders.manifests import gpu_type, having, node as manifest_node, observed, pod
+from tests.builders.mix import service
 
 TYPES = TypeIndex((GpuType("a100", 1, 4.0),), ("nvidia.com/gpu",), {})
 
@@ -92,3 +94,27 @@ def test_nothing_is_stopped_for_a_pod_that_kueue_has_not_admitted(tmp_path: Path
         [Evict, Bind] if is_admitted else []
     )
     assert facts_of_teams(now)["a"].waiting == (8.0 if is_admitted else 0.0)
+
+
+def test_services_know_what_the_limit_of_their_team_leaves_beside_its_other_pods() -> None:
+    """a may hold 2 + 6 A100s and $3 + $9 an hour; its other pods hold 2.5 of them, and an L4 that is spot."""
+    spot = fleet.node("s", gpus=8, gpu_type="L4", labels={"karpenter.sh/capacity-type": "spot"})
+    pods = [
+        fleet.pod("a/p", 2, on="n", devices=(0, 1)),
+        fleet.pod("x/p", 1, gpu_milli=500, on="n", devices=(2,)),
+        fleet.pod("a/spot", 1, on="s", devices=(0,)),
+        fleet.pod("a/waits", 4),
+        fleet.pod("a/chat-0", 1, on="n", devices=(3,), owner="a/chat"),
+        fleet.pod("b/p", 3, on="n", devices=(4, 5, 6)),
+    ]
+    world = fleet.world([fleet.node("n", gpus=8), spot], pods, prices={"A100": 2.0, "L4": 1.0})
+    l4 = replace(world.gpu_types[1], spot_price_per_hour=0.5)
+    share, loan = Amounts({"A100": 2000}, 3.0), Amounts({"A100": 6000}, 9.0)
+    teams = Team("a", frozenset("ax"), share, loan), Team("b", frozenset("b"))
+    services = [service(name, quota_ask=QuotaAsk({"pods": 1})) for name in ("a/chat", "b/chat", "z/chat")]
+    now = replace(world, gpu_types=(world.gpu_types[0], l4), teams=teams, services=(*services, service("x/free")))
+
+    limits = [{each.name: each.most for each in one.quotas} for one in with_team_limits(now).services]
+
+    # 8 - 2.5 A100s; 12 - (2.5 × 2 + 1 × 0.5) dollars
+    assert limits == [{"A100 of Team a": 5, "cents per hour of Team a": 650}, {}, {}, {}]

@@ -67,6 +67,21 @@ def test_what_stops_serves_until_what_was_started_is_ready() -> None:
     assert loading({"A100": 1, "L4": 2}, is_loading=False).actions == (Scale("ns/chat", of_types({"A100": 0})),)
 
 
+def test_what_stops_makes_room_at_once_where_there_is_none_beside_it() -> None:
+    """One node of eight GPUs, all of them of instances that are to be exchanged for one of eight."""
+    wide = InstanceType("A100", 8)
+    profiles = [profile("A100", [[1.0]]), profile("A100", [[20.0]], gpus_per_instance=8)]
+    had = service("ns/chat", rate=10.0, replicas=of_types({"A100": 8}), is_loading=False)
+
+    def exchanged(*names: str) -> Plan:
+        nodes = [node(name, gpus=8, gpu_type="A100") for name in names]
+        held = [pod(f"ns/chat-{n}", 1, on="a", owner="ns/chat", gpu_types=("A100",), devices=(n,)) for n in range(8)]
+        return planned(world(nodes, held, services=[had], profiles=profiles, prices={"A100": 3.0}))
+
+    assert exchanged("a").actions == (Scale("ns/chat", {InstanceType("A100"): 0, wide: 1}),)
+    assert exchanged("a", "b").actions == (Scale("ns/chat", {wide: 1}),)
+
+
 def test_what_was_answered_of_a_standing_mix_is_not_searched_again() -> None:
     seen, memory, budget = fleet(3.9, {"A100": 1}), SearchMemory(), ample()
     plan = plan_mix(seen, ample(), MixSettings(explain=False))

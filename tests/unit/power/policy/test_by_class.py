@@ -22,10 +22,9 @@ def plant(budget_w: float = BUDGET_W, rules: PowerRules = RULES) -> Plant:
     return allocator_of(row_of(devices, budget_w), rules).plant
 
 
-def seen(of: Plant, draw_w: FloatArray, at_s: float = 100.0) -> PolicyInput:
+def seen(of: Plant, draw_w: FloatArray) -> PolicyInput:
     yes = np.ones(4, dtype=np.bool_)
     return PolicyInput(
-        at_s=at_s,
         for_s=2.0,
         draw_w=draw_w,
         shown_w=draw_w,
@@ -81,10 +80,24 @@ def test_bursts_that_may_begin_together_fit_the_room_together(prompts: float, ph
     assert ends_w(-1.0, prompts, phase) == [LEASE_W] * 4
 
 
+def of_tokens(room_w: float, limit_w: float, draw_w: float = 100.0) -> list[float]:
+    """Ends of bursts while all generate tokens and draw this much under leases of 200 W and this limit."""
+    row = plant()
+    shown = replace(seen(row, np.full(4, draw_w)), drawn_w=np.array([BUDGET_W - room_w]), limit_w=np.full(4, limit_w))
+    found: list[float] = burst_ends_w(row, known(row, 0.0, SWING_W), shown, np.full(4, LEASE_W)).tolist()
+    return found
+
+
 def test_only_some_of_those_in_token_generation_begin_a_prompt_within_a_control_delay() -> None:
-    """A quarter of 400 W a class: 150 W of room carry the high class, and half of the low one."""
-    assert RULES.together_share == 0.25
-    assert ends_w(150.0, 0.0, PHASE_MEMORY_BOUND) == pytest.approx([MOST_W, MOST_W, 300.0, 300.0])
+    """0.35 of 600 W a class, from the draw: 315 W of room carry the high class, and half of the low one."""
+    assert RULES.together_share == 0.35
+    assert of_tokens(315.0, LEASE_W) == pytest.approx([MOST_W, MOST_W, 300.0, 300.0])
+
+
+def test_all_that_their_leases_hold_back_draw_more_together_as_soon_as_they_may() -> None:
+    """Each draws its lease and may rise by 200 W: 400 W a class. A limit that is higher still holds none back."""
+    assert of_tokens(600.0, LEASE_W, LEASE_W) == pytest.approx([MOST_W, MOST_W, 300.0, 300.0])
+    assert of_tokens(210.0, MOST_W, LEASE_W) == pytest.approx([MOST_W, MOST_W, 300.0, 300.0])
 
 
 def test_leases_that_are_not_drawn_are_no_room_for_bursts() -> None:
@@ -119,8 +132,8 @@ def wanted(budget_w: float, draw_w: FloatArray, spike_w: float, rules: PowerRule
     """What the policy wants after a minute of this draw, the spike being known."""
     row = plant(budget_w, rules)
     policy, memory = ByClass(row), known(row, 0.0, spike_w)
-    for second in range(0, 60, 2):
-        memory, wants = policy.wants(memory, seen(row, draw_w, float(second)))
+    for _ in range(30):
+        memory, wants = policy.wants(memory, seen(row, draw_w))
     return wants
 
 
@@ -149,9 +162,9 @@ def test_an_idle_device_whose_phases_alternate_gets_what_it_draws_on_average(pro
 def test_the_same_readings_want_nothing_else() -> None:
     row = plant()
     policy = ByClass(row)
-    memory, first = policy.wants(policy.first(), seen(row, np.full(4, 300.0), 0.0))
+    memory, first = policy.wants(policy.first(), seen(row, np.full(4, 300.0)))
 
-    again = policy.wants(memory, seen(row, np.full(4, 300.0), 2.0))[1]
+    again = policy.wants(memory, seen(row, np.full(4, 300.0)))[1]
     assert (again.cap_w.tolist(), again.burst_to_w.tolist()) == (first.cap_w.tolist(), first.burst_to_w.tolist())
 
 

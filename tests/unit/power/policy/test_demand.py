@@ -23,7 +23,6 @@ def plant() -> Plant:
 def seen(phase: int, draw_w: float, for_s: float = 2.0) -> PolicyInput:
     one, no = np.ones(1), np.zeros(1, dtype=np.bool_)
     return PolicyInput(
-        at_s=0.0,
         for_s=for_s,
         draw_w=draw_w * one,
         shown_w=draw_w * one,

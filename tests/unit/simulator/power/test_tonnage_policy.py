@@ -37,7 +37,7 @@ class Watched:
 @pytest.fixture(scope="module")
 def run() -> tuple[TrialOutcome, list[RowOrders]]:
     pools = pools_of(SERVERS, RateCurve("steady", 600.0, np.ones(6)), peak_busy_share=0.95)
-    watched = Watched(TonnagePower("tonnage", pools, BUDGET_W, 2.0, 2.0))
+    watched = Watched(TonnagePower(pools, BUDGET_W, 2.0, 2.0))
     rules = TrialRules(budget_w=BUDGET_W, safe_floor_w=safe_floor_w(pools, BUDGET_W))
     requests = draw_requests(pools, seed=9)
     outcome = run_trial(pools, requests, for_s=3600.0, make_policy=lambda _: watched, rules=rules, seed=1)
