@@ -283,13 +283,18 @@ def quantities(preset: Preset, roles: Iterable[Role]) -> tuple[Quantity, ...]:
     return tuple(dict.fromkeys(quantity for quantity in wanted if quantity in preset.expressions))
 
 
-def load_from(preset: Preset, roles: Iterable[Role], measured: Mapping[Quantity, float]) -> Load:
+def load_from(
+    preset: Preset, roles: Iterable[Role], measured: Mapping[Quantity, float], full: tuple[Role, float] = ("load", 0.0)
+) -> Load:
     """Values of these roles. What is not finite was not measured: missing is not zero, so a server of which neither
-    queue nor cache was measured may be full."""
+    queue nor cache was measured may be full.
+
+    full: value of a role below which the ready replicas are not full, whatever was measured of them.
+    """
     known = {quantity: value for quantity, value in measured.items() if math.isfinite(value) and value >= 0}
     values = {role: value for role in roles if (value := _value(role, known)) is not None}
     shown = {"queue", "saturation"} & preset.expressions.keys()
-    is_unknown = bool(shown) and not shown & known.keys()
+    is_unknown = bool(shown) and not shown & known.keys() and values.get(full[0], math.inf) >= full[1]
     is_full = is_unknown or known.get("queue", 0.0) > 0 or known.get("saturation", 0.0) >= SATURATED
     return Load(values, is_censored=is_full and not preset.is_offered)
 

@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from autoscaler.demand.lengths import BadLengthsError, lengths_from, shares_of
-from autoscaler.demand.presets import Role, load_from, quantities
+from autoscaler.demand.presets import SATURATED, Role, load_from, quantities
 from autoscaler.demand.promql import QUANTITY, Serving, Windows, combined, lengths_query, serving_query
 from cluster.clock import Clock
 from cluster.errors import UNREADABLE, ObservationError
@@ -166,7 +166,9 @@ class Collector:
                 self._measured.put_sample(name, reading.role, sample.at_s, sample.value)
             else:
                 query, server = _query(reading, self._windows), self._servers.of(reading.server)
-                found = _by_role(reading, await server.now(query, namespace, at_s, reading.max_age_s))
+                status, role = policy.own_status, policy.spec.demand.load.role
+                full = role, SATURATED * (status.current_replicas or 0) * (status.replica_load or 0.0)
+                found = _by_role(reading, await server.now(query, namespace, at_s, reading.max_age_s), full)
                 for role in reading.roles:
                     samples = found.get(role, ())
                     for sample in samples[-1:]:
@@ -281,9 +283,12 @@ def _query(reading: readings.PresetReading | readings.QueryReading, windows: Win
 
 
 def _by_role(
-    reading: readings.PresetReading | readings.QueryReading, series: Sequence[Series]
+    reading: readings.PresetReading | readings.QueryReading,
+    series: Sequence[Series],
+    full: tuple[Role, float] = ("load", 0.0),
 ) -> Mapping[Role, Sequence[Sample]]:
-    """Samples by role, oldest first. Raises SourceError when a policy's own query has several results."""
+    """Samples by role, oldest first; full: as of `load_from`. Raises SourceError when a policy's own query has several
+    results."""
     if isinstance(reading, readings.QueryReading):
         if len(series) > 1:
             raise SourceError("QueryAmbiguous", f"the query has {len(series)} results; aggregate them, as by sum()")
@@ -292,7 +297,7 @@ def _by_role(
     for each in series:
         for at_s, value in each.points:
             measured.setdefault(at_s, {})[each.labels.get(QUANTITY, "")] = value
-    loads = {at_s: load_from(reading.preset, reading.roles, values) for at_s, values in sorted(measured.items())}  # type: ignore[arg-type]
+    loads = {at_s: load_from(reading.preset, reading.roles, values, full) for at_s, values in sorted(measured.items())}  # type: ignore[arg-type]
     return {
         role: tuple(
             Sample(at_s, load.values[role], load.is_censored and role != "queue")

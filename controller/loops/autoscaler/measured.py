@@ -9,10 +9,13 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from threading import Lock
 
+import numpy as np
+
 from autoscaler.demand.presets import Role
 from autoscaler.demand.promql import Serving
 from cluster import arrays, autoscaling, demand
 from cluster.clock import Clock
+from cluster.demand import TAIL_FACTOR
 
 MOST_LOAD = 1e30
 """Value from which a sample is none: counters of 64 bits end at 2e19, and the series keep floats of 32 bits."""
@@ -25,6 +28,8 @@ FROZEN_RUNS = 20.0
 """Length of a run of equal values from which it is no chance, in mean runs of the series."""
 FEWEST_RUNS = 30
 """Runs of equal values after which their mean length is known. A load that is constant by itself never has them."""
+ONCE_S = 6 * 3600.0
+"""Longest time of a load in a history that is left out because nothing else there comes near it (chosen)."""
 MOST_WAITING = 50_000
 """Samples of one role that wait to be taken, at most: a month in steps of a minute, as a history has. The oldest are
 dropped first."""
@@ -75,6 +80,21 @@ class Belief:
             return replace(after, doubted=(), most=inf), doubted, ""
         words = f"{sample.value:.6g} is beyond {self.most:.6g}, the most that the forecast holds for possible"
         return replace(after, doubted=doubted), (), f"LoadImplausible: {words}"
+
+
+def without_excursion(samples: Sequence[Sample]) -> Sequence[Sample]:
+    """A history without the load that came once, went, and was beyond all that the rest of it holds for possible.
+
+    As for new samples, one that still lasts counts once it is confirmed. samples: oldest first.
+    """
+    values = np.array([each.value for each in samples])
+    falling = np.sort(values)[::-1]
+    for gap in np.flatnonzero(falling[:-1] > TAIL_FACTOR * falling[1:]).tolist():
+        rows = np.flatnonzero(values > falling[gap + 1])
+        for_s = samples[rows[-1]].at_s - samples[rows[0]].at_s
+        if for_s <= ONCE_S and (rows[-1] + 1 < len(samples) or for_s < CONFIRMED_S):
+            return [each for each in samples if each.value <= falling[gap + 1]]
+    return samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +186,7 @@ class Measured:
         """Adds older samples, at once: a history has tens of thousands. They join the history only."""
         with self._lock:
             waiting = self._waiting.setdefault((policy, role), [])
-            waiting.extend(sample for sample in samples if 0 <= sample.value < MOST_LOAD)
+            waiting.extend(without_excursion([sample for sample in samples if 0 <= sample.value < MOST_LOAD]))
             del waiting[:-MOST_WAITING]
 
     def put_failure(self, policy: str, role: Role, at_s: float, code: str, words: str) -> None:

@@ -1,4 +1,5 @@
 import re
+from typing import Any
 
 import pytest
 
@@ -137,3 +138,12 @@ def test_only_servers_whose_latency_excludes_the_queue_are_tuned() -> None:
     # Latency with the wait before it rises when the limit falls.
     assert [name for name, preset in PRESETS.items() if measures(preset, "request")] == ["vllm", "rayServe"]
     assert [name for name, preset in PRESETS.items() if measures(preset, "token")] == ["vllm"]
+
+
+def test_a_server_whose_queue_and_cache_are_not_scraped_is_full_only_near_what_its_replicas_serve() -> None:
+    measured: dict[Any, float] = {"requests": 8.0}
+
+    assert load_from(SGLANG, ["load"], measured).is_censored
+    assert load_from(SGLANG, ["load"], measured, ("load", 7.9)).is_censored
+    assert not load_from(SGLANG, ["load"], measured, ("load", 8.1)).is_censored
+    assert load_from(SGLANG, ["load"], {**measured, "queue": 1.0}, ("load", 8.1)).is_censored

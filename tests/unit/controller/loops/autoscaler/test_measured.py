@@ -124,6 +124,27 @@ def test_a_number_that_no_load_reaches_is_said_and_never_counts() -> None:
     assert measured.take_samples(CHAT, "load") == []
 
 
+@pytest.mark.parametrize("minutes", [1, 5, 250])
+def test_a_load_in_a_history_that_came_once_and_went_beyond_all_others_is_left_out(minutes: int) -> None:
+    usual = [Sample(60.0 * minute, 100.0 + minute % 7) for minute in range(2000)]
+    wrong = [Sample(each.at_s, 1e4 * each.value) for each in usual[1000 : 1000 + minutes]]
+    measured = Measured()
+    measured.put_history(CHAT, "load", usual[:1000] + wrong + usual[1000 + minutes :])
+
+    assert measured.take_samples(CHAT, "load") == usual[:1000] + usual[1000 + minutes :]
+
+
+@pytest.mark.parametrize("minutes", [6, 30])
+def test_a_load_that_lasts_to_the_end_of_a_history_or_comes_again_stays_in_it(minutes: int) -> None:
+    """As a service that is new, or a job that runs each day."""
+    lasting = [Sample(60.0 * minute, 1.0 if minute < 3000 - minutes else 100.0) for minute in range(3000)]
+    again = [Sample(60.0 * minute, 100.0 if minute % 1440 < minutes else 1.0) for minute in range(3000)]
+    measured = Measured()
+    for history in (lasting, again):
+        measured.put_history(CHAT, "load", history)
+        assert measured.take_samples(CHAT, "load") == history
+
+
 def test_equal_values_in_a_series_that_changes_are_those_of_a_source_that_stands() -> None:
     """Runs of a minute each: at the twentieth equal minute the source stands."""
     measured = Measured()
