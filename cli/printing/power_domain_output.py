@@ -1,4 +1,4 @@
-"""PowerDomains' statuses in print: a table of all domains, and the reasons for one limit."""
+"""PowerDomains' statuses in print: the reasons for one limit."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ def _feeds(domain: ReportedDomain) -> tuple[str, ...]:
 
 
 def domains_of(objects: Sequence[Object]) -> tuple[ReportedDomain, ...]:
-    """Domains with parents before children, otherwise by name, so that a table starts at the top of the tree."""
+    """Domains with parents before children, otherwise by name."""
     ordered: dict[str, ReportedDomain] = {}
     left = {each.name: each for each in reported(objects, PowerDomainStatus)}
     while left:
@@ -26,11 +26,6 @@ def domains_of(objects: Sequence[Object]) -> tuple[ReportedDomain, ...]:
         for name in ready or list(left):  # domains in a cycle are listed, too
             ordered[name] = left.pop(name)
     return tuple(ordered.values())
-
-
-def as_data(domains: Sequence[ReportedDomain]) -> list[Object]:
-    """Status fields of the API by domain, for programs."""
-    return [{"name": each.name, "type": each.spec.get("type"), **each.status.plain()} for each in domains]
 
 
 @dataclass(frozen=True, slots=True)

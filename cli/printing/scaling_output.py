@@ -1,4 +1,4 @@
-"""ScalingPolicies' statuses in print: a table of all policies, and the explanation of one decision."""
+"""ScalingPolicies' statuses in print: the explanation of one decision."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -24,11 +24,6 @@ def _target(policy: ReportedPolicy) -> str:
 
 def _mode(policy: ReportedPolicy) -> str:
     return str(policy.spec.get("mode", "Recommend"))
-
-
-def is_in_order(policy: ReportedPolicy) -> bool:
-    """Whether the policy is off, or Ready."""
-    return _mode(policy) == "Off" or policy.ready[0] == "True"
 
 
 def as_data(policy: ReportedPolicy) -> Object:

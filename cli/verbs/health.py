@@ -1,10 +1,10 @@
-"""`tonnage health`: incidents and policies of a cluster, release of a node, and analysis of recorded records."""
+"""`tonnage health`: incidents of a cluster explained, release of a node, and analysis of recorded records."""
 
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -13,10 +13,6 @@ from cli.inputs.options import output_choice, setting
 from cli.printing.columns import human_duration
 from cli.printing.object_output import show_rows
 from cli.printing.terminal import FAILED, VerbGroup
-
-if TYPE_CHECKING:
-    from cli.printing.reported import Reported
-    from controller.api.fault_incident import FaultIncidentStatus
 
 Object = dict[str, Any]
 NONE = "-"
@@ -28,39 +24,7 @@ OUT = click.option(
 
 @click.group(cls=VerbGroup)
 def health() -> None:
-    """Show suspected faults and what is done about them, release a node, and analyse recorded jobs."""
-
-
-@health.command(epilog="tonnage health status")
-@output_choice("table", "json")
-@inputs_cluster.access_options
-@click.pass_context
-def status(ctx: click.Context, output: str, access: inputs_cluster.ClusterAccess) -> None:
-    """Show each HealthPolicy: nodes, nodes that are out, open incidents. Exits with 1 if an incident is open."""
-    from cli.printing.reported import reported, table_of
-    from controller.api.health_policy import KIND, HealthPolicyStatus
-
-    policies = inputs_cluster.listed(access, "healthpolicies", all_namespaces=True)
-    incidents = inputs_cluster.listed(access, "faultincidents", all_namespaces=True)
-    data, nothing = {"policies": policies, "incidents": incidents}, "No health policies found: nothing is watched over."
-    show_rows(output, data, *table_of(KIND, reported(policies, HealthPolicyStatus), time.time()), nothing)
-    if any(map(is_open, incidents)):
-        ctx.exit(FAILED)
-
-
-@health.command(epilog="tonnage health incidents")
-@click.option("--all", "every", is_flag=True, help="Closed incidents as well.")
-@output_choice("table", "json")
-@inputs_cluster.access_options
-def incidents(every: bool, output: str, access: inputs_cluster.ClusterAccess) -> None:
-    """List FaultIncidents: what is suspected, which jobs it disturbs, and what it waits for."""
-    from cli.printing.reported import table_of
-    from controller.api.fault_incident import KIND
-
-    found = inputs_cluster.listed(access, "faultincidents", all_namespaces=True)
-    shown = in_order(each for each in found if every or is_open(each))
-    data = [each.obj for each in shown]
-    show_rows(output, data, *table_of(KIND, shown, time.time()), "No incidents found.")
+    """Explain suspected faults and what is done about them, release a node, and analyse recorded jobs."""
 
 
 @health.command(epilog="tonnage health advise")
@@ -101,7 +65,7 @@ def explain(ctx: click.Context, incident: str, access: inputs_cluster.ClusterAcc
     found = inputs_cluster.listed(access, "faultincidents", all_namespaces=True)
     wanted = next((each for each in found if each["metadata"]["name"] == incident), None)
     if wanted is None:
-        click.echo(f"there is no FaultIncident {incident}; tonnage health incidents --all lists them", err=True)
+        click.echo(f"there is no FaultIncident {incident}; tonnage get faultincidents lists them", err=True)
         ctx.exit(FAILED)
     click.echo("\n".join(explanation(wanted, time.time())))
 
@@ -185,29 +149,11 @@ def timeline(folder: Path, out: Path, last_s: float) -> None:
     click.echo(f"{out}")
 
 
-def in_order(incidents: Iterable[Object]) -> "list[Reported[FaultIncidentStatus]]":
-    """Open incidents first, the newest first among them."""
-    from cli.printing.reported import reported
-    from controller.api.fault_incident import FaultIncidentStatus
-
-    read = reported(incidents, FaultIncidentStatus)
-    return sorted(read, key=lambda each: (each.status.phase in (None, "Closed"), -(each.status.since or 0.0)))
-
-
-def _status_of(incident: Object) -> "FaultIncidentStatus":
-    from controller.api.fault_incident import FaultIncidentStatus
-
-    return FaultIncidentStatus.read(incident.get("status") or {})
-
-
-def is_open(incident: Object) -> bool:
-    """Whether a FaultIncident was reported and is not closed."""
-    return _status_of(incident).phase not in (None, "Closed")
-
-
 def explanation(incident: Object, now_s: float) -> Iterator[str]:
     """What is suspected and why, what was decided, what it waits for, and what else could be done at which price."""
-    status, spec = _status_of(incident), incident.get("spec") or {}
+    from controller.api.fault_incident import FaultIncidentStatus
+
+    status, spec = FaultIncidentStatus.read(incident.get("status") or {}), incident.get("spec") or {}
     suspect = spec.get("domain") or ", ".join(spec.get("nodes", [])) or NONE
     since = f", since {human_duration(now_s - status.since)}" if status.since else ""
     yield f"{incident['metadata']['name']}: {status.phase or 'not reported yet'}{since}"

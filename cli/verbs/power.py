@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from time import perf_counter, time
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +13,6 @@ import click
 from cli.inputs.cluster import ClusterAccess, cluster_options, listed
 from cli.inputs.options import adding, output_choice, report_option, setting
 from cli.inputs.runs import executor_of, parallel_options, report_facts, save_report
-from cli.printing.object_output import show_rows
 from cli.printing.terminal import FAILED, VerbGroup, stopped_status
 from cluster.errors import ConfigError, Mistake
 
@@ -200,26 +199,7 @@ def _facts(study: "Study", seeds: str, started_at: datetime, wall_s: float) -> t
 
 @click.group(cls=VerbGroup)
 def power() -> None:
-    """Show power draw, devices held back and why, and how many more servers fit under a budget."""
-
-
-@power.command(epilog="tonnage power status")
-@output_choice("table", "json")
-@cluster_options
-@click.pass_context
-def status(ctx: click.Context, output: str, access: ClusterAccess) -> None:
-    """Show draw, budget and headroom of every power domain in watts, and its devices that are held back or silent.
-
-    Exits with 1 if a domain is not Ready.
-    """
-    from cli.printing.power_domain_output import as_data
-    from cli.printing.reported import table_of
-    from controller.api.power_domain import KIND
-
-    domains = _domains(access)
-    show_rows(output, as_data(domains), *table_of(KIND, domains, time()), "No power domains found.")
-    if any(each.ready[0] != "True" for each in domains):
-        ctx.exit(FAILED)
+    """Explain why devices are held back, and find how many more servers fit under a budget."""
 
 
 @power.command(epilog="tonnage power explain rack-7")

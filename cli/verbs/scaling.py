@@ -18,7 +18,6 @@ import numpy as np
 from cli.inputs.cluster import ClusterAccess, cluster_options, listed
 from cli.inputs.options import output_choice, report_option, setting
 from cli.inputs.runs import check_report, report_facts, save_report
-from cli.printing.object_output import show_rows
 from cli.printing.terminal import FAILED, VerbGroup
 from cluster.arrays import column
 from cluster.errors import ConfigError, Mistake
@@ -126,28 +125,7 @@ def backtest(
 
 @click.group(cls=VerbGroup)
 def scaling() -> None:
-    """Show what autoscaling decides and why, and what a load history would have cost under each policy."""
-
-
-@scaling.command(epilog="tonnage scaling status -A")
-@click.option("-A", "--all-namespaces", is_flag=True, help="Policies of all namespaces.")
-@output_choice("table", "json")
-@cluster_options
-@click.pass_context
-def status(ctx: click.Context, all_namespaces: bool, output: str, access: ClusterAccess) -> None:
-    """Show each ScalingPolicy: replicas now and recommended, load, forecast, and what limits the decision.
-
-    Exits with 1 if a policy that is not off is not Ready.
-    """
-    from cli.printing.reported import table_of
-    from cli.printing.scaling_output import as_data, is_in_order, policies_of
-    from controller.api.scaling_policy import KIND
-
-    policies = policies_of(listed(access, "scalingpolicies", all_namespaces=all_namespaces))
-    table = table_of(KIND, policies, time.time())
-    show_rows(output, [as_data(each) for each in policies], *table, "No scaling policies found.")
-    if not all(map(is_in_order, policies)):
-        ctx.exit(FAILED)
+    """Explain what autoscaling decides, and what a load history would have cost under each policy."""
 
 
 @scaling.command(epilog="tonnage scaling explain chat")

@@ -461,8 +461,8 @@ BY_VERB: dict[str, tuple[str, ...]] = {
     "wait": ("gang/evil --for=condition=Ready --timeout 1s",), "top": ("gpus", "nodes"),
     "drain": ("NODE --dry-run=client",),
     "cordon": ("NODE --dry-run=client",), "uncordon": ("NODE --dry-run=client",), "bundle": ("-o -",),
-    "gputypes": ("--from-cluster",), "scaling status": ("",), "scaling explain": ("default/evil",),
-    "power status": ("",), "power explain": ("row",), "health status": ("",), "health incidents": ("",),
+    "gputypes": ("--from-cluster",), "scaling explain": ("default/evil",),
+    "power explain": ("row",),
     "health explain": ("none",), "health advise": ("",), "health release": ("NODE --dry-run=client",),
 }  # fmt: skip
 """Arguments of each verb that shows what is in a cluster."""

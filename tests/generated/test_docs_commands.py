@@ -45,7 +45,7 @@ def test_every_verb_of_tonnage_on_a_page_exists_with_its_options(page: Path) -> 
 
 def test_a_command_that_does_not_exist_is_found() -> None:
     assert list(_mistakes("tonnage power state")) == ["tonnage power state: there is no state"]
-    assert list(_mistakes("tonnage power status|state")) == ["tonnage power status|state: there is no state"]
+    assert list(_mistakes("tonnage power explain|state")) == ["tonnage power explain|state: there is no state"]
     assert list(_mistakes("tonnage plan -f x --policies fgd")) == ["tonnage plan -f x --policies fgd: no --policies"]
     assert list(_mistakes("tonnage plan -f x -- --policies fgd")) == []
     assert list(_mistakes("tonnage simulate day -f x --report y.html")) == []

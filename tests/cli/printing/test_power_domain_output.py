@@ -1,10 +1,8 @@
-"""`tonnage power status` and `explain`: statuses of PowerDomains in print."""
+"""`tonnage power explain`: statuses of PowerDomains in print."""
 
 from typing import Any
 
-from cli.printing.power_domain_output import as_data, domains_of, why
-from cli.printing.reported import table_of
-from controller.api.power_domain import KIND
+from cli.printing.power_domain_output import domains_of, why
 from controller.loops.power.domain_facts import DomainFacts, HeldBackDevice, Suspect
 from controller.loops.power.domain_status import StatusInputs, status_after
 
@@ -30,20 +28,9 @@ def domain(
 ROW = [domain("a-rack", feeds=("row",), held=(HELD,), wrong=(Suspect("g2", "n1", "OverCap"),)), domain("row")]
 
 
-def test_the_table_reads_from_the_top_of_the_tree() -> None:
-    headers, rows = table_of(KIND, domains_of(ROW), AT_S)
-
-    assert headers[:5] == ["NAME", "TYPE", "BUDGET", "DRAW", "HEADROOM"]
-    assert [line[:5] for line in rows] == [
-        ["row", "row", "2000", "1200.0", "300.0"],
-        ["a-rack", "rack", "2000", "1200.0", "300.0"],
-    ]
-
-
-def test_a_domain_without_a_reported_status_is_unknown() -> None:
+def test_a_domain_without_a_reported_status_is_explained_by_what_may_be_off() -> None:
     bare = [{"metadata": {"name": "new"}, "spec": {"type": "rack"}}]
 
-    assert [each.ready for each in domains_of(bare)] == [("Unknown", "NotReported")]
     found = why(domains_of(bare), "new")
     assert found is not None
     assert "is power enabled" in found.lines[1]
@@ -81,12 +68,6 @@ def test_a_domain_is_explained_with_what_hangs_below_it() -> None:
 
 def test_what_no_status_names_has_no_answer() -> None:
     assert why(domains_of(ROW), "g9") is None
-
-
-def test_the_data_for_programs_has_the_fields_of_the_api() -> None:
-    found = as_data(domains_of(ROW))
-
-    assert [(each["name"], each["headroomWatts"]) for each in found] == [("row", 300.0), ("a-rack", 300.0)]
 
 
 def test_a_circle_is_shown_too() -> None:

@@ -1,11 +1,10 @@
-"""`tonnage scaling status` and `explain`: statuses of ScalingPolicies in print."""
+"""`tonnage scaling explain`: statuses of ScalingPolicies in print."""
 
 import math
 from dataclasses import replace
 from typing import Any
 
-from cli.printing.reported import table_of
-from cli.printing.scaling_output import as_data, explanation, is_in_order, policies_of
+from cli.printing.scaling_output import as_data, explanation, policies_of
 from cluster.autoscaling import (
     Arm,
     BanditState,
@@ -17,7 +16,6 @@ from cluster.autoscaling import (
     Scaler,
 )
 from controller.api.conditions import ObservedStatus, conditions_after
-from controller.api.scaling_policy import KIND
 from controller.deciders import autoscaling
 from controller.report.scaling_status import scaling_status_after
 from controller.report.statuses import accepted
@@ -45,17 +43,6 @@ def _status_of(decided: Scaler) -> dict[str, Any]:
 def explained(obj: dict[str, Any]) -> str:
     (only,) = policies_of([obj])
     return "\n".join(explanation(only, NOW_S + 12.0))
-
-
-def test_the_table_has_a_row_for_each_policy_by_namespace_and_name() -> None:
-    listed = policies_of([policy("web", scaler(wanted=4)), policy("api", scaler(wanted=4))])
-
-    headers, rows = table_of(KIND, listed, NOW_S)
-    table = [dict(zip(headers, line, strict=True)) for line in rows]
-
-    assert [line["NAME"] for line in table] == ["api", "web"]
-    assert (table[0]["TARGET"], table[0]["READY"], table[0]["DESIRED"]) == ("web", "True", "4")
-    assert (table[0]["LOAD"], table[0]["CURRENT"]) == ("3.0", "4")
 
 
 def test_an_explanation_has_load_forecast_lead_time_and_the_cost_of_one_fewer_and_one_more() -> None:
@@ -94,17 +81,8 @@ def test_a_recommendation_states_that_it_changes_nothing() -> None:
     assert "nothing is changed in this mode" in text
 
 
-def test_a_policy_without_a_status_is_not_in_order() -> None:
-    (bare,) = policies_of([policy()])
-
-    assert not is_in_order(bare)
+def test_a_policy_without_a_status_is_explained_by_what_may_be_off() -> None:
     assert "does the operator run" in explained(policy())
-
-
-def test_a_policy_that_is_off_is_in_order() -> None:
-    (off,) = policies_of([policy(mode="Off")])
-
-    assert is_in_order(off)
 
 
 def test_programs_get_the_status_as_the_api_has_it() -> None:

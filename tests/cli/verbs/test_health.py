@@ -16,7 +16,7 @@ from matplotlib.image import imread
 from cli.inputs.recorded_job import compute_times, operations_of
 from cli.main import tonnage
 from cli.printing.job_pictures import relative
-from cli.verbs.health import explanation, in_order, is_open, release_node
+from cli.verbs.health import explanation, release_node
 from controller.kube.request import KubeReadError
 from tests.cli.verbs.fake_cluster import FakeConnection
 from tests.rigs.health.cases import Case, case
@@ -171,14 +171,6 @@ def test_an_incident_is_explained_with_what_it_waits_for_and_what_else_would_cos
     assert "waits for: DrainBlocked" in words
     assert "evict now: cannot be done (DrainBlocked)" in words
     assert "restart in place: 2.5" in words
-
-
-@pytest.mark.parametrize(("phase", "opened"), [("Suspected", True), ("Closed", False)])
-def test_open_incidents_come_first(phase: str, *, opened: bool) -> None:
-    other = {**INCIDENT, "metadata": {"name": "other"}, "status": {"phase": phase}}
-
-    assert in_order([other, INCIDENT])[0].name == "node-n6-abc"
-    assert is_open(other) is opened
 
 
 @pytest.mark.parametrize(("key", "is_out"), [("tonnage.dev/unhealthy", True), ("example.com/other", False)])
