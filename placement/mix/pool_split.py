@@ -24,9 +24,9 @@ from placement.mix.feasibility import TOLERANCE
 from placement.mix.heuristics import instances_for
 from placement.mix.problem import RANGES, TANGENTS, Mix, Need
 
-MOST_STATES = 300
-"""Combinations of lines that are kept at a time; the least bound of the others limits the proven one. Chosen: with 20
-GPU types it is 0.1 % below that of ten times as many, in a fifth of the work; with five it is the same."""
+MOST_STATES = 3000
+"""Combinations of lines that are kept at a time; the least bound of the others limits the proven one. Chosen: services
+with five GPU types need up to 2,000."""
 WORK_PER_SPLIT = 5.0
 """Work of a split besides its combinations, in simplex iterations. Measured: 0.3 to 0.5 ms."""
 STATES_PER_WORK = 500.0
