@@ -142,7 +142,7 @@ def smoothed(values: FloatArray, weight: FloatArray) -> FloatArray:
     """Exponentially weighted means along the first axis, for each weight; shape (points, ..., weights).
 
     values: shape (points, ...); NaN changes nothing. The mean starts at the first number; NaN before it.
-    weight: shape (weights,), of the newest value, in (0, 1].
+    weight: shape (weights,), of the newest value, in (0, 1]; or (points, ..., weights), of each.
     Computed in log2(points) passes: two neighbouring steps of a linear recursion are one linear step.
     """
     known = ~np.isnan(values)
@@ -256,6 +256,12 @@ def _day(series: Series) -> IntArray:
     return np.asarray(np.arange(len(series.values)) * series.step_s // DAY_S, dtype=np.int64)
 
 
+def weights_after(steps: FloatArray) -> FloatArray:
+    """Weights of a sample in the levels, so many steps after the one before: levels forget by time, or the first sample
+    after hours would look like the end of a steep fall. shape (..., weights)."""
+    return np.asarray(1 - (1 - WEIGHTS) ** steps[..., None])
+
+
 def smoothed_errors(roots: FloatArray, centre: FloatArray, leads: IntArray) -> FloatArray:
     """Smoothed sizes of the errors that are known at each point, shape (points, leads, error weights)."""
     size = np.full_like(centre, np.nan)
@@ -269,7 +275,10 @@ def _parts(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     at_s = series.at_s
     now = np.where(np.isnan(roots), np.nan, season.at(at_s, day))
-    levels = np.nan_to_num(smoothed(np.stack([roots, now], -1), WEIGHTS))
+    at = np.arange(len(roots))
+    before = np.maximum.accumulate(np.where(np.isnan(roots), 0, at))
+    steps = at - np.concatenate([[-1], before[:-1]])
+    levels = np.nan_to_num(smoothed(np.stack([roots, now], -1), weights_after(steps)[:, None]))
     later = at_s[:, None] + leads * series.step_s
     ahead = season.at(later, None if day is None else np.broadcast_to(day[:, None], later.shape))
     return levels[:, 0], levels[:, 1], ahead

@@ -7,7 +7,7 @@ import numpy as np
 from autoscaler.forecast import calibration
 from autoscaler.forecast.fits import Fit
 from autoscaler.forecast.grid import FRESH_STEPS, LEVELS, LeadRing, aged, due, from_root, lead_steps
-from autoscaler.forecast.linear import ERROR_WEIGHTS, WEIGHTS, LinearFit, course, design, smoothed
+from autoscaler.forecast.linear import ERROR_WEIGHTS, WEIGHTS, LinearFit, course, design, smoothed, weights_after
 from autoscaler.series import CAPACITY, Series, SeriesBuffer, informative
 from cluster.arrays import FloatArray, IntArray
 from cluster.demand import Forecast
@@ -66,10 +66,11 @@ class Smoothed:
 class Linear:
     """The numpy core (linear.py)."""
 
-    __slots__ = ("_errors", "_fit", "_leads_s", "_levels")
+    __slots__ = ("_at_s", "_errors", "_fit", "_leads_s", "_levels", "_step_s")
 
     def __init__(self, fit: LinearFit, step_s: float) -> None:
         self._fit, self._leads_s = fit, fit.leads.astype(np.float64) * step_s
+        self._at_s, self._step_s = -np.inf, step_s
         self._levels: FloatArray | None = None
         """Shape (2, weights): of the series, of its season."""
         self._errors = np.zeros((len(fit.leads), len(ERROR_WEIGHTS)))
@@ -79,7 +80,9 @@ class Linear:
         instants = np.concatenate([[at_s], at_s + self._leads_s])
         season = fit.season.at(instants)
         now = np.array([[np.sqrt(value) / fit.root], [season[0]]])
-        self._levels = np.repeat(now, len(WEIGHTS), 1) if self._levels is None else self._smooth(now)
+        steps = max(1, np.rint((at_s - self._at_s) / self._step_s))
+        self._levels = np.repeat(now, len(WEIGHTS), 1) if self._levels is None else self._smooth(now, steps)
+        self._at_s = at_s
         size = np.abs(errors)[:, None] / fit.root
         self._errors += np.where(np.isnan(size), 0.0, ERROR_WEIGHTS * (size - self._errors))
         centre = fit.centre(design(self._levels[0], self._levels[1], season[1:]), self._levels[0, 0])
@@ -90,13 +93,15 @@ class Linear:
         past = course(self._fit, series)
         self._levels = np.stack([past.levels[-1], past.season_levels[-1]])
         self._errors = past.errors[-1].copy()
+        known = np.flatnonzero(~np.isnan(past.roots))
+        self._at_s = float(series.at_s[known[-1]]) if len(known) else -np.inf
         stated = self._statement(past.centre, past.scale)
         stated[np.isnan(past.roots)] = np.nan
         return stated
 
-    def _smooth(self, now: FloatArray) -> FloatArray:
+    def _smooth(self, now: FloatArray, steps: float) -> FloatArray:
         assert self._levels is not None  # noqa: S101 (the caller has looked)
-        return np.asarray(self._levels + WEIGHTS * (now - self._levels))
+        return np.asarray(self._levels + weights_after(np.array(steps)) * (now - self._levels))
 
     def _statement(self, centre: FloatArray, scale: FloatArray) -> FloatArray:
         return np.asarray(np.stack([centre, scale, scale], -1) * self._fit.root)

@@ -246,3 +246,20 @@ def test_hours_without_jobs_have_no_season_of_their_own() -> None:
     found = fit(regular(0.0, MINUTE_S, hourly(4, jobs=0.0)))
     assert found is not None
     assert not found.linear.season.hour.any()
+
+
+@pytest.mark.parametrize("is_restored", [False, True])
+def test_the_first_sample_after_hours_without_any_is_not_the_end_of_a_steep_change(is_restored: bool) -> None:
+    at = np.arange(8 * 1440)
+    values = 100.0 + 60.0 * np.sin(2 * np.pi * at / 1440) + np.random.default_rng(5).normal(0.0, 2.0, len(at))
+    values[7 * 1440 + 400 : 7 * 1440 + 700] = np.nan
+    now = 7 * 1440 + 700
+    known = regular(0.0, MINUTE_S, values[: now + 1 if is_restored else 7 * 1440 + 390])
+    forecaster = OnlineForecaster.of(known, fit(regular(0.0, MINUTE_S, values[: 7 * 1440])))
+    for n in range(len(known.values), now + 1):
+        forecaster.observe(n * MINUTE_S, values[n])
+
+    forecast = forecaster.forecast()
+    assert forecast is not None
+    # The wave falls from 159 to 106 meanwhile; a change of 4 in the next ten minutes is usual.
+    assert forecast.quantile(0.5, 600.0) == pytest.approx(values[now], abs=10.0)
