@@ -198,26 +198,30 @@ def _break_stalemate(state: act.ArbiterState, _: float, __: Settings) -> ladder.
 
 
 def _serve_queue(state: act.ArbiterState, now_s: float, settings: Settings) -> ladder.Step:
-    """Admits what fits, in order, and refuses what waited too long."""
+    """Admits what fits, in order, and refuses what waited too long.
+
+    What its own sandbox's budget cannot hold waits for that alone: nobody else waits behind it.
+    """
     actions: list[act.Action] = []
     aged = float("-inf")
     failed = 0
     for want in ladder.queued_wants(state):
         request = want.request
-        waited_s = now_s - request.asked_at_s
-        ledger = want.granted(state) if want.priority > aged and failed < settings.tried_requests else None
+        waited_s, waits_for_own = now_s - request.asked_at_s, want.exceeds_own(state.ledger)
+        is_tried = want.priority > aged and failed < settings.tried_requests and not waits_for_own
+        ledger = want.granted(state) if is_tried else None
         if ledger is not None:
             call = act.RunningCall(request, state.ledger.sandboxes[request.sandbox].priority, started_at_s=now_s)
             state = _unqueued(replace(state, ledger=ledger), request.call).with_call(call)
             lease_bytes = ledger.reservations[request.call].lease_bytes
             actions.append(act.Admit(request.call, request.sandbox, lease_bytes))
             continue
-        failed += 1
+        failed += not waits_for_own
         if waited_s >= request.wait_s:
             retry_after_s = _expected_wait_s(state, request, now_s)
             state = _unqueued(state, request.call)
             actions.append(act.Refuse(request.call, retry_after_s, "WAITED_TOO_LONG"))
-        elif waited_s >= settings.starvation_s:
+        elif waited_s >= settings.starvation_s and not waits_for_own:
             aged = max(aged, want.priority)
     return state, tuple(actions)
 
@@ -227,11 +231,8 @@ def _unqueued(state: act.ArbiterState, call: str) -> act.ArbiterState:
 
 
 def _queued(state: act.ArbiterState, request: act.CallDemand, now_s: float, settings: Settings) -> act.Queue:
-    aged = [
-        asked
-        for asked in state.queue
-        if asked.call != request.call and now_s >= asked.asked_at_s + settings.starvation_s
-    ]
+    older = (each for each in ladder.queued_wants(state) if now_s >= each.request.asked_at_s + settings.starvation_s)
+    aged = any(each.request.call != request.call and not each.exceeds_own(state.ledger) for each in older)
     reason: act.Reason = "WAITS_BEHIND_OLDER" if aged else "WAITS_FOR_MEMORY"
     return act.Queue(request.call, _expected_wait_s(state, request, now_s), reason)
 
@@ -260,7 +261,8 @@ def _relieve(state: act.ArbiterState, now_s: float, settings: Settings) -> ladde
     for want in unmet:
         victims = [*ending, *ladder.outranked(state, want)]
         if isinstance(want, ladder.AgentWant):
-            helps = bool(victims) or ladder.agent_victim(state, want.priority) is not None
+            is_own = want.exceeds_own(state.ledger)
+            helps = bool(victims) or (not is_own and ladder.agent_victim(state, want.priority) is not None)
         else:
             helps = any(call.priority < want.priority for call in victims)
         if helps:

@@ -29,6 +29,11 @@ class AgentWant:
         takes = any(kept[name] < before[name] for name in kept if name != self.sandbox)
         return ledger if not takes and ledger.fits(self.sandbox) else None
 
+    def exceeds_own(self, ledger: MemoryLedger) -> bool:
+        """Whether its sandbox's own budget is short: then only calls of that sandbox can help."""
+        leases = [each.lease_bytes for each in ledger.reservations.values() if each.sandbox == self.sandbox]
+        return self.agent_bytes + max(leases, default=0) > ledger.sandboxes[self.sandbox].budget_bytes
+
 
 @dataclass(frozen=True, slots=True)
 class GrowthWant:
@@ -52,6 +57,9 @@ class GrowthWant:
         ledger = state.ledger.with_lease(self.call.name, larger)
         return ledger if larger > kept and ledger.fits(self.sandbox) else None
 
+    def exceeds_own(self, ledger: MemoryLedger) -> bool:
+        return ledger.held_bytes(self.sandbox) >= ledger.sandboxes[self.sandbox].budget_bytes
+
 
 @dataclass(frozen=True, slots=True)
 class StartWant:
@@ -69,6 +77,9 @@ class StartWant:
         lease = Reservation(self.request.call, self.sandbox, self.request.claim_bytes)
         ledger = state.ledger.with_reservation(lease)
         return ledger if ledger.fits(self.sandbox) else None
+
+    def exceeds_own(self, ledger: MemoryLedger) -> bool:
+        return ledger.held_bytes(self.sandbox) + self.request.claim_bytes > ledger.sandboxes[self.sandbox].budget_bytes
 
 
 Want = AgentWant | GrowthWant | StartWant
@@ -105,13 +116,14 @@ def outranked(state: act.ArbiterState, want: Want) -> list[act.RunningCall]:
 
     By guarantee, then priority, then kind: no call of another sandbox that holds no more than is guaranteed to it; a
     call's want outranks lower priorities, and its equals that passed their claim; an agent's all of its equals. Where
-    an agent's sandbox is short of its own budget, only calls of that sandbox can help.
+    a sandbox is short of its own budget, only calls of that sandbox can help.
     """
-    kept = state.ledger.guarantees()
+    kept, is_own = state.ledger.guarantees(), want.exceeds_own(state.ledger)
     alive = [
         call
         for call in state.calls.values()
         if call.ending is None
+        and (call.request.sandbox == want.sandbox or not is_own)
         and (
             call.request.sandbox == want.sandbox
             or state.ledger.held_bytes(call.request.sandbox) > kept[call.request.sandbox]
@@ -119,11 +131,6 @@ def outranked(state: act.ArbiterState, want: Want) -> list[act.RunningCall]:
         )
     ]
     if isinstance(want, AgentWant):
-        own = [call for call in alive if call.request.sandbox == want.sandbox]
-        leases = [each.lease_bytes for each in state.ledger.reservations.values() if each.sandbox == want.sandbox]
-        needed_bytes = want.agent_bytes + max(leases, default=0)
-        if needed_bytes > state.ledger.sandboxes[want.sandbox].budget_bytes:
-            return in_victim_order(own)
         return in_victim_order(call for call in alive if call.priority <= want.priority)
     own_name = want.call.name if isinstance(want, GrowthWant) else None
     return in_victim_order(

@@ -93,6 +93,28 @@ def test_a_flood_of_calls_of_one_sandbox_is_refused_beyond_its_number() -> None:
     assert sum(action.reason == "TOO_MANY_CALLS" for action in actions) == 68
 
 
+def test_calls_that_their_own_sandbox_cannot_hold_keep_nobody_else_waiting() -> None:
+    state = started(4000, sandbox("greedy", budget_mib=200), sandbox("neighbour"))
+    greedy = [Asked(request(f"c{index}", "greedy", 150)) for index in range(31)]
+    state, actions = step(state, greedy, 0.0, SETTINGS)
+    assert [action for action in actions if isinstance(action, Admit)] == [Admit("c0", "greedy", 150 * MIB)]
+
+    state, actions = step(state, [Asked(request("first", "neighbour", 100, at_s=1.0))], 1.0, SETTINGS)
+    assert actions == (Admit("first", "neighbour", 100 * MIB),)
+
+    _, actions = step(state, [Asked(request("later", "neighbour", 100, at_s=9.0))], 9.0, SETTINGS)
+    assert actions == (Admit("later", "neighbour", 100 * MIB),)
+
+
+def test_a_want_beyond_its_own_budget_ends_no_call_of_another_sandbox() -> None:
+    state = started(4000, sandbox("high", budget_mib=200, priority=1), sandbox("low"))
+    calls = [Asked(request("low", "low", 100)), Asked(request("a", "high", 150)), Asked(request("b", "high", 150))]
+    state, actions = step(state, calls, 0.0, SETTINGS)
+
+    assert not any(isinstance(action, Kill) for action in actions)
+    assert later(state, from_s=0.1, until_s=9.0) == []
+
+
 def test_small_calls_pass_a_large_one_until_it_waited_too_long() -> None:
     state = started(500, sandbox("s"))
     state, _ = step(state, [Asked(request("long", "s", 300)), Asked(request("large", "s", 450))], 0.0, SETTINGS)
