@@ -558,6 +558,10 @@ class ModelService:
     """Of its model, which each instance serves as well, as `NAME` or `NAME=SOURCE`."""
     estimated: str = ""
     """What of its throughput is estimated, and by what; empty: all was measured."""
+    was_estimated: bool = False
+    """Whether it ever was: such instances may run on types that no profile has now."""
+    outdated: tuple[InstanceType, ...] = ()
+    """Types whose instances run by an earlier specification; `replicas` leaves them out."""
 
     @property
     def models(self) -> tuple[ServedModel, ...]:

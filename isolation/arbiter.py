@@ -122,7 +122,7 @@ def _used(state: act.ArbiterState, event: act.Used, settings: Settings) -> ladde
     for name, used_bytes in event.calls.items():
         kept = state.ledger.reservations.get(name)
         if kept is not None and used_bytes > kept.lease_bytes:
-            held = kept.lease_bytes + min(used_bytes - kept.lease_bytes, state.ledger.free_for(kept.sandbox))
+            held = kept.lease_bytes + max(0, min(used_bytes - kept.lease_bytes, state.ledger.free_for(kept.sandbox)))
             state = replace(state, ledger=state.ledger.with_lease(name, held))
     actions: list[act.Action] = []
     wants = dict(state.agents_want)
@@ -203,12 +203,13 @@ def _serve_queue(state: act.ArbiterState, now_s: float, settings: Settings) -> l
     What its own sandbox's budget cannot hold waits for that alone: nobody else waits behind it.
     """
     actions: list[act.Action] = []
-    aged = float("-inf")
+    aged, aged_own = float("-inf"), set[str]()
     failed = 0
     for want in ladder.queued_wants(state):
         request = want.request
         waited_s, waits_for_own = now_s - request.asked_at_s, want.exceeds_own(state.ledger)
-        is_tried = want.priority > aged and failed < settings.tried_requests and not waits_for_own
+        may_pass = want.priority > aged and want.sandbox not in aged_own
+        is_tried = may_pass and not waits_for_own and failed < settings.tried_requests
         ledger = want.granted(state) if is_tried else None
         if ledger is not None:
             call = act.RunningCall(request, state.ledger.sandboxes[request.sandbox].priority, started_at_s=now_s)
@@ -221,7 +222,9 @@ def _serve_queue(state: act.ArbiterState, now_s: float, settings: Settings) -> l
             retry_after_s = _expected_wait_s(state, request, now_s)
             state = _unqueued(state, request.call)
             actions.append(act.Refuse(request.call, retry_after_s, "WAITED_TOO_LONG"))
-        elif waited_s >= settings.starvation_s and not waits_for_own:
+        elif waited_s >= settings.starvation_s and waits_for_own:
+            aged_own.add(want.sandbox)
+        elif waited_s >= settings.starvation_s:
             aged = max(aged, want.priority)
     return state, tuple(actions)
 
@@ -258,7 +261,10 @@ def _relieve(state: act.ArbiterState, now_s: float, settings: Settings) -> ladde
     """One step of the ladder for the first want that outranks something."""
     unmet: list[ladder.Want] = [*ladder.running_wants(state, settings), *ladder.queued_wants(state)]
     ending = [call for call in state.calls.values() if call.ending is not None]
+    lowest = min((call.priority for call in state.calls.values()), default=float("inf"))
     for want in unmet:
+        if not isinstance(want, ladder.AgentWant) and want.priority <= lowest:
+            continue  # it outranks nothing
         victims = [*ending, *ladder.outranked(state, want)]
         if isinstance(want, ladder.AgentWant):
             is_own = want.exceeds_own(state.ledger)

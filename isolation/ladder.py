@@ -25,14 +25,17 @@ class AgentWant:
     def granted(self, state: act.ArbiterState) -> MemoryLedger | None:
         """Ledger with the need met; None where that does not fit, or would take from what is kept for another."""
         ledger = state.ledger.with_agent(self.sandbox, self.agent_bytes)
-        kept, before = ledger.guarantees(), state.ledger.guarantees()
-        takes = any(kept[name] < before[name] for name in kept if name != self.sandbox)
-        return ledger if not takes and ledger.fits(self.sandbox) else None
+        return ledger if not self.takes_guaranteed(state.ledger) and ledger.fits(self.sandbox) else None
 
     def exceeds_own(self, ledger: MemoryLedger) -> bool:
         """Whether its sandbox's own budget is short: then only calls of that sandbox can help."""
-        leases = [each.lease_bytes for each in ledger.reservations.values() if each.sandbox == self.sandbox]
-        return self.agent_bytes + max(leases, default=0) > ledger.sandboxes[self.sandbox].budget_bytes
+        held = ledger.with_agent(self.sandbox, self.agent_bytes).held_bytes(self.sandbox)
+        return held > ledger.sandboxes[self.sandbox].budget_bytes
+
+    def takes_guaranteed(self, ledger: MemoryLedger) -> bool:
+        """Whether it would take from what is kept for another, which the end of no call changes."""
+        kept, before = ledger.with_agent(self.sandbox, self.agent_bytes).guarantees(), ledger.guarantees()
+        return any(kept[name] < before[name] for name in kept if name != self.sandbox)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +121,7 @@ def outranked(state: act.ArbiterState, want: Want) -> list[act.RunningCall]:
     call's want outranks lower priorities, and its equals that passed their claim; an agent's all of its equals. Where
     a sandbox is short of its own budget, only calls of that sandbox can help.
     """
-    kept, is_own = state.ledger.guarantees(), want.exceeds_own(state.ledger)
+    kept, held, is_own = state.ledger.guarantees(), state.ledger.held(), want.exceeds_own(state.ledger)
     alive = [
         call
         for call in state.calls.values()
@@ -126,12 +129,16 @@ def outranked(state: act.ArbiterState, want: Want) -> list[act.RunningCall]:
         and (call.request.sandbox == want.sandbox or not is_own)
         and (
             call.request.sandbox == want.sandbox
-            or state.ledger.held_bytes(call.request.sandbox) > kept[call.request.sandbox]
+            or held[call.request.sandbox] > kept[call.request.sandbox]
             or not state.ledger.sandboxes[call.request.sandbox].guaranteed_bytes
         )
     ]
     if isinstance(want, AgentWant):
-        return in_victim_order(call for call in alive if call.priority <= want.priority)
+        if want.takes_guaranteed(state.ledger):
+            return []
+        return in_victim_order(
+            call for call in alive if call.priority <= want.priority or call.request.sandbox == want.sandbox
+        )
     own_name = want.call.name if isinstance(want, GrowthWant) else None
     return in_victim_order(
         call

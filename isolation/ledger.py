@@ -59,12 +59,16 @@ class MemoryLedger:
             room -= for_calls
         return kept
 
-    def reserved_bytes(self) -> int:
-        """Memory that is not free: leases and agents, or the guarantee where that is more."""
+    def held(self) -> dict[str, int]:
+        """Memory that each agent and its calls may hold now."""
         held = {name: sandbox.agent_bytes for name, sandbox in self.sandboxes.items()}
         for kept in self.reservations.values():
             held[kept.sandbox] += kept.lease_bytes
-        guaranteed = self.guarantees()
+        return held
+
+    def reserved_bytes(self) -> int:
+        """Memory that is not free: leases and agents, or the guarantee where that is more."""
+        held, guaranteed = self.held(), self.guarantees()
         return sum(max(held[name], guaranteed[name]) for name in held)
 
     @property

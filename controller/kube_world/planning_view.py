@@ -249,32 +249,37 @@ class PlanningView:
         """The present snapshot with each service's replicas read from its Deployments.
 
         A Deployment that is missing, or whose content differs from its service's present specification, counts as 0
-        replicas, so that the plan writes it again; except where no profile has its width any more, so that the plan
-        scales it to 0. A service that is only planned has no Deployments: it keeps the mix that was planned last.
+        replicas, so that the plan writes it again, to 0 where the mix does not want it; except where no profile has its
+        width any more: then the plan scales it to 0. A service that is only planned has no Deployments: it keeps the
+        mix that was planned last.
         """
         found: dict[str, dict[InstanceType, int]] = {}
+        outdated: dict[str, list[InstanceType]] = {}
         no_pods = {each.service: each.no_pods for each in deployments if each.no_pods}
         profiled = {(s.name, kind) for s in present.services for kind, _ in present.profiles_of(s)}
         for each in deployments:
             width = each.service, replace(each.instance_type, spot=False)
             if width not in profiled or each.content == self.instances.content(seen, each.service, each.instance_type):
                 found.setdefault(each.service, {})[each.instance_type] = each.replicas
+            elif each.replicas:
+                outdated.setdefault(each.service, []).append(each.instance_type)
         whole = {service.name: service.part_of or service.name for service in present.services}
-        loading: dict[str, str] = {}
-        """What is awaited, by the service of its pools: another set of replicas is awaited anew."""
+        loading: dict[str, list[str]] = {}
+        """Deployments that are awaited, by the service of their pools: with other replicas one is awaited anew."""
         for each in deployments:
             if each.is_awaited and not each.no_pods and each.service in whole:
-                what = f" {each.service} {each.instance_type} {each.replicas}"
-                loading[whole[each.service]] = loading.get(whole[each.service], "") + what
-        since_s = self._awaited.of(dict.fromkeys(loading.values()), seen.at_s, now_s)
+                what = f"{each.service} {each.instance_type} {each.replicas}"
+                loading.setdefault(whole[each.service], []).append(what)
+        since_s = self._awaited.of(dict.fromkeys(what for own in loading.values() for what in own), seen.at_s, now_s)
         services = []
         for service in present.services:
             deployed = dict(sorted(found[service.name].items())) if service.name in found else None
             replicas = service.replicas if service.is_planned_only else deployed
-            began_s = since_s.get(loading.get(whole[service.name], ""), -math.inf)
+            began_s = max((since_s[what] for what in loading.get(whole[service.name], ())), default=-math.inf)
             is_loading = None if service.is_planned_only else seen.at_s - began_s < LOADING_S
             no_pod = no_pods.get(service.name, "")
-            services.append(replace(service, replicas=replicas, no_pods=no_pod, is_loading=is_loading))
+            old = tuple(sorted(outdated.get(service.name, ())))
+            services.append(replace(service, replicas=replicas, no_pods=no_pod, is_loading=is_loading, outdated=old))
         return replace(present, services=tuple(services))
 
 

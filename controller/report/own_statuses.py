@@ -291,7 +291,8 @@ def _status_job(kind: Kind, name: str, obj: OwnObject, facts: ObjectFacts, at_s:
         status = _claimed(status, (api_conditions.FOUND, "False", gone), generation, at_s)
     if status != before:
         if kind is SERVICE and facts.publishes:
-            yield from (WriteJob(f"{kind.name}/{name}", each) for each in removals_of(obj, before))
+            # About another subject than the status: where they fail, that is written all the same.
+            yield from (WriteJob(f"{kind.name}/{name} routes", each) for each in removals_of(obj, before))
         yield status_job(kind, name, obj, status)
 
 

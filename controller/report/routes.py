@@ -60,7 +60,7 @@ def writes_of(owner: OwnObject, plan: ServicePlan, facts: ServiceFacts) -> Itera
 def removals_of(owner: OwnObject, before: Status) -> Iterator[Write]:
     """Deletions of what was written for a service whose spec changed and has no routes, or no picker, any more.
 
-    before: its status. It is brought up to date after these, so that they are sent again where they failed.
+    before: its status, of the specification before.
     """
     meta, known = owner.metadata, before.get("observedGeneration", 0)
     if known in (0, meta.generation):

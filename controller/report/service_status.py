@@ -66,6 +66,7 @@ def service_status_after(before: Status, plan: ServicePlan, facts: ServiceFacts,
                 share=tuple(tuple(round(float(x), DIGITS) for x in row) for row in plan.routing.weight[:, :, number]),
             )
             for number, each in enumerate(plan.routing.instance_types)
+            if plan.routing.weight[:, :, number].any()
         )
         grid = plan.routing.grid
         routing = RoutingStatus(
@@ -101,7 +102,7 @@ def _batch(old: ModelServiceStatus, plan: ServicePlan, facts: ServiceFacts, at_s
     if service is None or service.deferred is None or service.demand is None:
         return None
     before, deadline_s = old.batch, service.deferred.deadline_s
-    if before and before.deadline not in (None, deadline_s):
+    if before and before.deadline is not None and int(before.deadline) != int(deadline_s):  # as statuses write them
         before = None
     done, since_s = (before.done, at_s - before.time) if before else (0.0, 0.0)
     if before and 0 <= since_s < COUNTED_S:

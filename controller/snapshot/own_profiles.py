@@ -9,8 +9,9 @@ import numpy as np
 
 from cluster.arrays import column
 from cluster.demand import LengthGrid, Slo, ThroughputProfile
-from cluster.workloads import InstanceType
+from cluster.workloads import InstanceType, instance_type_named
 from controller.api import notation
+from controller.api.conditions import PROFILE_ESTIMATED, condition_of
 from controller.api.model_service import ModelService, ModelServiceSpec
 from controller.objects.read import Findings, Read
 from controller.snapshot.nodes import TypeIndex
@@ -23,6 +24,7 @@ UNKNOWN_SIZE = 70e9
 """Parameters that are assumed where nothing says how many. Chosen: most open models that are served have fewer, so the
 mix is rather too large than too small."""
 WIDTHS = (1, 2, 4, 8)
+NO_PART_OF_NAMES = re.compile(r"[^a-z0-9-]+")
 USUAL_CONTEXT = 16_384
 
 
@@ -42,6 +44,11 @@ def card_of(spec: ModelServiceSpec, model: str) -> tuple[ModelCard, str]:
     return replace(card, precision=precision, expert_precision="") if precision else card, known_by
 
 
+def pool_of(spec: ModelServiceSpec, model: str) -> str:
+    """The pool of a model's instances, as part of names; empty where the service has one model."""
+    return NO_PART_OF_NAMES.sub("-", model.lower())[:63].strip("-") if len(spec.all_models) > 1 else ""
+
+
 def own_profiles(
     read: Read[ModelService],
     profiles: Sequence[ThroughputProfile],
@@ -49,11 +56,17 @@ def own_profiles(
     chips: Mapping[str, Chip],
     findings: Findings,
 ) -> Iterator[ThroughputProfile]:
-    """Profiles of models for which `profiles` has none, or none with the service's adapters. chips: by GPU type."""
-    spec = read.object.spec
+    """Profiles of models for which `profiles` has none, or none with the service's adapters. chips: by GPU type.
+
+    What runs by measured profiles is not planned by estimates where these are gone: it stays as it is.
+    """
+    spec, status = read.object.spec, read.object.status
+    runs = {instance_type_named(name, types.names).phase for name, count in (status.replicas or {}).items() if count}
+    said = condition_of(status.conditions, PROFILE_ESTIMATED)
     for model in spec.all_models:
         known = [p for p in profiles if p.model == model]
-        if known and not spec.adapters:
+        was_measured = pool_of(spec, model) in runs and (said is None or said.status != "True")
+        if not spec.adapters if known else was_measured:
             continue
         try:
             of_model = known or _estimates(spec, model, types, chips)
@@ -83,7 +96,7 @@ def _estimates(
     return [replace(each, model=model) for each in made if each is not None]
 
 
-@lru_cache(maxsize=32_768)
+@lru_cache(maxsize=4096)
 def _estimate(
     gpu_type: str, card: ModelCard, chip: Chip, gpus: int, grid: LengthGrid, tpot_s: float
 ) -> ThroughputProfile | None:
@@ -117,7 +130,8 @@ def _beside_adapters(profile: ThroughputProfile, adapter_bytes: float) -> Throug
     """
     if not adapter_bytes or profile.cache_tokens is None or not profile.cache_bytes_per_token:
         return profile
-    kept = max(0.0, 1 - adapter_bytes / (profile.cache_tokens * profile.cache_bytes_per_token))
+    cache_bytes = profile.cache_tokens * profile.cache_bytes_per_token
+    kept = max(0.0, 1 - adapter_bytes / cache_bytes) if cache_bytes else 0.0
     decoded = profile.decoded_per_s
     return replace(
         profile,

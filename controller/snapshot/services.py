@@ -1,6 +1,5 @@
 """Services and throughput profiles from their objects, with their cross-checks, and what a replica of one serves."""
 
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -27,18 +26,18 @@ from cluster.workloads import (
     instance_type_named,
 )
 from controller.api import notation
+from controller.api.conditions import PROFILE_ESTIMATED, condition_of
 from controller.api.model_profile import ModelProfile
 from controller.api.model_service import ModelService
 from controller.api.rule import Path
 from controller.api.structs import NodeConstraints, PodSpec, object_from
 from controller.objects.read import Findings, Read
 from controller.snapshot.nodes import TypeIndex, terms_of, tolerations_of
-from controller.snapshot.own_profiles import card_of, own_profiles
+from controller.snapshot.own_profiles import card_of, own_profiles, pool_of
 from controller.snapshot.quotas import ask_of_instance
 from placement.mix.problem_builder import need_of, usable_profiles
 from placement.roofline import Chip
 
-NO_PART_OF_NAMES = re.compile(r"[^a-z0-9.-]+")
 UNKNOWN_ERROR = 0.25
 """Error of an estimate that names none. Chosen: that of a model of an unusual kind."""
 
@@ -234,6 +233,7 @@ def _service(
         quality_floors=floors,
         adapters=spec.adapters,
         estimated=estimated,
+        was_estimated=condition_of(status.conditions, PROFILE_ESTIMATED) is not None,
     )
 
 
@@ -241,7 +241,7 @@ def _models(read: Read[ModelService], findings: Findings) -> tuple[ServedModel, 
     """Models of a service, each with the pool of its instances where there are several."""
     spec, found = read.object.spec, dict[str, ServedModel]()
     for each in spec.all_models:
-        pool = NO_PART_OF_NAMES.sub("-", each.lower())[:63].strip("-.") if len(spec.all_models) > 1 else ""
+        pool = pool_of(spec, each)
         quality = spec.quality.of.get(each) if spec.quality else 1.0
         if quality is None:
             findings.mistake(read.mistake(("spec", "quality", "of"), f"says nothing of {each}", "add its quality"))
@@ -276,7 +276,9 @@ def _deferred(service: ModelService) -> DeferredWork | None:
     batch, status = service.spec.demand.batch if service.spec.demand else None, service.status.batch
     if batch is None:
         return None
-    done = status.done if status and status.deadline in (None, batch.deadline) else 0.0
+    done = 0.0
+    if status is not None and (status.deadline is None or int(status.deadline) == int(batch.deadline)):
+        done = status.done
     return DeferredWork(batch.requests, batch.deadline, batch.most_per_second, batch.begin or 0.0, done)
 
 
@@ -345,6 +347,11 @@ def _with_pools(
     Pools are services with the whole's demand. Where phases may be apart no more, they are there to be scaled to 0.
     """
     phases, had = read.object.spec.phases, dict[str, dict[InstanceType, int]]()
+    for model in service.models if len(service.models) > 1 else ():
+        if (name := f"{service.name}-{model.pool}") in names:
+            problem = f"has instances called {name} of {model.name}, and so is another service"
+            findings.mistake(read.mistake(("spec", "models"), problem, "rename that service"))
+            return
     for each, count in (service.replicas or {}).items():
         of_phase = each.phase if each.phase in ("prefill", "decode") else ""
         had.setdefault(of_phase, {})[replace(each, phase="") if of_phase else each] = count

@@ -233,11 +233,17 @@ def plan_of(snapshot: Snapshot, plans: Mapping[str, ServicePlan], certificate: C
         profiled = {kind for kind, _ in snapshot.profiles_of(service) if kind.gpu_type in names}
         # A GPU type without a profile is never scaled, not even to zero: the throughput of its instances is unknown. A
         # width without a profile, on a GPU type that has one, was replaced by another width.
-        gpu_types = {each.gpu_type for each in profiled}
-        profiled |= plan.instances.keys() | {each for each in now if each.gpu_type in gpu_types}
+        # So were those that an estimate started, and those of a model that the service no longer has.
+        gpu_types, own = {each.gpu_type for each in profiled}, {each.pool for each in service.models}
+        if service.was_estimated:
+            gpu_types.update(names)
+        gone = {each for each in now if each.gpu_type in names and each.phase not in own}
+        profiled |= plan.instances.keys() | {each for each in now if each.gpu_type in gpu_types} | gone
         in_order = sorted(profiled, key=lambda each: (names.index(each.gpu_type), each))
         wanted = {each: plan.instances.get(each, 0) for each in in_order}
-        changes[service.name] = {each: count for each, count in wanted.items() if count != now.get(each, 0)}
+        changes[service.name] = {each: count for each, count in wanted.items() if count != now.get(each, 0)} | {
+            each: 0 for each in service.outdated if not plan.instances.get(each)
+        }
         whole = service.part_of or service.name
         pools.setdefault(whole, []).append(service)
         directions.setdefault(whole, set()).update(n > now.get(each, 0) for each, n in changes[service.name].items())

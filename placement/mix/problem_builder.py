@@ -289,6 +289,8 @@ def _rooms(
         on_type = int(snapshot.nodes.gpu_type[node])
         known = snapshot.gpu_type_names[on_type] if on_type >= 0 else ""
         claimant = pods.owner[row], changes.instance_type_of(shape) or workloads.InstanceType(known, shape.gpus)
+        if claimant in stay and claimant not in allowed:
+            continue
         if claimant in allowed and (claimant in stay or not allowed[claimant][node]):
             held = Footprint(shape.gpus, shape.cpu_milli, shape.memory_bytes)
             rooms.setdefault(frozenset((claimant,)), []).append(held)

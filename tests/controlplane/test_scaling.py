@@ -217,7 +217,7 @@ def test_a_deployment_in_force_follows_its_load_up_and_down(stage: Stage) -> Non
 
     explained = tonnage_says(stage, "scaling", "explain", "web")
     assert f"{stage.replicas('web')} replicas desired" in explained
-    assert "web" in tonnage_says(stage, "scaling", "status")
+    assert "web" in tonnage_says(stage, "get", "scalingpolicies", "-A")
 
     stage.prometheus.value = 8.0
     until(lambda: stage.replicas("web") < 4, "8 need fewer")

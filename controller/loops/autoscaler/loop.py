@@ -253,13 +253,16 @@ class Collector:
         step_s, end_s = self._settings.prometheus.step_s, self._clock()
         start_s, span_s = end_s - for_s, (MOST_POINTS - 1) * step_s
         query, server = _query(reading, self._windows), self._servers.of(reading.server)
+        found = dict[Role, list[Sample]]()
         try:
             while start_s <= end_s:
                 until_s = min(end_s, start_s + span_s)
                 series = await server.over(query, namespace, start_s, until_s, step_s, reading.max_age_s)
                 for role, samples in _by_role(reading, series).items():
-                    self._measured.put_history(name, role, samples)
+                    found.setdefault(role, []).extend(samples)
                 start_s = until_s + step_s
+            for role, samples in found.items():
+                self._measured.put_history(name, role, samples)
             self._backfilled.setdefault(key, set()).add(reading)
         except SourceError as error:
             log.info("the history of a policy cannot be read yet", policy=name, code=error.code, why=str(error))

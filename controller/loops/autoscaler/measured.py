@@ -15,7 +15,6 @@ from autoscaler.demand.presets import Role
 from autoscaler.demand.promql import Serving
 from cluster import arrays, autoscaling, demand
 from cluster.clock import Clock
-from cluster.demand import TAIL_FACTOR
 
 MOST_LOAD = 1e30
 """Value from which a sample is none: counters of 64 bits end at 2e19, and the series keep floats of 32 bits."""
@@ -30,6 +29,8 @@ FEWEST_RUNS = 30
 """Runs of equal values after which their mean length is known. A load that is constant by itself never has them."""
 ONCE_S = 6 * 3600.0
 """Longest time of a load in a history that is left out because nothing else there comes near it (chosen)."""
+ONCE_FACTOR = 100.0
+"""Ratio to the next lower load from which nothing comes near (chosen): launches and peaks stay, wrong units do not."""
 MOST_WAITING = 50_000
 """Samples of one role that wait to be taken, at most: a month in steps of a minute, as a history has. The oldest are
 dropped first."""
@@ -83,13 +84,13 @@ class Belief:
 
 
 def without_excursion(samples: Sequence[Sample]) -> Sequence[Sample]:
-    """A history without the load that came once, went, and was beyond all that the rest of it holds for possible.
+    """A history without the load that came once, went, and was far beyond all others.
 
     As for new samples, one that still lasts counts once it is confirmed. samples: oldest first.
     """
     values = np.array([each.value for each in samples])
     falling = np.sort(values)[::-1]
-    for gap in np.flatnonzero(falling[:-1] > TAIL_FACTOR * falling[1:]).tolist():
+    for gap in np.flatnonzero((falling[:-1] > ONCE_FACTOR * falling[1:]) & (falling[1:] > 0)).tolist():
         rows = np.flatnonzero(values > falling[gap + 1])
         for_s = samples[rows[-1]].at_s - samples[rows[0]].at_s
         if for_s <= ONCE_S and (rows[-1] + 1 < len(samples) or for_s < CONFIRMED_S):

@@ -1,5 +1,7 @@
 """Admission and ladder together: what happens to tool calls when memory is short."""
 
+import time
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -113,6 +115,68 @@ def test_a_want_beyond_its_own_budget_ends_no_call_of_another_sandbox() -> None:
 
     assert not any(isinstance(action, Kill) for action in actions)
     assert later(state, from_s=0.1, until_s=9.0) == []
+
+
+def kills(actions: Iterable[object]) -> set[str]:
+    return {action.call for action in actions if isinstance(action, Kill)}
+
+
+def test_an_agent_beyond_its_own_budget_has_its_own_calls_ended_alone() -> None:
+    sandboxes = (sandbox("greedy", budget_mib=400), sandbox("b", budget_mib=1000), sandbox("c", budget_mib=1000))
+    state = started(2000, *sandboxes)
+    asked = [Asked(request(name, "greedy", 150)) for name in ("g1", "g2")]
+    asked += [Asked(request(f"{other}{n}", other, 100)) for other in "bc" for n in range(3)]
+    state, _ = step(state, asked, 0.0, SETTINGS)
+
+    state, actions = step(state, [Used({}, {"greedy": 120 * MIB})], 1.0, SETTINGS)
+
+    assert len(kills([*actions, *later(state, from_s=1.2, until_s=3.0)]) & {"g1", "g2"}) == 1
+    assert kills([*actions, *later(state, from_s=1.2, until_s=3.0)]) <= {"g1", "g2"}
+
+
+def test_an_agent_that_would_take_from_a_guarantee_ends_no_call_for_it() -> None:
+    state = started(1000, sandbox("kept", guaranteed_mib=500, agent_mib=50), sandbox("b"), sandbox("c"))
+    state, _ = step(state, [Asked(request(f"c{n}", "c", 50)) for n in range(3)], 0.0, SETTINGS)
+
+    state, actions = step(state, [Used({}, {"b": 700 * MIB})], 1.0, SETTINGS)
+
+    assert kills([*actions, *later(state, from_s=1.2, until_s=3.0)]) == set()
+
+
+def test_a_large_call_waits_for_its_own_budget_before_small_ones_that_came_later() -> None:
+    state = started(4000, sandbox("s", budget_mib=1000))
+    state, _ = step(state, [Asked(request("s0", "s", 300)), Asked(request("large", "s", 900))], 0.0, SETTINGS)
+    state, actions = step(state, [Asked(request("s1", "s", 300, at_s=1.0))], 1.0, SETTINGS)
+    assert [action.call for action in actions if isinstance(action, Admit)] == ["s1"]
+
+    state, actions = step(state, [Ended("s0"), Asked(request("s2", "s", 300, at_s=6.0))], 6.0, SETTINGS)
+
+    assert not any(isinstance(action, Admit) for action in actions)
+    _, actions = step(state, [Ended("s1")], 7.0, SETTINGS)
+    assert [action.call for action in actions if isinstance(action, Admit)] == ["large"]
+
+
+def test_a_reading_under_a_budget_that_was_lowered_frees_no_memory() -> None:
+    state = started(1000, sandbox("a", budget_mib=1000), sandbox("b", budget_mib=1000))
+    state, _ = step(state, [Asked(request("a1", "a", 600))], 0.0, SETTINGS)
+    state, _ = step(state, [SandboxStarted(sandbox("a", budget_mib=200))], 1.0, SETTINGS)
+    state, _ = step(state, [Used({"a1": 601 * MIB}, {})], 2.0, SETTINGS)
+
+    _, actions = step(state, [Asked(request("b1", "b", 780, at_s=3.0))], 3.0, SETTINGS)
+
+    assert not any(isinstance(action, Admit) for action in actions)
+
+
+def test_a_step_on_a_crowded_node_is_short() -> None:
+    """Of 512 calls that run and 512 that wait, all of one priority: seconds, where each want looks at every call."""
+    state = started(5120, *(sandbox(f"s{n}", budget_mib=4000) for n in range(64)))
+    asked = [Asked(request(f"{n}-{m}", f"s{n}", 10)) for n in range(64) for m in range(16)]
+    state, _ = step(state, asked, 0.0, SETTINGS)
+    assert (len(state.calls), len(state.queue)) == (512, 512)
+
+    began_s = time.process_time()
+    step(state, [], 0.2, SETTINGS)
+    assert time.process_time() - began_s < 0.5
 
 
 def test_small_calls_pass_a_large_one_until_it_waited_too_long() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from cluster.actions import Bind, Evict, HoldSeats, Move, Scale
 from cluster.errors import ActionError
 from cluster.held_seats import text_of
-from cluster.plans import Phase, Plan, Reason, Step
+from cluster.plans import Phase, Plan, Reason, ServicePlan, Step
 from cluster.snapshot import PENDING, HeldSeat, HeldSeats, Snapshot
 from cluster.workloads import InstanceType
 from controller.deciders.edits import without_pods_to_come
@@ -16,6 +16,7 @@ from controller.kube_world.deployments import Instance, content_of, deployment_n
 from controller.kube_world.planning_view import PlanningView
 from controller.kube_world.reservations import Reservations
 from controller.placers import NoClaims, NodePool
+from placement.mix.planner import plan_of
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import of_types, profile, service
 from tests.clock import HandClock
@@ -349,6 +350,37 @@ def test_instances_that_are_not_ready_are_awaited_for_ten_minutes_after_each_cha
     assert awaited_after(100.0, 3)
     assert not awaited_after(1.0, 3, is_awaited=False)
     assert not awaited_after(1.0, 4, no_pods="exceeded quota")
+
+
+def test_a_replica_that_comes_and_goes_makes_nobody_wait_longer_for_another_that_never_is_ready() -> None:
+    sightings, clock = with_template(small()), HandClock()
+    content = content_of(chat_on_a100(sightings))
+    cluster = kubernetes(sightings, FakeWriter(), clock=clock)
+    never = SeenDeployment("ns/chat", InstanceType("A100", 2), 1, content, "", is_awaited=True)
+    loading = []
+    for turn in range(12):
+        flaps = SeenDeployment("ns/chat", InstanceType("A100"), 3, content, "", is_awaited=turn % 2 == 1)
+        sightings.deployed, sightings.now = (never, flaps), replace(sightings.now, at_s=sightings.now.at_s + 100.0)
+        clock.now_s += 100.0
+        loading.append(cluster.observe().services[0].is_loading)
+
+    assert loading[0]
+    assert not all(loading[6:])
+
+
+def test_what_an_earlier_specification_runs_and_the_mix_does_not_want_goes() -> None:
+    sightings = with_template(small())
+    sightings.deployed = (SeenDeployment("ns/chat", InstanceType("A100"), 3, "of an older template"),)
+    seen = kubernetes(sightings, FakeWriter()).observe()
+    assert seen.services[0].outdated == (InstanceType("A100"),)
+
+    wide = {InstanceType("A100", 2): 1}
+    seen = replace(seen, services=(replace(seen.services[0], replicas=wide),))
+    plan = plan_of(seen, {"ns/chat": ServicePlan("ns/chat", wide, 1.0, None, None)}, None)
+
+    (scale,) = [step.action for phase in plan.phases for step in phase.steps]
+    assert isinstance(scale, Scale)
+    assert scale.instances[InstanceType("A100")] == 0
 
 
 def test_a_deployment_that_is_not_as_its_service_says_asks_for_nothing_and_is_written_anew() -> None:

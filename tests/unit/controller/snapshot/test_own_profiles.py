@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cluster.actions import Scale
 from cluster.errors import ConfigError
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
@@ -205,3 +206,99 @@ def test_a_model_that_a_policy_will_measure_the_demand_of_is_estimated_without_i
     del asked["spec"]["demand"]
 
     assert observed([H100, asked]).snapshot.services[0].own_profiles
+
+
+TEMPLATE = {"spec": {"containers": [{"name": "server", "image": "example.com/server:1"}]}}
+
+
+def scales(plan: Plan) -> dict[str, int]:
+    return {
+        kind.name: count
+        for phase in plan.phases
+        for step in phase.steps
+        if isinstance(step.action, Scale)
+        for kind, count in step.action.instances.items()
+    }
+
+
+def said_estimated(status: str) -> dict[str, Any]:
+    return {
+        "type": "ProfileEstimated",
+        "status": status,
+        "reason": "Estimated",
+        "message": "",
+        "lastTransitionTime": "2026-11-28T12:00:00Z",
+    }
+
+
+@pytest.mark.parametrize("now", ["True", "False"])
+def test_what_an_estimate_started_goes_once_another_type_is_measured(now: str) -> None:
+    status = {"replicas": {"l4": 1}, "conditions": [said_estimated(now)]}
+    measured = profile("p", "h100", model="x-1b")
+
+    _, plan = plan_of(H100, L4, measured, {**service(model="x-1b", template=TEMPLATE), "status": status})
+
+    assert scales(plan)["l4"] == 0
+
+
+@pytest.mark.parametrize("conditions", [[], [said_estimated("False")]])
+def test_what_runs_by_measured_profiles_stays_where_these_are_gone(conditions: list[dict[str, Any]]) -> None:
+    status = {"replicas": {"h100": 1}, "conditions": conditions}
+
+    _, plan = plan_of(H100, L4, {**service(model="x-1b", template=TEMPLATE), "status": status})
+
+    refusal = plan.services[0].refusal
+    assert refusal is not None
+    assert refusal.code == "NoProfile"
+    assert scales(plan) == {}
+
+
+def test_instances_of_a_model_that_a_service_has_no_more_go() -> None:
+    written = service(model="x-1b", models=["y-2b"], template=TEMPLATE)
+    status = {"replicas": {"z-3b/l4": 2}, "conditions": [said_estimated("True")]}
+
+    _, plan = plan_of(H100, L4, {**written, "status": status})
+
+    assert scales(plan)["z-3b/l4"] == 0
+
+
+def test_a_status_names_the_instance_types_that_get_requests_and_no_others() -> None:
+    types = [gpu_type(f"t{n}", product="NVIDIA-H100-80GB-HBM3", price=7.5) for n in range(9)]
+
+    status = status_of(*types, service(model="a-8b", models=["b-8b", "c-8b"]))
+
+    assert 0 < len(status["routing"]["weights"]) < 9
+
+
+def test_a_deadline_with_a_fraction_of_a_second_keeps_its_progress() -> None:
+    written = service(model="x-1b")
+    written["spec"]["demand"]["batch"] = {"requests": 9, "deadline": "2026-11-28T12:00:00.5+00:00", "mostPerSecond": 5}
+    done = {"done": 7.0, "time": "2026-11-28T11:00:00Z", "deadline": "2026-11-28T12:00:00Z"}
+
+    (read,) = observed([H100, {**written, "status": {"batch": done}}]).snapshot.services
+
+    assert read.deferred is not None
+    assert read.deferred.done == 7.0
+
+
+def test_a_pool_of_a_model_has_a_name_that_deployments_and_services_may_have() -> None:
+    (read,) = observed([H100, service(model="Llama-3.1-8B", models=["x_1.b"])]).snapshot.services
+
+    assert [each.pool for each in read.models] == ["llama-3-1-8b", "x-1-b"]
+
+
+def test_a_pool_of_a_model_that_is_called_as_another_service_is_a_mistake() -> None:
+    other = service(model="x-1b")
+    other["metadata"] = {**other["metadata"], "name": "chat-y-2b"}
+
+    with pytest.raises(ConfigError, match=r"chat-y-2b of y-2b, and so is another service"):
+        observed([H100, service(model="x-1b", models=["y-2b"]), other])
+
+
+def test_adapters_leave_nothing_of_a_cache_that_is_empty() -> None:
+    written = profile("p", "h100", model="x-1b")
+    written["spec"] |= {"cacheTokens": 0, "cacheBytesPerToken": 1000}
+
+    (read,) = observed([H100, written, service(model="x-1b", adapters=["a"])]).snapshot.services
+
+    assert not read.own_profiles[0].requests_per_s.any()
