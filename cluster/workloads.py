@@ -560,6 +560,8 @@ class ModelService:
     """What of its throughput is estimated, and by what; empty: all was measured."""
     was_estimated: bool = False
     """Whether it ever was: such instances may run on types that no profile has now."""
+    unready: Mapping[InstanceType, int] = field(default_factory=dict)
+    """Of `replicas`, those that do not serve yet, or not any more."""
     outdated: tuple[InstanceType, ...] = ()
     """Types whose instances run by an earlier specification; `replicas` leaves them out."""
 

@@ -106,8 +106,8 @@ class SeenDeployment:
     """Content hash from `kube_world.deployments.content_of` at the time of writing."""
     no_pods: str = ""
     """Why no pods are created for it."""
-    is_awaited: bool = False
-    """Whether some of its replicas are not ready."""
+    unready: int = 0
+    """Replicas that are not ready."""
 
 
 @dataclass(frozen=True, slots=True)

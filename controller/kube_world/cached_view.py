@@ -260,7 +260,12 @@ class CachedView:
                 service = f"{meta.namespace}/{labels.service}{'-' if labels.phase else ''}{labels.phase}"
                 replicas, ready = each.spec.replicas, each.status.ready_replicas
                 yield cluster_view.SeenDeployment(
-                    service, labels.instance_type, replicas, meta.annotations.content, each.no_pods, ready < replicas
+                    service,
+                    labels.instance_type,
+                    replicas,
+                    meta.annotations.content,
+                    each.no_pods,
+                    max(0, replicas - ready),
                 )
 
 

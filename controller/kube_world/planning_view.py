@@ -267,9 +267,10 @@ class PlanningView:
         loading: dict[str, list[str]] = {}
         """Deployments that are awaited, by the service of their pools: with other replicas one is awaited anew."""
         for each in deployments:
-            if each.is_awaited and not each.no_pods and each.service in whole:
+            if each.unready and not each.no_pods and each.service in whole:
                 what = f"{each.service} {each.instance_type} {each.replicas}"
                 loading.setdefault(whole[each.service], []).append(what)
+        unready = {(each.service, each.instance_type): each.unready for each in deployments}
         since_s = self._awaited.of(dict.fromkeys(what for own in loading.values() for what in own), seen.at_s, now_s)
         services = []
         for service in present.services:
@@ -279,7 +280,9 @@ class PlanningView:
             is_loading = None if service.is_planned_only else seen.at_s - began_s < LOADING_S
             no_pod = no_pods.get(service.name, "")
             old = tuple(sorted(outdated.get(service.name, ())))
-            services.append(replace(service, replicas=replicas, no_pods=no_pod, is_loading=is_loading, outdated=old))
+            idle = {kind: unready.get((service.name, kind), 0) for kind in replicas or ()}
+            service = replace(service, replicas=replicas, no_pods=no_pod, is_loading=is_loading, outdated=old)
+            services.append(replace(service, unready=idle))
         return replace(present, services=tuple(services))
 
 

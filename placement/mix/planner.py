@@ -255,8 +255,10 @@ def plan_of(snapshot: Snapshot, plans: Mapping[str, ServicePlan], certificate: C
         service, plan = services[name], plans[name]
         now = service.replicas or {}
         if service.is_loading or name in stay:
-            # What is to stop serves until all are ready, also in the other mode of a service.
-            changed = {each: count for each, count in changed.items() if count > now.get(each, 0)}
+            # What serves and is to stop does so until all are ready, also in the other mode of a service.
+            serving = {each: count - service.unready.get(each, 0) for each, count in now.items()}
+            kept = {each: max(count, serving.get(each, 0)) for each, count in changed.items()}
+            changed = {each: count for each, count in kept.items() if count != now.get(each, 0)}
         if changed:
             words = ", ".join(f"{each} {now.get(each, 0)} → {count}" for each, count in changed.items())
             words = f"{service.name}: {words}; the whole mix costs {plan.cost_per_hour:.2f} $/h"

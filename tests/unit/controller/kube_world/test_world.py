@@ -340,15 +340,15 @@ def test_instances_that_are_not_ready_are_awaited_for_ten_minutes_after_each_cha
     content = content_of(chat_on_a100(sightings))
     cluster = kubernetes(sightings, FakeWriter(), clock=clock)
 
-    def awaited_after(for_s: float, replicas: int, *, no_pods: str = "", is_awaited: bool = True) -> bool | None:
-        chat = SeenDeployment("ns/chat", InstanceType("A100"), replicas, content, no_pods, is_awaited)
+    def awaited_after(for_s: float, replicas: int, *, no_pods: str = "", unready: int = 1) -> bool | None:
+        chat = SeenDeployment("ns/chat", InstanceType("A100"), replicas, content, no_pods, unready)
         sightings.deployed, sightings.now = (chat,), replace(sightings.now, at_s=sightings.now.at_s + for_s)
         clock.now_s += for_s
         return cluster.observe().services[0].is_loading
 
     assert [awaited_after(100.0, 2) for _ in range(8)] == [True] * 6 + [False] * 2
     assert awaited_after(100.0, 3)
-    assert not awaited_after(1.0, 3, is_awaited=False)
+    assert not awaited_after(1.0, 3, unready=0)
     assert not awaited_after(1.0, 4, no_pods="exceeded quota")
 
 
@@ -356,16 +356,31 @@ def test_a_replica_that_comes_and_goes_makes_nobody_wait_longer_for_another_that
     sightings, clock = with_template(small()), HandClock()
     content = content_of(chat_on_a100(sightings))
     cluster = kubernetes(sightings, FakeWriter(), clock=clock)
-    never = SeenDeployment("ns/chat", InstanceType("A100", 2), 1, content, "", is_awaited=True)
+    never = SeenDeployment("ns/chat", InstanceType("A100", 2), 1, content, "", unready=1)
     loading = []
     for turn in range(12):
-        flaps = SeenDeployment("ns/chat", InstanceType("A100"), 3, content, "", is_awaited=turn % 2 == 1)
+        flaps = SeenDeployment("ns/chat", InstanceType("A100"), 3, content, "", unready=turn % 2)
         sightings.deployed, sightings.now = (never, flaps), replace(sightings.now, at_s=sightings.now.at_s + 100.0)
         clock.now_s += 100.0
         loading.append(cluster.observe().services[0].is_loading)
 
     assert loading[0]
     assert not all(loading[6:])
+
+
+def test_instances_that_do_not_serve_stop_while_others_load() -> None:
+    """As where their nodes are gone: nobody waits for them, and they wait for nobody."""
+    sightings = with_template(small())
+    content = content_of(chat_on_a100(sightings))
+    sightings.deployed = (SeenDeployment("ns/chat", InstanceType("A100"), 3, content, "", unready=2),)
+    seen = kubernetes(sightings, FakeWriter()).observe()
+    assert seen.services[0].is_loading
+
+    plan = plan_of(seen, {"ns/chat": ServicePlan("ns/chat", {InstanceType("A100", 2): 1}, 1.0, None, None)}, None)
+
+    (scale,) = [step.action for phase in plan.phases for step in phase.steps]
+    assert isinstance(scale, Scale)
+    assert scale.instances == {InstanceType("A100"): 1, InstanceType("A100", 2): 1}
 
 
 def test_what_an_earlier_specification_runs_and_the_mix_does_not_want_goes() -> None:
