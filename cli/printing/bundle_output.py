@@ -1,7 +1,7 @@
 """Bundles and replays in print: readable files of a bundle, and differences found by a replay."""
 
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -14,6 +14,7 @@ from cli.printing.tables import table
 from cluster.arrays import Names
 from cluster.plans import Reason, Step
 from cluster.version import VERSION
+from cluster.workloads import InstanceType
 from controller.api.notation import rfc3339
 from controller.recording.bundle import Bundle, RecordedCycle, Replayed, key_of, unplaced_of
 
@@ -36,12 +37,9 @@ def readable_files(bundle: Bundle) -> Iterator[tuple[str, bytes]]:
     cycles = list(bundle.cycles())
     yield DECISIONS, as_json([decided(cycle) for cycle in cycles])
     if cycles:
-        # Fields of a snapshot, with services' replicas by name: JSON has no keys of several fields.
+        # Fields of a snapshot, with services' instance types by name: JSON has no keys of several fields.
         snapshot = cycles[-1].snapshot
-        services = [
-            {**_fields(service), "replicas": None if service.replicas is None else named(service.replicas)}
-            for service in snapshot.services
-        ]
+        services = [{key: _by_name(each) for key, each in _fields(s).items()} for s in snapshot.services]
         yield SNAPSHOT, as_json({**_fields(snapshot), "services": services})
 
 
@@ -78,6 +76,13 @@ def as_json(value: Any) -> bytes:
 
 def _fields(value: Any) -> Document:
     return {each.name: getattr(value, each.name) for each in fields(value)}
+
+
+def _by_name(value: Any) -> Any:
+    """Figures by instance type as such by its name; anything else as it is."""
+    if isinstance(value, Mapping) and all(isinstance(each, InstanceType) for each in value):
+        return named(value)
+    return value
 
 
 def _plain(value: Any) -> Any:

@@ -50,7 +50,7 @@ def plain(value: Any) -> Any:
     return {each.name: plain(getattr(value, each.name)) for each in fields(value)} if is_dataclass(value) else value
 
 
-def named(counts: Mapping[InstanceType, int]) -> dict[str, int]:
+def named(counts: Mapping[InstanceType, Any]) -> dict[str, Any]:
     """Instances by the names of their types, sorted."""
     return {each.name: count for each, count in sorted(counts.items())}
 

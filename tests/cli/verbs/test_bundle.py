@@ -3,6 +3,7 @@
 import json
 import tarfile
 from collections.abc import Iterator
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from cli.main import tonnage
 from cli.verbs.bundle import brain_with
 from cluster.actions import Bind
 from cluster.plans import Phase, Plan, Reason, Step
+from cluster.workloads import ModelService
 from controller.cycle import Cycle, run_cycle, stopped
 from controller.guard import Limits
 from controller.ports import Outcome
@@ -20,6 +22,7 @@ from controller.process.main import Recorder, probes_endpoint
 from controller.recording.bundle import settings_from
 from simulator.world import SimulatedWorld
 from tests.builders.fleet import node, pod, world
+from tests.builders.mix import of_types, service
 
 FLEET = world([node("a", gpus=2), node("b", gpus=2)], [pod("d/one", 1), pod("d/two", 2)], at_s=1_767_225_600.0)
 
@@ -165,3 +168,18 @@ def test_an_operator_that_records_nothing_serves_nothing(silent_address: str, tm
 
     assert result.exit_code == 1
     assert "Not Found" in result.stderr
+
+
+def test_figures_by_instance_type_are_written_by_its_name(tmp_path: Path) -> None:
+    """Whatever field of a service has them: JSON has no keys of several fields."""
+    known = [each.name for each in fields(ModelService) if "Mapping[InstanceType" in str(each.type)]
+    held = replace(service("d/chat"), placement_modes={"A100": "gate"}, **dict.fromkeys(known, of_types({"A100": 3})))
+    cycle = replace(decided(), snapshot=replace(FLEET, services=(held,)))
+
+    for address in served(cycle):
+        with tarfile.open(fetched(address, tmp_path)) as tar:
+            content = tar.extractfile("latest-snapshot.json")
+            assert content is not None
+            (written,) = json.load(content)["services"]
+    assert len(known) >= 3
+    assert [written[each] for each in known] == [{"A100": 3}] * len(known)
