@@ -172,7 +172,7 @@ def test_an_operator_that_records_nothing_serves_nothing(silent_address: str, tm
 
 def test_figures_by_instance_type_are_written_by_its_name(tmp_path: Path) -> None:
     """Whatever field of a service has them: JSON has no keys of several fields."""
-    known = [each.name for each in fields(ModelService) if "workloads.InstanceType, " in str(each.type)]
+    known = [each.name for each in fields(ModelService) if "Mapping[cluster.workloads.InstanceType" in str(each.type)]
     held = replace(service("d/chat"), placement_modes={"A100": "gate"}, **dict.fromkeys(known, of_types({"A100": 3})))
     cycle = replace(decided(), snapshot=replace(FLEET, services=(held,)))
 
