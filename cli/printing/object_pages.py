@@ -199,7 +199,7 @@ def by_length(service: Object) -> str:
         (f"≤ {prompt}", f"≤ {answer}", shares)
         for i, prompt in enumerate(routing["inputTokens"])
         for j, answer in enumerate(routing["outputTokens"])
-        if (shares := {type_of(w): float(w["share"][i][j]) for w in routing["weights"] if w["share"][i][j]})
+        if (shares := {type_of(w): float(w["share"][i][j]) for w in routing.get("weights", ()) if w["share"][i][j]})
     ]
     names = list(dict.fromkeys(name for *_, shares in asked for name in shares))
     cells = ([f"{100 * shares[name]:.4g}" if name in shares else "-" for name in names] for *_, shares in asked)

@@ -34,16 +34,16 @@ class StatusPart(Loose):
     model_config = ConfigDict(populate_by_name=True)
 
     def plain(self) -> dict[str, Any]:
-        """JSON form in the object: camelCase names, unset fields and empty maps left out.
+        """JSON form in the object: camelCase names, unset fields and empty maps and lists left out.
 
-        Server-side apply of an empty map over one with keys leaves null, which the CRD refuses.
+        Server-side apply of an empty one over one with keys leaves null, which the CRD refuses.
         """
-        return _without_empty_maps(self.model_dump(mode="json", by_alias=True, exclude_none=True))
+        return _without_empty(self.model_dump(mode="json", by_alias=True, exclude_none=True))
 
 
-def _without_empty_maps(plain: dict[str, Any]) -> dict[str, Any]:
-    inner = {key: _without_empty_maps(value) if isinstance(value, dict) else value for key, value in plain.items()}
-    return {key: value for key, value in inner.items() if value != {}}
+def _without_empty(plain: dict[str, Any]) -> dict[str, Any]:
+    inner = {key: _without_empty(value) if isinstance(value, dict) else value for key, value in plain.items()}
+    return {key: value for key, value in inner.items() if value not in ({}, [])}
 
 
 class Open(BaseModel):

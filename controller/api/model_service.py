@@ -306,7 +306,7 @@ class RoutingStatus(fields.StatusPart):
         Field(max_length=64),
         fields.keyed_by("phase", "gpuType", "gpusPerInstance", "capacityType"),
     ] = Field(
-        description="One table per instance type; those of a phase sum to 1 where a bucket has demand, else to 0."
+        default=(), description="One table per instance type; a phase's sum to 1 where a bucket has demand, else to 0."
     )
 
 

@@ -409,6 +409,35 @@ def test_what_the_operator_says_of_an_object_is_stored_and_then_not_written_agai
     assert writes() == []
 
 
+def maps_and_lists(part: Object, path: str) -> Iterator[str]:
+    for key, value in part.items():
+        if value and isinstance(value, dict | list):
+            yield f"{path}.{key}"
+        if isinstance(value, dict):
+            yield from maps_and_lists(value, f"{path}.{key}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [(kind, path) for kind in sorted(BY_NAME) for path in maps_and_lists(FULL[kind]["status"], "status")],
+)
+def test_a_map_or_list_of_a_status_that_becomes_empty_is_stored_so(api: PlainApi, kind: str, path: str) -> None:
+    """Server-side apply makes null of one that is applied empty after it had keys, and the CRD refuses the status."""
+    *way, last = path.split(".")
+    schema = yaml.safe_load((ROOT / FOLDER / f"tonnage.dev_{BY_NAME[kind].plural}.yaml").read_text(encoding="utf-8"))
+    part = schema["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    for each in way:
+        part = part["properties"].get(each, part)
+    if last in part.get("required", ()):
+        assert part["properties"][last]["minItems"] >= 1, "it is never written empty"
+        return
+    base = {key: FULL[kind][key] for key in ("apiVersion", "kind", "metadata")}
+    where, query = f"{path_of(kind, 'full')}/status", {"fieldManager": "empties", "force": "true"}
+    for status in (FULL[kind]["status"], having(FULL[kind], path, ...)["status"]):
+        answer = api.send("PATCH", where, base | {"status": status}, content_type=APPLY_PATCH, query=query)
+        assert answer.is_ok, answer.message
+
+
 def test_a_status_that_an_older_definition_does_not_know_whole_is_written_without_the_rest(
     api: PlainApi, server: ControlPlane
 ) -> None:

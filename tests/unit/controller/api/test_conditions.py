@@ -2,6 +2,7 @@
 
 from cluster.plans import Reason
 from controller.api.conditions import LONGEST_MESSAGE, READY, Claim, Condition, condition_of, conditions_after
+from controller.api.model_service import ModelServiceStatus, RoutingStatus
 
 NOON_S = 1_772_366_400.0  # 2026-03-01T12:00:00Z
 
@@ -65,3 +66,12 @@ def test_a_condition_is_read_back_as_it_was_written_and_fields_of_later_versions
     (said,) = ready()
 
     assert Condition.model_validate({**said.plain(), "severity": "high"}) == said
+
+
+def test_a_status_is_written_without_its_empty_maps_and_lists() -> None:
+    """Server-side apply makes null of those that had keys before."""
+    routing = RoutingStatus(input_tokens=(1,), output_tokens=(1,), weights=())
+
+    written = ModelServiceStatus(replicas={}, routing=routing).plain()
+
+    assert written == {"routing": {"inputTokens": [1], "outputTokens": [1]}}
