@@ -490,11 +490,6 @@ class ScalingPolicyStatus(ObservedStatus):
     last_scale_time: fields.Instant | None = Field(default=None, description="When the replicas were last changed.")
     concurrency: ConcurrencyStatus | None = Field(default=None, description="Tuned concurrency of each replica.")
 
-    @property
-    def served(self) -> float:
-        """Load that the replicas which serve now can serve; 0: not known."""
-        return (self.current_replicas or 0) * (self.replica_load or 0.0)
-
 
 class ScalingPolicy(fields.OwnKind):
     """How the replicas of a target follow its load."""

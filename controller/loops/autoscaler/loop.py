@@ -136,8 +136,8 @@ class Collector:
         self._forget(policies)
         if policies:  # before a new history comes
             self._measured.keep({name: policy.about for name, policy in policies.items()})
-            statuses = {name: policy.own_status for name, policy in policies.items()}
-            self._measured.served = {name: each.served or each.replica_load or 0.0 for name, each in statuses.items()}
+            known = ((name, policy.own_status) for name, policy in policies.items())
+            self._measured.served = {name: (of.current_replicas or 1) * (of.replica_load or 0.0) for name, of in known}
         wanted = {name: policy for name, policy in policies.items() if policy.spec.mode != "Off"}
         work = [self._read_serving(name, policy) for name, policy in wanted.items()]
         work += [
@@ -168,7 +168,7 @@ class Collector:
                 self._measured.put_sample(name, reading.role, sample)
             else:
                 query, server = _query(reading, self._windows), self._servers.of(reading.server)
-                full = policy.spec.demand.load.role, SATURATED * policy.own_status.served
+                full = policy.spec.demand.load.role, SATURATED * self._measured.served.get(name, 0.0)
                 found = _by_role(reading, await server.now(query, namespace, at_s, reading.max_age_s), full)
                 for role in reading.roles:
                     samples = found.get(role, ())

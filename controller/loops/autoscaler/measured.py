@@ -107,7 +107,7 @@ class Belief:
         says = {each.is_full for each in doubted}
         has_weight = sample.at_s - far_since_s >= FAR_SHARE * (far_since_s - after.since_s)
         is_confirmed = sample.value <= far or says == {True} or has_weight
-        is_refuted = False in says and sample.value > ROOM_FACTOR * served
+        is_refuted = False in says and 0 < ROOM_FACTOR * served < sample.value
         if doubted[0].at_s <= begins_s and is_confirmed and not is_refuted:
             after = replace(after, doubted=(), most=inf, largest=sample.value, far_since_s=inf)
             return after, (*standing, *doubted), ""
