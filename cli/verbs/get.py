@@ -10,7 +10,7 @@ import click
 from cli.inputs import cluster as inputs_cluster, resources
 from cli.inputs.options import files_option
 from cli.printing.columns import Look, Sheet
-from cli.printing.object_output import Output, as_list, output_option, text_of, without_managed_fields
+from cli.printing.object_output import TABLES, as_list, output_option, text_of, without_managed_fields
 from cli.printing.terminal import FAILED, INTERRUPTED, print_error
 from cluster.errors import ConfigError, Mistake
 
@@ -28,7 +28,7 @@ class GetOptions:
     """Selection of objects, and how they are shown."""
 
     selectors: dict[str, str]
-    output: Output
+    output: str
     look: Look
     all_namespaces: bool
     watch: bool = False
@@ -61,7 +61,7 @@ def get(
     label_columns: tuple[str, ...],
     selector: str | None,
     field_selector: str | None,
-    output: Output,
+    output: str,
     access: inputs_cluster.ClusterAccess,
     *,
     show_labels: bool,
@@ -77,7 +77,7 @@ def get(
     The columns are the server's, as in kubectl.
     """
     look = Look(
-        output.format == "wide",
+        output == "wide",
         all_namespaces,
         show_labels,
         not no_headers,
@@ -125,7 +125,7 @@ async def print_named(
         if many or len(arguments[0].names) > 1:
             raise ConfigError(Mistake("--watch", "is more than one watch", "watch one kind, or one object"))
         return await _watch(cluster, arguments[0], options)
-    if options.output.is_table:
+    if options.output in TABLES:
         return await _print_tables(cluster, arguments, options, with_kind=many)
     is_list = many or not arguments[0].names or len(arguments[0].names) > 1
     from controller.kube.request import JSON
@@ -143,7 +143,7 @@ async def print_named(
                     found += _items(page, each.resource)
     if not (found or is_list):
         return is_whole
-    if options.output.format == "name":
+    if options.output == "name":
         text = "".join(f"{resources.name_of(obj)}\n" for obj in found)
     else:
         shown = [without_managed_fields(obj) for obj in found]
@@ -227,7 +227,7 @@ async def _watch(
             argument.resource.path(namespace, argument.names[0])
         )  # NotFound is reported at once
         query["fieldSelector"] = f"metadata.name={argument.names[0]}"
-    accept = crud.TABLE if options.output.is_table else JSON
+    accept = crud.TABLE if options.output in TABLES else JSON
     look = replace(options.look, namespaces=options.look.namespaces and argument.resource.is_namespaced)
     printed, is_shown = _printer(options, Sheet(look)), not options.watch_only
     async with aclosing(crud.watched(cluster.connection, path, query, accept)) as changes:
@@ -237,7 +237,7 @@ async def _watch(
                 continue
             if is_shown:
                 for page in each:
-                    for obj in (page,) if options.output.is_table else _items(page, argument.resource):
+                    for obj in (page,) if options.output in TABLES else _items(page, argument.resource):
                         printed(obj)
             is_shown = True  # a later list shows the changes missed meanwhile
     return True
@@ -251,7 +251,7 @@ def _items(page: Object, resource: "ApiResource") -> list[Object]:
 
 def _printer(options: GetOptions, sheet: Sheet) -> Callable[[Object], None]:
     """Printer of one object, or of one table of objects, below those printed before."""
-    match options.output.format:
+    match options.output:
         case "table" | "wide":
             return lambda table: click.echo(sheet.text([table]), nl=False)
         case "name":

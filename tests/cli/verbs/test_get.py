@@ -7,13 +7,12 @@ import pytest
 
 from cli.inputs.resources import Manifest, named_by
 from cli.printing.columns import Look
-from cli.printing.object_output import Output
 from cli.verbs.get import GetOptions, print_named, print_objects
 from tests.cli.verbs.fake_cluster import FakeConnection
 
 
 def got(connection: FakeConnection, *, ignore_not_found: bool) -> bool:
-    options = GetOptions({}, Output("name"), Look(), False, ignore_not_found=ignore_not_found)
+    options = GetOptions({}, "name", Look(), False, ignore_not_found=ignore_not_found)
     return asyncio.run(print_objects(connection.cluster, ("pods", "p"), options))
 
 
@@ -35,7 +34,7 @@ def test_objects_of_manifests_are_read_in_their_namespaces(capsys: pytest.Captur
     connection = FakeConnection(
         {"/api/v1/namespaces/ns/pods/web": stored("web"), "/api/v1/namespaces/other/pods/db": stored("db")}
     )
-    options = GetOptions({}, Output("name"), Look(), False)
+    options = GetOptions({}, "name", Look(), False)
 
     async def work() -> bool:
         arguments = await named_by(connection.cluster, [manifest("web", None), manifest("db", "other")])
