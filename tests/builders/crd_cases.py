@@ -270,12 +270,10 @@ FULL: Mapping[str, Object] = {
         "Gang",
         {
             "minMembers": 2,
-            "maxMembers": 4,
             "groups": [
                 {
                     "name": "a",
                     "minMembers": 1,
-                    "maxMembers": 2,
                     "minGroups": 0,
                     "topology": {"within": "zone", "preferWithin": "example.com/rack"},
                 },
