@@ -91,11 +91,9 @@ def same_as_kubectl(kubectl: Kubectl, run: Any, command: str) -> None:
 @pytest.mark.parametrize(
     "command",
     ["gputypes", "gput -o wide", "modelprofiles", "mprof -o wide", "modelservices", "msvc -A -o wide", "gangs",
-     "tonnage -A", "modelservices,gputypes", "msvc/chat gput/a100", "nodes --show-labels",
-     "nodes -o wide --no-headers", "pods -A", "leases -A", "events -A", "crd", "msvc -o name", "tonnage -o name",
+     "tonnage -A", "modelservices,gputypes", "msvc/chat gput/a100",
+     "nodes -o wide", "pods -A", "leases -A", "events -A", "crd", "msvc -o name", "tonnage -o name",
      "msvc chat -o json", "gput -o json", "gput,msvc -A", "nodes -l nvidia.com/gpu.product=NVIDIA-L4",
-     "nodes --field-selector metadata.name=l4-1",
-     "nodes -L nvidia.com/gpu.product", "nodes -L nvidia.com/gpu.product,none --show-labels",
      "nodes --as=somebody --as-group=system:masters -o name"],
 )  # fmt: skip
 def test_get_prints_what_kubectl_prints(command: str, kubectl: Kubectl, run: Any) -> None:
@@ -124,15 +122,6 @@ def test_a_second_kind_is_taken_for_a_name_as_by_kubectl(kubectl: Kubectl, run: 
 
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == kubectl.refusal("get", "nodes", "pods")
-
-
-def test_a_field_selector_that_the_server_does_not_know_is_refused_in_its_words(kubectl: Kubectl, run: Any) -> None:
-    result = run("get nodes --field-selector spec.nothing=1")
-
-    assert (result.exit_code, result.stdout) == (1, "")
-    for told in (result.stderr, kubectl.refusal("get", "nodes", "--field-selector", "spec.nothing=1")):
-        assert told.startswith("Error from server (BadRequest): ")
-        assert told.endswith("field label not supported: spec.nothing\n")
 
 
 def test_an_unknown_kind_fails_and_names_those_there_are(run: Any) -> None:
@@ -233,7 +222,7 @@ def without_ages(text: str) -> str:
 
 @pytest.mark.parametrize(
     "how",
-    ["-w", "-w -o wide", "-w -A --show-labels", "-w --no-headers", "-w -o name"],
+    ["-w", "-w -o wide", "-w -A", "-w -o name"],
 )  # fmt: skip
 def test_a_watch_prints_what_kubectl_prints_column_for_column(
     how: str, server: ControlPlane, kubectl: Kubectl, run: Any
@@ -322,14 +311,6 @@ def test_diff_ends_with_1_where_something_differs_and_with_2_where_it_could_not_
     assert other.exit_code == 1
     assert "+  priority: 7" in other.stdout
     assert refused.exit_code == 2
-
-
-def test_objects_of_a_file_are_listed_and_missing_ones_are_no_error_on_request(run: Any) -> None:
-    service, nowhere = str(EXAMPLES / "services.yaml"), "get msvc nowhere"
-
-    assert "modelservice.tonnage.dev/chat\n" in said(run(f"get -f {service} -o name"))
-    assert run(nowhere).exit_code == 1
-    assert said(run(f"{nowhere} --ignore-not-found")) == ""
 
 
 def test_applying_twice_changes_nothing(kubectl: Kubectl, run: Any) -> None:
