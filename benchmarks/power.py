@@ -20,7 +20,6 @@ from tests.rigs.power_reaction import measured
 
 LARGE = DATA / "power" / "servegen_rate_language_m-large.csv.gz"
 SMALL_LOAD = DATA / "power" / "servegen_rate_language_m-small.csv.gz"
-LENGTHS = DATA / "power" / "azure_llm_2023_code.csv.gz"
 RIVALS = ("no-cap", "polca", "two-clocks", "tonnage")
 QUICK = {
     "rate": None,
@@ -32,8 +31,6 @@ QUICK = {
     "seeds": (1,),
     "policies": ("no-cap", "tonnage"),
 }
-QUICK_ALONE = {**QUICK, "policies": ("tonnage",)}
-"""Of the cases that differ in their load alone."""
 SHIPPED = PowerRules()
 NONE = 1e-9
 """In place of 0, where a rule must be above it."""
@@ -79,21 +76,7 @@ def _worst(rows: Sequence[Row], by: str) -> Rows:
     "power-small-load",
     "The same under the load of a smaller model (simulated).",
     given={"rate": SMALL_LOAD},
-    quick=QUICK_ALONE,
-    summary=partial(_worst, by="policy"),
-)
-@case(
-    "power-short-requests",
-    "The same with the short requests of a public trace (simulated).",
-    given={"mix": "code", "lengths": LENGTHS},
-    quick=QUICK_ALONE,
-    summary=partial(_worst, by="policy"),
-)
-@case(
-    "power-batching",
-    "The same with continuous batching, seven days (simulated).",
-    given={"mix": "code", "batch": 16, "days": 7, "extra": (0.3,)},
-    quick=QUICK_ALONE,
+    quick={**QUICK, "policies": ("tonnage",)},
     summary=partial(_worst, by="policy"),
 )
 def power(

@@ -48,8 +48,6 @@ class Study:
     shape: str | None = None
     """Name of a synthetic course instead (`demand.SHAPES`)."""
     days: int | None = None
-    worst_day: bool = False
-    """Whether to use only the day with the highest rate."""
     above_share: float = 0.0
     """Use only the stretches with at least this fraction of the highest rate."""
     mix: str = "chat"
@@ -104,7 +102,6 @@ class Study:
         if self.shape is not None:
             return requests.shaped_rates(self.shape)
         curve = requests.made_up_rates(self.days) if self.rates is None else requests.read_rates(self.rates, self.days)
-        curve = curve.days(curve.hottest_day(), 1) if self.worst_day else curve
         return curve.above(self.above_share) if self.above_share else curve
 
     def delay_of(self, policy: str) -> float:
