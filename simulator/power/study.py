@@ -45,8 +45,6 @@ class Study:
     """Pools of that row to which servers are added; none: all, in proportion."""
     rates: Path | None = None
     """CSV of request rates; None for the built-in synthetic rates."""
-    shape: str | None = None
-    """Name of a synthetic course instead (`demand.SHAPES`)."""
     days: int | None = None
     above_share: float = 0.0
     """Use only the stretches with at least this fraction of the highest rate."""
@@ -99,8 +97,6 @@ class Study:
 
     def curve(self) -> requests.RateCurve:
         """Raises ConfigError where the rates cannot be read."""
-        if self.shape is not None:
-            return requests.shaped_rates(self.shape)
         curve = requests.made_up_rates(self.days) if self.rates is None else requests.read_rates(self.rates, self.days)
         return curve.above(self.above_share) if self.above_share else curve
 
