@@ -1,6 +1,6 @@
 """A week of three teams on one fleet, by Tonnage's shares and by the published rules of Kueue and KAI.
 
-    python -m tests.rigs.shared_week FOLDER_OF_DEMAND
+    python -m tests.rigs.shared_week FOLDER_OF_DEMAND [PART_OF_A_NAME [SEED [LOADS]]]
 
 Each team submits jobs as often as requests came to one of three recorded models; sizes and lengths are drawn by a seed.
 Jobs are stopped and start again from their last checkpoint, made every half hour. Simulated.
@@ -311,9 +311,10 @@ RULES: Mapping[str, Callable[[], Rule]] = {
 
 def main() -> None:
     demand = demand_of(Path(sys.argv[1]))
-    for load in (0.9, 1.1):
-        for name, rule in RULES.items():
-            found = week(rule(), jobs_of(demand, 1, load))
+    names, seed = sys.argv[2:3] or [""], int((sys.argv[3:4] or ["1"])[0])
+    for load in [float(each) for each in sys.argv[4:]] or (0.9, 1.1):
+        for name, rule in ((name, rule) for name, rule in RULES.items() if names[0] in name):
+            found = week(rule(), jobs_of(demand, seed, load))
             waits = ", ".join(f"{team} {mid:.2f} / {most:.1f} h" for team, (mid, most) in found.waits_h.items())
             shares = f"used {100 * found.used_share:.1f} %, useful {100 * found.useful_share:.1f} %"
             usd = f"${found.usd_per_useful_hour:.2f} a useful hour"
