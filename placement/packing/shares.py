@@ -176,9 +176,9 @@ class Shares:
             return own
         others, kind = self.team != self._taker, self.of_node[node]
         may = self.may_take[self.team, kind] | (self.milli < self._width[kind])
-        # Who was served for his waiting keeps it in this plan: those that it was taken from owe less.
+        # Who was served for his waiting keeps it in this plan: those that it was taken from would take it back.
         may &= runs & self._has_run & ~self._is_late & (others | (priority <= priority[self._late_one]))
-        found: IntArray = np.where(may, LENT + priority, np.where(runs & others, never, own))
+        found: IntArray = np.where(may, LENT + priority, np.where(runs & (others | self._is_late), never, own))
         return found
 
     def may_lose(self, gone: Iterable[int], node: IntArray, gang: IntArray) -> bool:
