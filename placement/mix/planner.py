@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -18,6 +18,7 @@ from placement.mix.feasibility import is_feasible, seats_of
 from placement.mix.heuristics import best_single_type, stocks_without_others
 from placement.mix.memory import (
     FoundMixes,
+    Kept,
     SearchMemory,
     StandingMixes,
     VariantMemory,
@@ -325,6 +326,8 @@ class _Mode:
     bound: float = math.inf
     why: Reason | None = None
     """Why it cannot be served so, where its pools could be alone."""
+    kept: Mapping[str, Kept] = field(default_factory=dict)
+    """Searches for it."""
 
     def beside(self, solved: "_Mode") -> "_Mode":
         """The mode with what a solved one proves of it: a smaller cache saves no instances of the other pools."""
@@ -348,8 +351,8 @@ def _chosen_pools(
     dict[tuple[str, ...], _Mode],
     dict[str, tuple[Reason, ...]],
 ]:
-    """Prefill and decode together or apart, and the size of the cache, for each service that allows them: whichever
-    costs less by itself.
+    """Prefill and decode together or apart, and the size of the cache, for each service that may have them: whichever
+    costs the least by itself.
 
     Running instances stay in their mode unless the other one's cost, with its starts, is less; and as they are where
     no mode is found, with the reason as a refusal.
@@ -428,6 +431,7 @@ def _chosen_pools(
                 by_name.pop(each, None)
                 idle[each] = ServicePlan(each, {}, 0.0, None, None, (Reason("Phases", words, saved),) if words else ())
         by_name |= {need.service: need for need in chosen.needs}
+        memory.kept |= chosen.kept
         if chosen.cached and (cache := services[name].cache):
             said[chosen.names[-1]] = (_worth_of_cache(cache, chosen, modes),)
         sizes[name] = chosen.cached
@@ -483,7 +487,10 @@ def _solved(snapshot: Snapshot, mode: _Mode, settings: MixSettings, budget: Budg
     everything = _question(snapshot, mode.needs)
     questions = [replace(everything, needs=(need,)) for need in everything.needs]
     states = search(questions, [memory.begun(each, budget) for each in questions], budget, settings.gap)
+    before = dict(memory.kept)
     memory.keep(questions, states)
+    mode = replace(mode, kept=dict(memory.kept))
+    memory.kept = before | memory.kept
     apart = [concluded(each, state, settings.gap) for each, state in zip(questions, states, strict=True)]
     answers: list[problem.MixAnswer | Reason] = list(apart)
     if not _fit_together(everything, apart) and all(isinstance(each, problem.MixAnswer) for each in apart):
