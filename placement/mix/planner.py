@@ -22,6 +22,7 @@ from placement.mix.memory import (
     SearchMemory,
     StandingMixes,
     VariantMemory,
+    digest_of,
     own_question,
     profiles_digest,
     stock_that_counts,
@@ -162,8 +163,9 @@ def plan_mix(
     memory = SearchMemory() if memory is None else memory
     refusals, needs = _needs_of(snapshot)
     plans = {name: _refused(name, reason) for name, reason in refusals.items()}
-    for gone in memory.found.keys() - {need.service for need in needs}:
-        del memory.found[gone]
+    for known in (memory.found, memory.modes):
+        for gone in known.keys() - {need.service for need in needs}:
+            del known[gone]
     snapshot, needs, idle, others, caches = _chosen_pools(snapshot, needs, refusals, settings, budget, memory)
     plans |= idle
     others_wait = any(not snapshot.pods.owner[row] for row in snapshot.pods.pending.tolist())
@@ -389,21 +391,7 @@ def _chosen_pools(
     for name in dict.fromkeys(service.part_of for service in snapshot.services if service.part_of):
         pools = tuple(service.name for service in snapshot.services if service.part_of == name)
         phases = tuple(each for each in pools if services[each].phase != workloads.CACHE)
-        both = ((name,), phases) if phases else ((name,),)
-        modes = []
-        for names in both:
-            own = tuple(by_name[each] for each in names if each in by_name)
-            mode = _Mode(names, own if len(own) == len(names) else ())
-            modes.append(_solved(snapshot, mode, settings, budget.part(MODE_SHARE), memory))
-        sized = [each for names in both for each in _with_cache(snapshot, names, pools, budget)]
-        while budget.allows_more():
-            most = min(each.cost for each in modes) * (1 - settings.gap)
-            if not (promising := [each for each in sized if each.bound < most]):
-                break
-            is_first = all(each.names != promising[-1].names or not each.cached for each in modes)
-            mode = promising[-1 if is_first else len(promising) // 2]
-            modes.append(_solved(snapshot, mode, settings, budget.part(MODE_SHARE), memory))
-            sized = [each.beside(modes[-1]) for each in sized if each is not mode]
+        modes, sized = _modes(snapshot, by_name, (name, *pools), settings, budget, memory)
         chosen, *rest = sorted(modes, key=cost_of)
         if math.isinf(chosen.cost) and any(sum((services[each].replicas or {}).values()) for each in pools):
             whys = (each.why for each in modes if each.why)
@@ -436,6 +424,46 @@ def _chosen_pools(
             said[chosen.names[-1]] = (_worth_of_cache(cache, chosen, modes),)
         sizes[name] = chosen.cached
     return with_caches(snapshot, sizes), [by_name[each] for each in services if each in by_name], idle, others, said
+
+
+def _modes(
+    snapshot: Snapshot,
+    by_name: Mapping[str, problem.Need],
+    everything: tuple[str, ...],
+    settings: MixSettings,
+    budget: Budget,
+    memory: SearchMemory,
+) -> tuple[list[_Mode], list[_Mode]]:
+    """Modes of a service that were solved, and further ones, of which a bound is known. everything: it and its pools.
+
+    The modes of a service with a cache are many: those of the plan before hold while it asks the same.
+    """
+    services = {each.name: each for each in snapshot.services if each.name in everything}
+    cache = next((each for each in services.values() if each.phase == workloads.CACHE), None)
+    asked = digest_of(_question(snapshot, [by_name[each] for each in everything if each in by_name]), of_all_stock=True)
+    question = (asked, cache.cache, cache.replicas) if cache else ()
+    known = memory.modes.get(everything[0])
+    if known is not None and cache and known[0] == question:
+        return list(known[1]), list(known[2])
+    phases = tuple(each.name for each in services.values() if each.phase not in ("", workloads.CACHE))
+    both = (everything[:1], phases) if phases else (everything[:1],)
+    modes = []
+    for names in both:
+        own = tuple(by_name[each] for each in names if each in by_name)
+        mode = _Mode(names, own if len(own) == len(names) else ())
+        modes.append(_solved(snapshot, mode, settings, budget.part(MODE_SHARE), memory))
+    sized = [each for names in both for each in _with_cache(snapshot, names, everything, budget)]
+    while budget.allows_more():
+        most = min(each.cost for each in modes) * (1 - settings.gap)
+        if not (promising := [each for each in sized if each.bound < most]):
+            break
+        is_first = all(each.names != promising[-1].names or not each.cached for each in modes)
+        mode = promising[-1 if is_first else len(promising) // 2]
+        modes.append(_solved(snapshot, mode, settings, budget.part(MODE_SHARE), memory))
+        sized = [each.beside(modes[-1]) for each in sized if each is not mode]
+    if cache and not budget.time_ran_out:
+        memory.modes[everything[0]] = question, tuple(modes), tuple(sized)
+    return modes, sized
 
 
 def _sized(service: workloads.ModelService, count: int) -> workloads.ModelService:

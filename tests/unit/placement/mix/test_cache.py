@@ -5,6 +5,9 @@ from typing import Any
 import pytest
 
 from cluster.plans import Plan
+from placement.budget import Budget
+from placement.mix.memory import SearchMemory
+from placement.mix.planner import MixSettings, plan_mix
 from tests.mix_exact.comparison import observed
 from tests.mix_exact.phases import own
 from tests.unit.placement.mix.test_phases import fleet, plan_of, scaled
@@ -127,3 +130,21 @@ def test_a_pool_called_as_another_service_is_a_mistake() -> None:
 
     with pytest.raises(Exception, match="rename that service"):
         observed([*manifests, own("ModelService", "s-cache", model="m", slo={"tpot": "60ms"})])
+
+
+def test_at_rest_the_sizes_of_a_cache_are_not_solved_again() -> None:
+    manifests = fleet(phased=False, whole=1.0)
+    manifests[-1]["spec"] |= {"slo": {"tpot": "60ms"}, "cache": HALF}
+    for each in manifests:
+        if each["kind"] == "ModelProfile":
+            each["spec"]["throughput"][0]["decodedPerSecond"] = [[100.0]]
+    snapshot, memory, settings = observed(manifests), SearchMemory(), MixSettings(explain=False)
+    budgets = [Budget(2000.0), Budget(2000.0)]
+
+    first, second = (plan_mix(snapshot, each, settings, memory) for each in budgets)
+
+    assert instances(first) == instances(second)
+    assert 2000 - budgets[1].work < 10 < 2000 - budgets[0].work
+    # With another price of memory they are.
+    manifests[-1]["spec"]["cache"] = {**HALF, "pricePerGiBHour": 0.1}
+    assert instances(plan_mix(observed(manifests), Budget(2000.0), settings, memory))["default/s-cache"] == {}
