@@ -335,6 +335,8 @@ class MemberGroup:
     groups: tuple["MemberGroup", ...] = ()
     least_groups: int | None = None
     """Number of its groups that must be whole; None: all of them."""
+    most: int = 0
+    """Number of members above which further ones are of no use; 0: as many as there are."""
     within: str | None = None
     """Node label that its members must share; None: what the group around it says."""
     prefer_within: str | None = None
@@ -408,6 +410,8 @@ class Gang:
     """Groups of its members, such as roles; a member that is in none of them counts for the gang alone."""
     least_groups: int | None = None
     """Number of its groups that must be whole; None: all of them."""
+    most_members: int = 0
+    """Number of members above which further ones are of no use; 0: as many as there are."""
     done: int = 0
     """Members that finished, where they are known to."""
 

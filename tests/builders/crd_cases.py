@@ -277,10 +277,12 @@ FULL: Mapping[str, Object] = {
         "Gang",
         {
             "minMembers": 2,
+            "maxMembers": 4,
             "groups": [
                 {
                     "name": "a",
                     "minMembers": 1,
+                    "maxMembers": 2,
                     "minGroups": 0,
                     "topology": {"within": "zone", "preferWithin": "example.com/rack"},
                 },
