@@ -250,11 +250,8 @@ def _evict(draft: PackingDraft, row: int, beneficiary: str) -> plans.Step:
         words = f"makes room for {beneficiary}, which fits nowhere else; the move costs ${usd:.2f}"
         return plans.Step(move, plans.Reason("MakesRoom", words, {"price_usd": usd}))
     action = actions.Evict(names[row], here, of_unit)
-    words = f"makes room for {beneficiary}, which has higher priority"
-    if draft.shares is not None:
-        if loser := draft.shares.loser(row, beneficiary):
-            words = f"makes room for {beneficiary}, whose team is within its share, or borrows less than {loser}"
-        words = f"{words}, or which waited for as long as its team has it"
+    why = "which has higher priority" if draft.shares is None else draft.shares.why(row, beneficiary)
+    words = f"makes room for {beneficiary}, {why}"
     return plans.Step(action, plans.Reason(actions.PREEMPTED, words, {"priority": int(draft.priority[row])}))
 
 

@@ -169,6 +169,14 @@ def test_a_pod_that_waited_too_long_takes_from_its_own_team_but_nothing_of_highe
     assert not stopped(seen(1, [*own, pod("a/wide", 8, started_s=99_000)], team("a", 8)))
 
 
+def test_a_pod_that_waited_too_long_has_its_turn_after_one_like_it_that_fits_nowhere() -> None:
+    like = [pod(f"a/{name}", 8, started_s=since) for name, since in (("fresh", 99_990), ("late", 1))]
+    plan = planned(seen(1, [*filled("a", 1, started_s=90_000), *like], team("a", 16)))
+
+    assert {each.pod for each in plan.actions if isinstance(each, Bind)} <= {"a/late"}
+    assert len([each for each in plan.actions if isinstance(each, Evict)]) == 8
+
+
 def test_a_late_pod_without_devices_stops_none_of_its_team_that_have_some() -> None:
     full = filled("a", 1, started_s=90_000, cpu_milli=12_000)
 
