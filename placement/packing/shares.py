@@ -100,10 +100,8 @@ class Shares:
 
     def _left(self, team: int) -> IntArray:
         """Thousandths of devices of each kind that a team may still take. Shape (kinds,)."""
-        if self._in_usd[team]:
-            left: IntArray = (self.most_usd[team] - self.usd[team]) // self._price
-        else:
-            left = (self.most[team] - self.used[team])[self._type]
+        by_price, by_type = self.most_usd[team] - self.usd[team], self.most[team] - self.used[team]
+        left: IntArray = np.minimum(by_price // self._price, by_type[self._type])
         return left
 
     def allowed(self, row: int) -> BoolArray | None:

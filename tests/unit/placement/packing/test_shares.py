@@ -237,6 +237,13 @@ def test_the_seat_of_a_pod_that_takes_is_held_for_it() -> None:
     assert hold.held.holder == "a/p000"
 
 
+def test_the_seat_of_a_late_pod_is_held_for_it_against_those_of_its_team_that_it_stopped() -> None:
+    plan = planned(seen(1, [*filled("a", 1, started_s=90_000), pod("a/late", 8, started_s=1)], team("a", 8)))
+
+    (hold,) = [each for each in plan.actions if isinstance(each, HoldSeats)]
+    assert hold.held.holder == "a/late"
+
+
 def test_a_gang_takes_its_share_whole() -> None:
     gang = Gang("a/g", 3)
     waiting = [pod(f"a/g{n}", 8, gang="a/g") for n in range(3)]
