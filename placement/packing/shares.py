@@ -77,8 +77,8 @@ class Shares:
         np.add.at(self.usd, self.team[rows], self.milli[rows] * self._price[kind])
         self._taker = self._late_one = -1
         self._mine, self._width = np.zeros(len(kinds)), np.zeros(len(kinds), dtype=np.int64)
-        # Whether the pods that are being placed may take from a team on nodes of a kind.
-        self._may_take: BoolArray = np.zeros((len(self.teams), len(kinds)), dtype=np.bool_)
+        self.view: Hashable = None
+        """Key of what may be taken for the pods that are being placed: equal ones mean the same."""
 
     def charge(self, row: int, node: int, sign: int) -> None:
         """Counts what a pod holds on a node (sign 1), or no longer (-1)."""
@@ -149,24 +149,20 @@ class Shares:
             share = self._share_usd[self._taker] // self._price + self.share[self._taker][self._type]
             self._width = np.where(is_allowed & is_late & (asked <= share), self.milli[list(rows)].max(), 0)
 
-    @property
-    def view(self) -> Hashable:
-        """Key of what the last `resistance` lets them take: equal ones mean the same."""
-        limits = self._mine.tobytes(), self._width.tobytes(), self._may_take.tobytes()
-        return None if self._taker < 0 else (self._taker, *limits)
-
     def resistance(self, own: IntArray, priority: IntArray, node: IntArray, never: int, ending: int) -> IntArray:
         """Priority above which each pod may be stopped for those that are being placed. Shape (pods,).
 
         own: the same for pods of its own team. priority, node: of each pod in the draft.
         """
+        self.view = None
         if self._taker < 0:
             return own
-        self._may_take = self._owed(self.beyond(), np.arange(len(self.teams))[:, None]) > self._mine
-        self._may_take[self._taker] = self._late_one >= 0
+        may_take = self._owed(self.beyond(), np.arange(len(self.teams))[:, None]) > self._mine
+        may_take[self._taker] = self._late_one >= 0
+        self.view = self._taker, self._mine.tobytes(), self._width.tobytes(), may_take.tobytes()
         runs = (self.milli > 0) & (own != never) & (own != ending) & (node != PENDING)
         others, kind = self.team != self._taker, self.of_node[node]
-        may = self._may_take[self.team, kind] | (self.milli < self._width[kind])
+        may = may_take[self.team, kind] | (self.milli < self._width[kind])
         # Who was served for his waiting keeps it in this plan: those that it was taken from would take it back.
         may &= runs & self._has_run & ~self._is_late & (others | (priority <= priority[self._late_one]))
         found: IntArray = np.where(may, LENT + priority, np.where(runs & (others | self._is_late), never, own))
