@@ -49,7 +49,7 @@ class Shares:
         self._is_late: BoolArray = (pods.node == PENDING) & (since > 0) & (snapshot.at_s - since >= most)
         started = np.where(pods.node == PENDING, 0, since)
         least = np.array([team.min_run_s for team in self.teams])[self.team]
-        self._has_run: BoolArray = (started == 0) | (snapshot.at_s - started >= least)
+        self._has_run: BoolArray = (started == 0) | (snapshot.at_s == 0) | (snapshot.at_s - started >= least)
         since = started if pods.saved_s is None else np.maximum(started, pods.saved_s)
         lost_s = np.where(since > 0, np.maximum(snapshot.at_s - since, RESTART_S), UNKNOWN_S)
         self.work: IntArray = np.ceil(self.milli * lost_s / 1000).astype(np.int64)

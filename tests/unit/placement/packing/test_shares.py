@@ -127,6 +127,8 @@ def test_pods_that_borrow_run_for_their_least_time() -> None:
 
     assert not planned(seen(1, [*young, *waits("a", 1)], *teams)).actions
     assert planned(seen(1, [*old, *waits("a", 1)], *teams)).actions
+    without_a_clock = replace(seen(1, [*young, *waits("a", 1)], *teams), at_s=0.0)
+    assert planned(without_a_clock).actions, "a plan from files"
 
 
 def test_a_pod_that_waited_as_long_as_anybody_may_takes_although_its_team_would_owe_more() -> None:
