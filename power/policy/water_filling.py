@@ -30,10 +30,11 @@ def pour(tree: Tree, width_w: FloatArray, level: IntArray, room_w: FloatArray) -
 
     def least(of: FloatArray) -> FloatArray:
         """Least value among the limits of each piece, shape (devices, pieces); 1 where it has none."""
-        if tree.only_share is not None:  # a tenth of the time
-            return np.minimum(of.ravel()[cell], 1.0)
+        of_path: FloatArray = np.minimum(of.ravel()[cell], 1.0)
+        if tree.only_share is not None:  # the usual row
+            return of_path
         made = np.ones(width_w.shape)
-        np.minimum.at(made, tree.path_device, of.ravel()[cell])
+        np.minimum.at(made, tree.path_device, of_path)
         return made
 
     got, left_w = np.zeros(tree.devices), width_w
