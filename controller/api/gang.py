@@ -34,6 +34,9 @@ class GangGroup(Strict):
 
     name: LabelValue = Field(min_length=1, description="Name, which its members carry as label tonnage.dev/gang-group.")
     min_members: Members = Field(default=0, description="Number of its members that start with the gang, of all in it.")
+    max_members: AtLeastOne | None = Field(
+        default=None, description="Number of its members above which more are of no use."
+    )
     parent: LabelValue | None = Field(default=None, min_length=1, description="Group of the gang that it is a part of.")
     min_groups: GroupCount | None = Field(
         default=None, description="Number of groups in it that start with the gang; default: all."
@@ -48,6 +51,9 @@ OnMemberLoss = Literal["Continue", "Refill", "Restart"]
 class GangSpec(Strict):
     min_members: AtLeastOne = Field(
         description="Number of members that start together; fewer never start. Members carry label tonnage.dev/gang.",
+    )
+    max_members: AtLeastOne | None = Field(
+        default=None, description="Number of members above which more are of no use."
     )
     groups: Annotated[ListOf[GangGroup], keyed_by("name")] = Field(
         default=(), max_length=MOST_GROUPS, description="Groups of members, each of which has a minimum of its own."

@@ -76,6 +76,7 @@ class Share:
     """How few of them must be of each role, without members: pods name an innermost group as their part. One without a
     name stands for each of the groups whose names begin with that of the group around it (`workers:3`)."""
     least_groups: int | None = None
+    most: int = 0
     within: str | None = None
     prefer_within: str | None = None
 
@@ -232,6 +233,7 @@ def _of_gang(owner: GroupOwner, _: GroupRef, done: Done) -> Share:
             str(each.get("name")),
             _count(each.get("minMembers")),
             least_groups=_count_or_all(each.get("minGroups")),
+            most=_count(each.get("maxMembers")),
             **_levels(each, _OUR_LEVELS),
         )
 
@@ -241,6 +243,7 @@ def _of_gang(owner: GroupOwner, _: GroupRef, done: Done) -> Share:
         done=done,
         groups=groups,
         least_groups=least_groups,
+        most=_count(spec.get("maxMembers")),
         **_levels(spec, _OUR_LEVELS),
     )
 
@@ -418,8 +421,8 @@ def _of_job_set(sizes: JobSetSizes, ref: GroupRef, done: Done) -> Share | None:
     return Share(sum(of.values()), part, {name: ended[name] for name in of}, _flat(of))
 
 
-def _flat(roles: Mapping[str, int]) -> tuple[MemberGroup, ...]:
-    return tuple(MemberGroup(role, count) for role, count in sorted(roles.items()))
+def _flat(roles: Mapping[str, int], most: Mapping[str, int] | None = None) -> tuple[MemberGroup, ...]:
+    return tuple(MemberGroup(role, count, most=(most or {}).get(role, 0)) for role, count in sorted(roles.items()))
 
 
 def _of_job(owner: GroupOwner, _: GroupRef, done: Done) -> Share | None:
@@ -461,8 +464,9 @@ def _of_ray_cluster(owner: GroupOwner, ref: GroupRef, _: Done) -> Share | None:
         replicas = max(least, _count(each.get(count), least))
         # A replica of several hosts is of no use without one of them.
         inner = (MemberGroup("", hosts),) if hosts > 1 else ()
+        most = _count(each.get("maxReplicas")) * hosts
         name = str(each.get("groupName"))
-        groups.append(MemberGroup(name, replicas * hosts, groups=inner, least_groups=replicas))
+        groups.append(MemberGroup(name, replicas * hosts, groups=inner, least_groups=replicas, most=most))
     return Share(fewest(0, groups, None), groups=tuple(groups))
 
 
@@ -493,7 +497,8 @@ def _of_kubeflow_job(owner: GroupOwner, ref: GroupRef, done: Done) -> Share | No
         least = min(roles[WORKER], max(0, elastic - size + roles[WORKER]))
         also[WORKER] = max(0, also[WORKER] - roles[WORKER] + least)
         roles[WORKER] = least
-    return Share(sum(roles.values()), done=also, groups=_flat(roles))
+    most = {WORKER: _count(at(owner.spec, "elasticPolicy", "maxReplicas"))}
+    return Share(sum(roles.values()), done=also, groups=_flat(roles, most))
 
 
 @dataclass(frozen=True, slots=True)

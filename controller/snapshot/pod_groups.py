@@ -244,6 +244,7 @@ class _Found:
             share.prefer_within or prefer_within,
             groups=groups,
             least_groups=share.least_groups if groups else None,
+            most_members=share.most,
             done=done,
         )
 

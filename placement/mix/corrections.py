@@ -10,13 +10,13 @@ from cluster.actions import Scale
 from cluster.arrays import IntArray
 from cluster.plans import Plan, Reason, ServicePlan
 from cluster.snapshot import Snapshot
-from cluster.workloads import InstanceType, ModelService
+from cluster.workloads import CACHE, InstanceType, ModelService
 from placement.budget import Budget
 from placement.mix.feasibility import seats_of
 from placement.mix.heuristics import stocks_without_others
 from placement.mix.memory import SearchMemory, digest_of
 from placement.mix.optimizer import answer_mix, mixes_between
-from placement.mix.planner import MixSettings, plan_mix, plan_of, routing_of
+from placement.mix.planner import MixSettings, plan_mix, plan_of, routing_of, with_caches
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, mix_cost
 from placement.mix.problem_builder import need_of, stocked
 
@@ -42,6 +42,8 @@ def standing(snapshot: Snapshot, plan: Plan, budget: Budget, gap: float, memory:
     """
     asked = {step.action.service for step in plan.steps() if isinstance(step.action, Scale)}
     plans = {each.service: each for each in plan.services}
+    caches = (each for each in snapshot.services if each.phase == CACHE)
+    snapshot = with_caches(snapshot, {each.part_of: sum(plans[each.name].instances.values()) for each in caches})
     services = {each.name: each for each in snapshot.services if plans[each.name].refusal is None}
     needs = [need for each in services.values() if isinstance(need := need_of(each, snapshot), Need)]
     if not any(need.service in asked and need.running for need in needs):
@@ -146,7 +148,7 @@ def _kept(need: Need, mix: Mix, before: ServicePlan) -> ServicePlan:
         before,
         instances={offer.instance_type: count for offer, count in counts if count},
         cost_per_hour=cost,
-        routing=routing_of(need, mix),
+        routing=before.routing and routing_of(need, mix),
         certificate=replace(before.certificate, objective=cost) if before.certificate else None,
         notes=(Reason("Standing", words, {"cheapest_per_hour": before.cost_per_hour}), *before.notes),
     )

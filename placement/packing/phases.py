@@ -251,8 +251,10 @@ def _evict(draft: PackingDraft, row: int, beneficiary: str) -> plans.Step:
         return plans.Step(move, plans.Reason("MakesRoom", words, {"price_usd": usd}))
     action = actions.Evict(names[row], here, of_unit)
     words = f"makes room for {beneficiary}, which has higher priority"
-    if draft.shares is not None and (loser := draft.shares.loser(row, beneficiary)):
-        words = f"makes room for {beneficiary}, whose team is within its share, or borrows less than {loser}"
+    if draft.shares is not None:
+        if loser := draft.shares.loser(row, beneficiary):
+            words = f"makes room for {beneficiary}, whose team is within its share, or borrows less than {loser}"
+        words = f"{words}, or which waited for as long as its team has it"
     return plans.Step(action, plans.Reason(actions.PREEMPTED, words, {"priority": int(draft.priority[row])}))
 
 

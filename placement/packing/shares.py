@@ -3,6 +3,8 @@
 The rule: a pod takes devices from another team where its own stays within its share and the other is beyond its own,
 or where its own, with it, owes less than the other without them: what it is beyond its share, and borrowed lately, by
 its weight. So nobody takes back what was taken from him. Within a team, priorities decide; between teams, they do not.
+One that waited for as long as its team has it takes from whoever is beyond his share and, with no higher priority, from
+its own team; where it asks for no more than its team's share, narrower ones of shares, too, which come back elsewhere.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -73,7 +75,8 @@ class Shares:
         kind = self.of_node[pods.node[rows]]
         np.add.at(self.used, (self.team[rows], self._type[kind]), self.milli[rows])
         np.add.at(self.usd, self.team[rows], self.milli[rows] * self._price[kind])
-        self._taker, self._mine = -1, np.zeros(len(kinds))
+        self._taker = self._late_one = -1
+        self._mine, self._width = np.zeros(len(kinds)), np.zeros(len(kinds), dtype=np.int64)
         self.may_take: BoolArray = np.zeros((len(self.teams), len(kinds)), dtype=np.bool_)
         """Whether the pods that are being placed may take from a team on nodes of a kind."""
 
@@ -138,11 +141,15 @@ class Shares:
     def consider(self, rows: Sequence[int]) -> None:
         """From now on, others are asked for what these pods need, which start together; for nothing without pods."""
         self._taker = int(self.team[rows[0]]) if rows else -1
+        self._late_one = rows[0] if rows and self._is_served_first(rows) and self.asked(rows) else -1
         if rows:
-            asked, left = self.asked(rows), self._left(self._taker)
+            asked, is_late = self.asked(rows), self._late_one >= 0
+            is_allowed = (self._left(self._taker) >= asked) & (asked > 0)
             owed = self._owed(self.beyond()[self._taker] + asked, self._taker)
-            owed = owed * (not self._is_served_first(rows))
-            self._mine = np.where((left >= asked) & (asked > 0), owed, NO_LIMIT)
+            self._mine = np.where(is_allowed, owed * (not is_late), NO_LIMIT)
+            # What it takes of shares comes back, as its own holds it: all that is beyond shares then is of others.
+            share = self._share_usd[self._taker] // self._price + self.share[self._taker][self._type]
+            self._width = np.where(is_allowed & is_late & (asked <= share), self.milli[list(rows)].max(), 0)
         self.renew()
 
     def renew(self) -> None:
@@ -150,25 +157,28 @@ class Shares:
         now = np.zeros_like(self.may_take)
         if self._taker >= 0:
             now = self._owed(self.beyond(), np.arange(len(self.teams))[:, None]) > self._mine
-            now[self._taker] = False
+            now[self._taker] = self._late_one >= 0
         self.may_take = now
 
     @property
     def view(self) -> Hashable:
         """Key of what may be taken: equal ones mean the same."""
-        return None if self._taker < 0 else (self._taker, self._mine.tobytes(), self.may_take.tobytes())
+        limits = self._mine.tobytes(), self._width.tobytes(), self.may_take.tobytes()
+        return None if self._taker < 0 else (self._taker, *limits)
 
     def resistance(self, own: IntArray, priority: IntArray, node: IntArray, never: int, ending: int) -> IntArray:
         """Priority above which each pod may be stopped for those that are being placed. Shape (pods,).
 
         own: the same for pods of its own team. priority, node: of each pod in the draft.
         """
-        others = (self.milli > 0) & (self.team != self._taker) & (own != never) & (own != ending) & (node != PENDING)
+        runs = (self.milli > 0) & (own != never) & (own != ending) & (node != PENDING)
         if self._taker < 0:
             return own
-        # Who was served for his waiting keeps it in this plan: those that it was taken from owe less.
-        may = self.may_take[self.team, self.of_node[node]] & self._has_run & ~self._is_late
-        found: IntArray = np.where(others, np.where(may, LENT + priority, never), own)
+        others, kind = self.team != self._taker, self.of_node[node]
+        may = self.may_take[self.team, kind] | (self.milli < self._width[kind])
+        # Who was served for his waiting keeps it in this plan: those that it was taken from would take it back.
+        may &= runs & self._has_run & ~self._is_late & (others | (priority <= priority[self._late_one]))
+        found: IntArray = np.where(may, LENT + priority, np.where(runs & (others | self._is_late), never, own))
         return found
 
     def may_lose(self, gone: Iterable[int], node: IntArray, gang: IntArray) -> bool:
@@ -191,7 +201,7 @@ class Shares:
         for key, units in lost.items():
             team, kind, total = key[0], kinds[key], sum(units.values())
             mine = self._mine[kind]
-            if mine == 0 and beyond[team, kind] - total + max(units.values()) <= 0:
+            if mine == 0 and not self._width[kind] and beyond[team, kind] - total + max(units.values()) <= 0:
                 return False
             if mine > 0 and self._owed(beyond[team, kind] - total, team) < mine:
                 return False

@@ -142,8 +142,6 @@ class ReplaySettings:
     behavior: Behavior = field(default_factory=Behavior)
     min_replicas: int = 1
     max_replicas: int = 10_000
-    learned_lead: bool = True
-    """Whether the lead time is learned from the starts of the replay; otherwise it stays the assumption."""
     seed: int = 0
     """Seed of random lead times."""
 
@@ -220,9 +218,7 @@ class _Service:
         self.fleet.scale(answer.replicas, at_s)
 
     def _lead_time(self, at_s: float) -> LeadTime:
-        """Learned or assumed distribution; estimated again when a start has finished, and every five minutes."""
-        if not self._settings.learned_lead:
-            return _ASSUMED
+        """Learned distribution; estimated again when a start has finished, and every five minutes."""
         if self._lead is None or self._lead[0] != int(at_s // 300.0):
             pending_s = [at_s - ordered for ordered in self.fleet.replicas().ordered_at_s]
             self._lead = (int(at_s // 300.0), lead_time_of(tuple(self._took_s), pending_s))
@@ -230,7 +226,6 @@ class _Service:
 
 
 _TARGET = ScaleTarget("apps/v1", "Deployment", "simulated/replay")
-_ASSUMED = lead_time_of((), ())
 
 
 def _remember(events: deque[tuple[float, int]], at_s: float, number: int) -> None:

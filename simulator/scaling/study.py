@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autoscaler.decision.decide import WEIGHING, decide
-from autoscaler.decision.expected_cost import Weighing
+from autoscaler.decision.decide import decide
 from autoscaler.forecast.fits import fit
 from autoscaler.forecast.online import OnlineForecaster
 from autoscaler.series import regular
@@ -36,11 +35,10 @@ class TonnageScaling:
     """Our decision as a policy of the replay."""
 
     miss_cost: float = MISS_COST
-    weighing: Weighing = WEIGHING
 
     def __call__(self, scaler: Scaler, at_s: float) -> Recommendation:
         objective = replace(scaler.objective, miss_cost=self.miss_cost)
-        decision = decide(replace(scaler, objective=objective), at_s, self.weighing)
+        decision = decide(replace(scaler, objective=objective), at_s)
         if decision is None:
             return Recommendation.plain(0 if scaler.replicas is None else scaler.replicas.wanted)
         return Recommendation(decision.replicas, decision.recommended)

@@ -95,7 +95,7 @@ class Job:
 def started(kubectl: Kubectl, folder: Path) -> Iterator[Job]:
     """A gang that runs with six to eight ranks, whose pods a ReplicaSet makes anew."""
     gang = {"apiVersion": "tonnage.dev/v1alpha1", "kind": "Gang", "metadata": {"name": "train"}}
-    spec = {"minMembers": LEAST, "onMemberLoss": "Continue"}
+    spec = {"minMembers": LEAST, "maxMembers": RANKS, "onMemberLoss": "Continue"}
     kubectl("create", "-f", "-", stdin={**gang, "spec": spec})
     labels = {"tonnage.dev/gang": "train"}
     soon = [

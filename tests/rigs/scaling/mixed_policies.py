@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from autoscaler.decision.decide import WEIGHING
 from cluster.actions import Scale
 from cluster.arrays import FloatArray, IntArray
 from cluster.autoscaling import Replicas
@@ -237,6 +238,8 @@ class _Operated:
             took_s=tuple(self._took_s[-TRAINED_STARTS:]),
             ready=self._fleet.by_type(self.ready),
         )
+        is_loading = any(at_s - instant <= WEIGHING.spread_s for instant in ordered)
+        plain = replace(plain, services=tuple(replace(own, is_loading=is_loading) for own in plain.services))
         seen = replace(plain, scalers=(scaler_of(POLICY, policy, plain, state),))
         plan = self._brain.plan(seen, DEADLINE_S)
         self._act(plan, at_s)

@@ -35,7 +35,7 @@ def pods(count: int, labels: Mapping[str, str], owner: str = "", *, first: int =
 
 def test_a_gang_states_a_minimum_and_a_level_of_each_group(tmp_path: Path) -> None:
     groups = [
-        {"name": "trainer", "minMembers": 1},
+        {"name": "trainer", "minMembers": 1, "maxMembers": 1},
         {"name": "actors", "minGroups": 1, "topology": {"within": "block"}},
         {"name": "a", "minMembers": 2, "parent": "actors", "topology": {"within": "rack"}},
         {"name": "b", "minMembers": 2, "parent": "actors"},
@@ -47,9 +47,9 @@ def test_a_gang_states_a_minimum_and_a_level_of_each_group(tmp_path: Path) -> No
         *pods(1, of, first=5),
     ]
 
-    (found,) = gangs_of(tmp_path, gang("train", 2, groups=groups), *made).values()
+    (found,) = gangs_of(tmp_path, gang("train", 2, groups=groups, maxMembers=9), *made).values()
 
-    assert found.min_members == 3  # a trainer, and two of one group of actors
+    assert (found.min_members, found.most_members) == (3, 9)  # a trainer, and two of one group of actors
     assert tree(found) == {
         "trainer": (1, 1, None, None),
         "actors": (0, 0, 1, "block"),
@@ -171,6 +171,7 @@ def test_hosts_of_a_ray_replica_start_together_at_first_and_later(tmp_path: Path
         "gpu/gpu:x": (2, 2, None, None),
         "gpu/gpu:y": (2, 1, None, None),
     }
+    assert found.groups[1].most == 8
 
     ran = gangs_of(tmp_path, {**written, "status": {"state": "ready"}}, *made)
     assert {name: each.min_members for name, each in ran.items()} == {

@@ -104,9 +104,6 @@ def test_a_policy_learns_the_lead_time_from_the_starts_of_the_replay() -> None:
 
     replay(seen, listening, Leads((900.0,)), nothing)
     assert learned[-1] == 900.0
-    learned.clear()
-    replay(seen, listening, Leads((900.0,)), nothing, ReplaySettings(learned_lead=False))
-    assert learned[-1] < 900.0
 
 
 def test_the_scale_is_forty_replicas_at_the_peak_of_the_training_days() -> None:
