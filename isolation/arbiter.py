@@ -146,12 +146,12 @@ def _used(state: act.ArbiterState, event: act.Used, settings: Settings) -> ladde
 def _grow_running(state: act.ArbiterState, now_s: float, settings: Settings) -> ladder.Step:
     """Grants to agents, then to calls that passed their claim, what fits; freezes the calls that must wait.
 
-    Such a call takes nothing from a queued one that waited too long, unless that is guaranteed to its sandbox.
+    Such a call takes nothing from a queued one that its equals make way for, unless that is guaranteed to its sandbox.
     """
     actions: list[act.Action] = []
-    starved = _starved(state, now_s, settings)
+    first = _made_way_for(state, now_s, settings)
     for want in ladder.running_wants(state, settings):
-        is_behind = starved is not None and isinstance(want, ladder.GrowthWant) and want.priority <= starved.priority
+        is_behind = first is not None and isinstance(want, ladder.GrowthWant) and want.priority <= first.priority
         waits = is_behind and state.ledger.held_bytes(want.sandbox) >= state.ledger.guarantees()[want.sandbox]
         ledger = None if waits else want.granted(state)
         if isinstance(want, ladder.AgentWant):
@@ -241,10 +241,19 @@ def _unqueued(state: act.ArbiterState, call: str) -> act.ArbiterState:
 
 def _starved(state: act.ArbiterState, now_s: float, settings: Settings) -> ladder.StartWant | None:
     """The first queued call that waited too long for the node's memory: nothing of its priority or a lower one is
-    admitted before it, and its equals that passed their claims make way for it.
+    admitted before it.
     """
     older = (each for each in ladder.queued_wants(state) if now_s >= each.request.asked_at_s + settings.starvation_s)
     return next((each for each in older if not each.exceeds_own(state.ledger)), None)
+
+
+def _made_way_for(state: act.ArbiterState, now_s: float, settings: Settings) -> ladder.StartWant | None:
+    """That call, where it fits once its equals that passed their claims, and what ends anyway, have made way."""
+    if (starved := _starved(state, now_s, settings)) is None:
+        return None
+    gone = {call.name for call in ladder.outranked(state, starved)}
+    left = state.ledger.without_calls(gone | {call.name for call in state.calls.values() if call.ending is not None})
+    return None if starved.granted(replace(state, ledger=left)) is None else starved
 
 
 def _queued(state: act.ArbiterState, request: act.CallDemand, now_s: float, settings: Settings) -> act.Queue:
@@ -274,25 +283,21 @@ def _expected_wait_s(state: act.ArbiterState, request: act.CallDemand, now_s: fl
 def _relieve(state: act.ArbiterState, now_s: float, settings: Settings) -> ladder.Step:
     """One step of the ladder for the first want that outranks something.
 
-    A queued call that waited too long outranks its equals that passed their claims too, where no call of a lower
-    priority runs and their end makes it fit.
+    A queued call that waited too long outranks its equals that passed their claims, too, where it fits without them.
     """
     unmet: list[ladder.Want] = [*ladder.running_wants(state, settings), *ladder.queued_wants(state)]
     ending = [call for call in state.calls.values() if call.ending is not None]
     lowest = min((call.priority for call in state.calls.values()), default=float("inf"))
-    starved = _starved(state, now_s, settings)
+    first = _made_way_for(state, now_s, settings)
     for want in unmet:
-        if not isinstance(want, ladder.AgentWant) and want.priority <= lowest and want != starved:
+        if not isinstance(want, ladder.AgentWant) and want.priority <= lowest and want != first:
             continue  # it outranks nothing
         victims = [*ending, *ladder.outranked(state, want)]
         if isinstance(want, ladder.AgentWant):
             is_own = want.exceeds_own(state.ledger)
             helps = bool(victims) or (not is_own and ladder.agent_victim(state, want.priority) is not None)
-        elif want.priority > lowest:
-            helps = any(call.priority < want.priority for call in victims)
         else:
-            left = state.ledger.without_calls({call.name for call in victims})
-            helps = want.granted(replace(state, ledger=left)) is not None
+            helps = bool(victims) and (want == first or any(call.priority < want.priority for call in victims))
         if helps:
             return ladder.relieve(state, want, now_s, settings)
     return state, ()

@@ -22,6 +22,7 @@ from isolation.state import (
     Refuse,
     SandboxEnded,
     SandboxStarted,
+    SetAgentLease,
     SetLease,
     Thaw,
     Used,
@@ -423,3 +424,32 @@ def test_what_is_guaranteed_to_a_sandbox_makes_way_for_nobody_who_waited() -> No
 
     assert [type(action) for action in actions] == [SetLease]
     assert kills(later(state, from_s=7.1, until_s=20.0)) == set()
+
+
+def test_a_claim_that_no_end_of_equals_makes_fit_freezes_none_of_them_beside_free_memory() -> None:
+    """400 of 1,000 MiB are held as declared, 700 are asked for, and 590 are free for a call that passed its claim."""
+    state = started(1000, sandbox("long"), sandbox("s"), sandbox("big"))
+    asked = [Asked(request("l", "long", 400)), Asked(request("g", "s", 10)), Asked(request("b", "big", 700))]
+    state, _ = step(state, asked, 0.0, SETTINGS)
+
+    state, actions = step(state, [ReachedLease("g", 10 * MIB)], 6.0, SETTINGS)
+
+    assert [type(action) for action in actions] == [SetLease]
+    _, actions = step(state, [Ended("l")], 7.0, SETTINGS)
+    assert [type(action) for action in actions] == [Admit]
+
+
+def test_a_queued_call_that_was_not_tried_ends_no_agent() -> None:
+    """Calls of a higher priority, which do not fit, use up the tries of a step; nothing runs, and 250 MiB are free."""
+    settings = replace(SETTINGS, tried_requests=1)
+    agents = sandbox("mid", agent_mib=50), sandbox("low", priority=-1, agent_mib=50)
+    state = started(500, sandbox("high", priority=1), *agents)
+    state, _ = step(state, [Asked(request("first", "high", 400))], 0.0, settings)
+    state, _ = step(state, [Asked(request("waits", "mid", 50))], 0.1, settings)
+    grows = Used({}, {"low": 150 * MIB})
+    state, _ = step(state, [Asked(request("second", "high", 400, at_s=5.9)), grows], 5.9, settings)
+
+    state, actions = step(state, [Ended("first")], 6.0, settings)
+
+    assert actions == (SetAgentLease("low", state.ledger.sandboxes["low"].agent_bytes, "LEASE_GROWN"),)
+    assert not any(isinstance(each, KillAgent) for each in later(state, from_s=6.1, until_s=9.0, settings=settings))
