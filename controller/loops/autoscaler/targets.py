@@ -240,8 +240,8 @@ class Targets:
     async def _read(self, policy: scaling_policy.ScalingPolicy, known: _Known) -> TargetState:
         namespace, target, at_s = policy.metadata.namespace, policy.spec.target, self._clock()
         if (target.api_version, target.kind) == (SERVICE.api_version, SERVICE.name):
-            there = await self._pods(namespace, f"{labels.SERVICE_LABEL}={target.name}")
-            pods = [pod for pod in there if pod.metadata.labels.phase != CACHE]  # those answer no requests
+            own = await self._pods(namespace, f"{labels.SERVICE_LABEL}={target.name}")
+            pods = [pod for pod in own if pod.metadata.labels.phase != CACHE]  # those answer no requests
             wanted = sum(pod.counts for pod in pods)
             seen = known.starts.see(wanted, pods, at_s)
             types = Counter(
