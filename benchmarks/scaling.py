@@ -101,13 +101,13 @@ def scaling(
     for scenario in scenarios(traces, train_days, days):
         outlook = study.outlook_of(study.forecasts_of(scenario))
         for minutes in leads:
-            drawn = scaling_replay.Leads((60.0 * minutes,))
+            lead_s = 60.0 * minutes
             for name in policies:
                 began_s = time.process_time()
-                row: Row = dict(record_of(scenario, drawn, study.replayed(scenario, name, drawn, outlook)))
+                row: Row = dict(record_of(scenario, lead_s, study.replayed(scenario, name, lead_s, outlook)))
                 yield row | {"cpu_s": round(time.process_time() - began_s, 2)}
                 if tuned and name in study.CONTENDERS:
-                    yield dict(record_of(scenario, drawn, *tuned_in_hindsight(scenario, name, drawn, outlook)))
+                    yield dict(record_of(scenario, lead_s, *tuned_in_hindsight(scenario, name, lead_s, outlook)))
 
 
 def idle_summary(rows: Sequence[Row]) -> Rows:
@@ -149,9 +149,7 @@ def scaling_idle(
                 ways["idle timer"] = (IdleTimer(), 0)
                 for name, (policy, fewest) in ways.items():
                     settings = scaling_replay.ReplaySettings(min_replicas=fewest)
-                    run = scaling_replay.replay(
-                        scenario, policy, scaling_replay.Leads((60.0 * minutes,)), outlook, settings
-                    )
+                    run = scaling_replay.replay(scenario, policy, 60.0 * minutes, outlook, settings)
                     hours, missed, least = (
                         float(each) * scenario.step_s / 3600 / day
                         for each in (run.wanted.sum(), scaling_replay.missed_load(scenario, run).sum(), oracle)

@@ -195,6 +195,11 @@ def _service(
         words = f"profiles on {', '.join(blind)} have no cacheTokens: what its adapters take of memory is not counted"
         findings.note(read.subject, "AdaptersNotCounted", words)
     cache = _cache_of(read, findings)
+    linked = {each.name for each in types.types if each.network_bytes_per_s}
+    counted = (p for p in usable if p.cache_bytes_per_token and (spec.phases or p.decoded_per_s is not None))
+    if cache and not any(p.gpu_type in linked for p in counted):
+        words = "no profile has cacheBytesPerToken and decodedPerSecond on a GPUType with a network: it gets no cache"
+        findings.note(read.subject, "CacheNotCounted", words)
     if findings.mistakes:
         return None
     demand: Demand | None = None

@@ -191,13 +191,11 @@ def offer_of(
     if work.found_share and not work.phase and profile.decoded_per_s is not None:
         # A request takes the time of one without prefill, and of its prefill what is not found.
         beyond[:-1, :-1] = profile.decoded_per_s
-        decoded = np.maximum(beyond[rows[i], columns[j]], requests_per_s)
-        can = requests_per_s > 0
-        found_s = np.divide(work.found_share, requests_per_s, out=np.zeros(len(cells)), where=can)
-        found_s -= np.divide(work.found_share, decoded, out=np.zeros(len(cells)), where=can)
-        faster = np.divide(1, 1 / np.maximum(requests_per_s, 1e-9) - found_s, where=can, out=np.zeros(len(cells)))
-        fetched = work.link_bytes_per_s / np.maximum(work.found_share * moved, 1e-9)
-        requests_per_s = np.maximum(requests_per_s, np.minimum(faster, fetched))
+        whole_s = 1 / np.maximum(requests_per_s, 1e-9)
+        saved_s = work.found_share * (whole_s - 1 / np.maximum(beyond[rows[i], columns[j]], requests_per_s + 1e-9))
+        fetched_s = work.found_share * moved / work.link_bytes_per_s
+        faster = 1 / np.maximum(whole_s - saved_s, fetched_s)
+        requests_per_s = np.where(requests_per_s > 0, np.maximum(requests_per_s, faster), 0.0)
     held = in_flight_at_slo(requests_per_s, profile.slo.tpot_s, output_tokens)
     waits = np.zeros(len(cells))  # variance of the prompts' work in progress: as many may wait as are in time
     if work.slo is not None and (work.slo.ttft_s is not None or work.phase):

@@ -41,8 +41,7 @@ class ByClassMemory:
     @property
     def alternates(self) -> BoolArray:
         """Devices whose phases alternate faster than they are read."""
-        found: BoolArray = self.prompts >= _ALTERNATES_SHARE
-        return found
+        return np.asarray(self.prompts >= _ALTERNATES_SHARE)
 
 
 class ByClass:

@@ -31,7 +31,7 @@ def pour(tree: Tree, width_w: FloatArray, level: IntArray, room_w: FloatArray) -
     def least(of: FloatArray) -> FloatArray:
         """Least value among the limits of each piece, shape (devices, pieces); 1 where it has none."""
         if tree.only_share is not None:  # a tenth of the time
-            return np.minimum(of.ravel()[cell], 1.0)
+            return np.asarray(np.minimum(of.ravel()[cell], 1.0))
         made = np.ones(width_w.shape)
         np.minimum.at(made, tree.path_device, of.ravel()[cell])
         return made

@@ -74,17 +74,17 @@ def check_policies(names: tuple[str, ...]) -> None:
 def replayed(
     scenario: replay.LoadScenario,
     name: str,
-    leads: replay.Leads,
+    lead_s: float,
     outlook: replay.Outlook,
     settings: replay.ReplaySettings | None = None,
 ) -> ReplayedPolicy:
     """A policy with its default parameter."""
     if name == ORACLE:
-        run = replay.oracle_run(scenario, leads.mean_s)
+        run = replay.oracle_run(scenario, lead_s)
     else:
         contender = CONTENDERS[name]
-        run = replay.replay(scenario, contender.of(contender.default, scenario), leads, outlook, settings)
-    return ReplayedPolicy(name, run, score(scenario, run, leads.mean_s))
+        run = replay.replay(scenario, contender.of(contender.default, scenario), lead_s, outlook, settings)
+    return ReplayedPolicy(name, run, score(scenario, run, lead_s))
 
 
 REFIT_S = DAY_S / 2
@@ -153,6 +153,5 @@ def compared(
     """Every policy with its defaults; all of them know the load up to each step and nothing after it."""
     forecasts = forecasts_of(scenario)
     settings = replay.ReplaySettings(objective=objective)
-    leads = replay.Leads((lead_s,))
-    results = [replayed(scenario, name, leads, outlook_of(forecasts), settings) for name in policies]
+    results = [replayed(scenario, name, lead_s, outlook_of(forecasts), settings) for name in policies]
     return Compared(scenario, lead_s, objective, results, forecasts)

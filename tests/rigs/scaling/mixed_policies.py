@@ -23,16 +23,7 @@ from controller.report.scaling_status import scaling_status_after
 from controller.settings import OperatorSettings
 from controller.snapshot.scalers import PolicyState, scaler_of
 from placement.mix.heuristics import best_single_type
-from simulator.scaling.replay import (
-    TRAINED_STARTS,
-    Leads,
-    LoadScenario,
-    Outlook,
-    Policy,
-    ReplaySettings,
-    ReplicaFleet,
-    replay,
-)
+from simulator.scaling.replay import TRAINED_STARTS, LoadScenario, Outlook, Policy, ReplaySettings, ReplicaFleet, replay
 from simulator.scaling.rival_rules import Hpa
 from tests.rigs.scaling.mixed_fleet import Counts, MixAccount, MixCapacity, MixedService, MixRun, account
 
@@ -88,7 +79,7 @@ def run_of(scenario: LoadScenario, units: Units, policy: Policy, lead_s: float) 
         scenario.trained / units.load, scenario.unit * units.load,
     )  # fmt: skip
     settings = ReplaySettings(max_replicas=MOST_UNITS)
-    run = replay(in_units, policy, Leads((lead_s,)), lambda _: None, settings)
+    run = replay(in_units, policy, lead_s, lambda _: None, settings)
     return MixRun(_rows(units, run.wanted), _rows(units, run.ready))
 
 
@@ -204,7 +195,7 @@ class _Operated:
             replace(fleet, fleet=replace(fleet.fleet, services=(replace(service, demand=demand),))),
         )
         self._brain = InlineBrain(decisions, clock=stopped)
-        self._instances = [ReplicaFleet(count, lambda: lead_s) for count in fleet.counts(first)]
+        self._instances = [ReplicaFleet(count, lead_s) for count in fleet.counts(first)]
         self._policy = policy
         self._status: dict[str, Any] = {}
         self._took_s = [lead_s] * TRAINED_STARTS

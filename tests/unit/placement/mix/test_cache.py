@@ -1,10 +1,14 @@
 """A pool for the cache of prompts: when it pays, how large it is, what it changes, and how it goes away."""
 
+import io
+import json
 from typing import Any
 
 import pytest
 
 from cluster.plans import Plan
+from controller.objects.manifests import read_manifests
+from controller.snapshot.from_manifests import snapshot_from
 from placement.budget import Budget
 from placement.mix.memory import SearchMemory
 from placement.mix.planner import MixSettings, plan_mix
@@ -148,3 +152,13 @@ def test_at_rest_the_sizes_of_a_cache_are_not_solved_again() -> None:
     # With another price of memory they are.
     manifests[-1]["spec"]["cache"] = {**HALF, "pricePerGiBHour": 0.1}
     assert instances(plan_mix(observed(manifests), Budget(2000.0), settings, memory))["default/s-cache"] == {}
+
+
+def test_a_cache_whose_worth_is_not_known_is_said_to_be_left_out() -> None:
+    manifests = fleet(phased=False, network=False)
+    manifests[-1]["spec"]["cache"] = HALF
+    text = io.StringIO(json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests}))
+
+    notes = snapshot_from(read_manifests(["-"], text)).notes
+
+    assert "CacheNotCounted" in {each.reason.code for each in notes}

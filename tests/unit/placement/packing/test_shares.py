@@ -127,6 +127,8 @@ def test_pods_that_borrow_run_for_their_least_time() -> None:
 
     assert not planned(seen(1, [*young, *waits("a", 1)], *teams)).actions
     assert planned(seen(1, [*old, *waits("a", 1)], *teams)).actions
+    without_a_clock = replace(seen(1, [*young, *waits("a", 1)], *teams), at_s=0.0)
+    assert planned(without_a_clock).actions, "a plan from files"
 
 
 def test_a_pod_that_waited_as_long_as_anybody_may_takes_although_its_team_would_owe_more() -> None:
@@ -167,6 +169,14 @@ def test_a_pod_that_waited_too_long_takes_from_its_own_team_but_nothing_of_highe
     assert len(stopped(seen(1, [*own, late], team("a", 8, most=0)))) == 8, "at the limit of its team, too"
     assert not stopped(seen(1, [*dear, late], team("a", 8)))
     assert not stopped(seen(1, [*own, pod("a/wide", 8, started_s=99_000)], team("a", 8)))
+
+
+def test_a_pod_that_waited_too_long_has_its_turn_after_one_like_it_that_fits_nowhere() -> None:
+    like = [pod(f"a/{name}", 8, started_s=since) for name, since in (("fresh", 99_990), ("late", 1))]
+    plan = planned(seen(1, [*filled("a", 1, started_s=90_000), *like], team("a", 16)))
+
+    assert {each.pod for each in plan.actions if isinstance(each, Bind)} <= {"a/late"}
+    assert len([each for each in plan.actions if isinstance(each, Evict)]) == 8
 
 
 def test_a_late_pod_without_devices_stops_none_of_its_team_that_have_some() -> None:
@@ -227,6 +237,13 @@ def test_the_seat_of_a_pod_that_takes_is_held_for_it() -> None:
 
     (hold,) = [each for each in plan.actions if isinstance(each, HoldSeats)]
     assert hold.held.holder == "a/p000"
+
+
+def test_the_seat_of_a_late_pod_is_held_for_it_against_those_of_its_team_that_it_stopped() -> None:
+    plan = planned(seen(1, [*filled("a", 1, started_s=90_000), pod("a/late", 8, started_s=1)], team("a", 8)))
+
+    (hold,) = [each for each in plan.actions if isinstance(each, HoldSeats)]
+    assert hold.held.holder == "a/late"
 
 
 def test_a_gang_takes_its_share_whole() -> None:
