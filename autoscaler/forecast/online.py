@@ -115,6 +115,11 @@ def states_of(fit: Fit | None, leads: IntArray, step_s: float) -> dict[str, Stat
     return states
 
 
+MOST_COURSES = 2.0
+"""Most that the season raises a quantile to, in its own root: what is unusual in a lull is not multiplied by the rise
+after it. Chosen: four times the usual load."""
+
+
 class OnlineForecaster:
     """Rival models side by side, each calibrated by its own errors; at each lead the one with the least loss is
     trusted.
@@ -233,7 +238,8 @@ class OnlineForecaster:
             roots = aged(roots, leads_s, age_s, growth[usable])
             if fit is not None:  # whoever is trusted for minutes: beyond the last lead, it goes on as the season does
                 courses = fit.course(self._made_at_s + np.maximum(np.append(leads_s + age_s, 0.0), leads_s[-1]))
-                roots *= (courses[:-1] / courses[-1])[:, None]
+                ahead, grown = courses[:-1, None], roots * (courses[:-1] / courses[-1])[:, None]
+                roots = np.minimum(grown, np.maximum(roots, MOST_COURSES * fit.root * ahead))
         return Forecast(self._made_at_s, leads_s + age_s, LEVELS, from_root(roots), model)
 
     def _begin(self, states: dict[str, State]) -> None:

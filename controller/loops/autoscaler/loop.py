@@ -97,6 +97,13 @@ LENGTHS_EVERY_S = 300.0
 """Seconds between two readings of request lengths, which are averaged over a longer window."""
 
 
+def served_by(policy: ScalingPolicy) -> float:
+    """Load that the ready replicas of a policy serve, or one; 0: not known. Of a new policy, no status says it yet."""
+    capacity, status = policy.spec.capacity, policy.own_status
+    each = (status.replica_load or 0.0) if capacity is None else capacity.per_replica
+    return (status.current_replicas or 1) * each
+
+
 class Collector:
     """Reads the sources of policies. It begins with their histories, since another replica read before."""
 
@@ -136,8 +143,7 @@ class Collector:
         self._forget(policies)
         if policies:  # before a new history comes
             self._measured.keep({name: policy.about for name, policy in policies.items()})
-            known = ((name, policy.own_status) for name, policy in policies.items())
-            self._measured.served = {name: (of.current_replicas or 1) * (of.replica_load or 0.0) for name, of in known}
+            self._measured.served = {name: served_by(policy) for name, policy in policies.items()}
         wanted = {name: policy for name, policy in policies.items() if policy.spec.mode != "Off"}
         work = [self._read_serving(name, policy) for name, policy in wanted.items()]
         work += [

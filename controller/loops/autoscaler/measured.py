@@ -97,7 +97,10 @@ class Belief:
                 return after, (), f"LoadFrozen: {value:.6g} for {stands_s:.0f} s, in a series that changes"
             if stands_s >= STANDING_RUNS * self.mean_run_s and sample.value <= self.most:
                 return replace(after, standing=(*standing, sample)), (), ""
-        far = FAR_FACTOR * max(self.largest, served) or inf
+        known = max(self.largest, served)
+        for each in self.doubted:  # of a launch that grows tenfold each minute, no sample is far beyond the one before
+            known = max(known, each.value) if each.value <= FAR_FACTOR * known else known
+        far = FAR_FACTOR * known or inf
         if sample.value <= max(served, min(self.most, far)):
             after = replace(after, doubted=(), largest=max(self.largest, sample.value), far_since_s=inf)
             return after, (*standing, sample), ""
@@ -109,7 +112,8 @@ class Belief:
         is_confirmed = sample.value <= far or says == {True} or has_weight
         is_refuted = False in says and 0 < ROOM_FACTOR * served < sample.value
         if doubted[0].at_s <= begins_s and is_confirmed and not is_refuted:
-            after = replace(after, doubted=(), most=inf, largest=sample.value, far_since_s=inf)
+            largest = max(self.largest, *(each.value for each in doubted))
+            after = replace(after, doubted=(), most=inf, largest=largest, far_since_s=inf)
             return after, (*standing, *doubted), ""
         words = f"{sample.value:.6g} is beyond {min(self.most, far):.6g}, the most that is held for possible"
         after = replace(after, doubted=doubted, far_since_s=far_since_s)

@@ -152,6 +152,19 @@ def test_a_forecast_without_news_goes_on_as_the_season_does(hours: int) -> None:
         assert later[-1] < 1.6 * course[end + 5]
 
 
+def test_what_is_unusual_in_a_lull_is_not_multiplied_by_the_job_that_follows() -> None:
+    """A job of 100 each night from 2:00, almost nothing by day; the last half hour before silence has a load of 1."""
+    minute = np.arange(8 * 1440 - 600)
+    values = np.where((minute % 1440 >= 120) & (minute % 1440 < 180), 100.0, 0.0)
+    values += np.random.default_rng(2).gamma(2, 0.01, len(minute))
+    values[-30:] = 1.0
+    forecast = after(values, with_fit=True).forecast((8 * 1440 + 135) * MINUTE_S)
+
+    assert forecast is not None
+    assert forecast.quantiles[0, MEDIAN] > 25
+    assert forecast.quantiles.max() < 1000
+
+
 def test_ten_minutes_without_metrics_widen_the_interval_and_the_next_sample_ends_that() -> None:
     values = history(3)
     forecaster = after(values, with_fit=True)

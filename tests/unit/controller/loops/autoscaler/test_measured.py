@@ -197,6 +197,30 @@ def test_a_far_load_is_obeyed_after_minutes_where_the_servers_are_full_and_never
     assert at_times.of(CHAT).newest["load"].value == 100.0
 
 
+def test_a_launch_that_grows_tenfold_each_minute_is_obeyed_after_minutes() -> None:
+    """None of its samples is a hundred times the one before; the last is, of all that was known before it."""
+    measured = expecting_for_days(100.0)
+    for minute in range(31, 37):
+        measured.put_sample(CHAT, "load", Sample(60.0 * minute, min(1e3 * 10 ** (minute - 31), 1e6)))
+
+    assert measured.of(CHAT).newest["load"].value == 1e6
+
+
+def test_a_surprise_that_is_obeyed_makes_no_usual_load_a_far_one() -> None:
+    """A thousand each day is known, and in the night five where less than one is expected."""
+    measured = Measured()
+    measured.put_history(CHAT, "load", [Sample(60.0 * minute, 1000.0 + minute % 7) for minute in range(1440)])
+    quantiles = np.array([[0.1, 0.2]])
+    measured.put_forecast(CHAT, Forecast(86400.0, np.array([60.0]), np.array([0.5, 0.9]), quantiles), None)
+    for minute in range(1440, 1446):
+        measured.put_sample(CHAT, "load", Sample(60.0 * minute, 5.0 + minute % 2))
+    surprised = measured.of(CHAT).newest["load"].value
+    measured.put_sample(CHAT, "load", Sample(60.0 * 1446, 1000.0))
+
+    assert surprised == 6.0
+    assert measured.of(CHAT).newest["load"].value == 1000.0
+
+
 def test_a_jump_is_obeyed_after_minutes_where_servers_with_room_could_have_it() -> None:
     """Ten times the load of before is five times what the replicas are declared to serve."""
     known = far_load(expecting_for_days(100.0), 6, is_full=False, factor=10.0)
