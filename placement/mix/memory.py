@@ -307,7 +307,7 @@ class SearchMemory:
         proof = pool.best_proof
         if proof is None:
             return []
-        left = [k for k in range(len(pool.columns)) if pool.nodes.get(k, 1) and pool.least_gap(k) > 0]
+        left = [k for k in range(len(pool.columns)) if pool.least_gap(k) > 0]
         return [own_question(pool.alone(k), proof.prices.instance[k], gap) for k in left]
 
     def deepen(self, pool: ColumnPool) -> None:
@@ -321,7 +321,7 @@ class SearchMemory:
                 pool.add(k, mix)
             asked = None if proof is None else own_question(pool.alone(k), proof.prices.instance[k], 0.0)
             if asked is not None and asked.digest == answer.digest:
-                bounds[k], pool.nodes[k] = answer.bound, 0
+                bounds[k] = answer.bound
         if proof is not None and bounds:
             pool.raise_proof(proof, bounds)
 

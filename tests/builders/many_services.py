@@ -53,7 +53,7 @@ def _tight_service(
     shape = (len(INPUT_EDGES), len(OUTPUT_EDGES))
     share = rng.random(shape) ** 2 + 0.01
     tables = [_table(rng, price, g) for g, price in enumerate(prices)]
-    middling = tables[len(tables) // 2]
+    middling = tables[5 * (len(tables) // 10) + 2]
     rate = instances * float(rng.uniform(0.4, 1.6)) / float((share / share.sum() / middling).sum())
     profiles = [_tight_profile(k, f"t{g}", table) for g, table in enumerate(tables)]
     spec: Manifest = {
