@@ -14,6 +14,7 @@ from placement.mix.instance_search import cheapest
 from placement.mix.memory import SearchMemory
 from placement.mix.milp import no_prices
 from placement.mix.optimizer import answer_mix, certain_shortage
+from placement.mix.own_search import searched
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need
 
 Ask = Callable[[Sequence[Need]], MixQuestion]
@@ -32,6 +33,8 @@ takes 2 to 3, and 12 services with five types take 20 to 60 times as much for 50
 does not suffice."""
 JOINT_SHARE = 0.7
 """Fraction of the work for the joint model where it is small: it is exact, and fast for a few services."""
+OWN_SHARE = 0.25
+"""Fraction of the remaining work for the models of one service at the best prices. Chosen."""
 ONE_MORE_SHARE = 0.25
 """Fraction of the remaining work for a proof that one more service does not fit, so that later ones get their turn."""
 ONE_MORE_GAP = 0.05
@@ -115,7 +118,7 @@ def answer_shared(
                 return [(pool.question, answer)], {}
             for row, mix in enumerate(answer.mixes):
                 pool.add(row, mix)
-    admission = _with_columns(pool, budget.part(COLUMN_SHARE), gap)
+    admission = _with_columns(pool, memory, budget.part(COLUMN_SHARE), gap)
     memory.open = [] if _is_good(admission, gap) else memory.questions_of(pool, gap)
     refusals: dict[str, Reason] = {}
     while (k := admission.missing(refusals)) is not None:
@@ -182,7 +185,7 @@ def _keep_running(pool: columns.ColumnPool, budget: Budget) -> None:
         pool.chosen = _better(_Admission(pool, tuple(chosen)), _Admission(pool, pool.chosen or tuple(chosen))).chosen
 
 
-def _with_columns(pool: columns.ColumnPool, budget: Budget, gap: float) -> _Admission:
+def _with_columns(pool: columns.ColumnPool, memory: SearchMemory, budget: Budget, gap: float) -> _Admission:
     """Choice from columns that are generated round by round, until the gap is closed or no round finds another."""
     best = _Admission(pool, columns.first_fit(pool))
     if pool.chosen:
@@ -204,6 +207,13 @@ def _with_columns(pool: columns.ColumnPool, budget: Budget, gap: float) -> _Admi
         best = _chosen(best, budget, gap)
         if not added:
             break
+    if pool.root_work > budget.work and not _is_good(best, gap):  # else the joint model is worth more
+        for question in memory.questions_of(pool, gap):
+            if budget.allows_more():
+                memory.found[question.need.service] = searched(question, budget.part(OWN_SHARE))
+        memory.deepen(pool)
+        if pool.count != pool.judged:
+            best = _chosen(best, budget, gap)
     pool.chosen = best.chosen
     return best
 

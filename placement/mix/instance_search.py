@@ -39,8 +39,9 @@ STEP_GROWTH = 1.5
 """Factor from one range to the next. Chosen."""
 MOST_COUNTS = 100_000
 """Counts, or parts of them, that are listed at a time. Chosen: 30 ms."""
-NEAR = 3
-"""Instances that a pool may have more than one less than the cheapest split has, where there are too many counts."""
+LESS, MORE = 3, 9
+"""Instances that a pool may have less than the cheapest split has, and more than that, where there are too many counts.
+Chosen: of five offers they have some 10,000."""
 MOST_DOUBTS = 100
 """Counts that may serve, without a mix on exactly them, after which a search ends. Chosen."""
 AT_ONCE = 256
@@ -49,9 +50,6 @@ SPREAD = 0.1
 """Relative difference of costs at which an offer is e times less promising. Chosen; at 0.05 and 0.2 mixes are alike."""
 SPARE = 0.02
 """What room that is left is worth beside an instance that is missing. Chosen: far less."""
-LEAST_SPARE = 0.06
-"""Room that each pool leaves free where slices are worth rounding, in middling slices. Measured: with less, one of ten
-roundings succeeds."""
 RISK = 0.25
 """Fraction of the headroom that a solution exceeds its chords by, and that is worth trying. Measured alike."""
 MOVES = 24
@@ -136,7 +134,6 @@ class _Search:
         each = self.load.T[:, None, :] + slope[:, :, None] * self.variance.T[:, None, :]
         self.each = np.where(self.serves.T[:, None, :] & (counts > 0)[None, :, None], each, np.inf)
         self.bucket, self.offer = np.nonzero(self.serves)
-        self.least_spare = LEAST_SPARE * float(self.load[self.serves].mean()) / (self.need.slice_factor or math.inf)
         self.program = self._program()
         self.duals = [self.prices]
         """Prices that exclude counts."""
@@ -151,10 +148,9 @@ class _Search:
             upper = min(low * (1 + step), high)
             counts = self._counts(low, upper, self.fewest, self.limit)
             if counts is None:  # many instances: those near the cheapest split
-                bound, upper = min(low, bound), high
-                fewest = np.maximum(self.fewest, split.instances.astype(np.int64) - 1)
-                near = np.minimum(self.limit, fewest + np.where(split.instances > 0, NEAR, 1))
-                counts = self._counts(low, high, np.minimum(fewest, near), near)
+                bound, fewest = min(low, bound), np.maximum(self.fewest, split.instances.astype(np.int64) - LESS)
+                near = np.minimum(self.limit, fewest + np.where(split.instances > 0, MORE, LESS))
+                counts = self._counts(low, upper, np.minimum(fewest, near), near)
             for count in self._left(counts if counts is not None else fewest[:0, None]):
                 cost = float(count @ self.prices)
                 if cost > high:
@@ -178,9 +174,9 @@ class _Search:
         for g in order:
             more = np.minimum(np.floor((high - cost) / self.prices[g] + 1e-9), most[g] - fewest[g])
             each = 1 + np.maximum(-1, more).astype(np.int64)
-            self.budget.spend(each.sum() / COUNTS_PER_WORK)
             if each.sum() > MOST_COUNTS:
                 return None
+            self.budget.spend(each.sum() / COUNTS_PER_WORK)
             row = np.repeat(np.arange(len(each)), each)
             count = np.arange(len(row)) - np.repeat(np.cumsum(each) - each, each)
             counts, cost = np.column_stack([counts[row], count]), cost[row] + count * self.prices[g]
@@ -221,7 +217,7 @@ class _Search:
             if share is not None:
                 variance = (share * self.variance).sum(axis=0)
                 beyond = np.where(count > 0, headroom(variance) - slope * variance - room, 0.0)
-                if spare > self.least_spare + RISK * beyond.sum():
+                if spare >= RISK * beyond.sum():
                     return self._rounded(share, count), True
                 g = int(beyond.argmax())
                 if beyond[g] < TOLERANCE or not low[g] < variance[g] < high[g]:

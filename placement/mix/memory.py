@@ -303,12 +303,14 @@ class SearchMemory:
             self.standing = None
 
     def questions_of(self, pool: ColumnPool, gap: float) -> list[OwnQuestion]:
-        """Questions of the needs of a pool whose gap a better column or proof may close."""
+        """Questions of the needs of a pool whose gap a better column or proof may close, the widest gap first."""
         proof = pool.best_proof
         if proof is None:
             return []
-        left = [k for k in range(len(pool.columns)) if pool.least_gap(k) > 0]
-        return [own_question(pool.alone(k), proof.prices.instance[k], gap) for k in left]
+        left = sorted((k for k in range(len(pool.columns)) if pool.least_gap(k) > 0), key=pool.least_gap, reverse=True)
+        asked = [own_question(pool.alone(k), proof.prices.instance[k], gap) for k in left]
+        answered = {each.digest for each in self.found.values()}
+        return [each for each in asked if each.digest not in answered]
 
     def deepen(self, pool: ColumnPool) -> None:
         """Adds what is found of its needs to a pool: columns, and bounds where the prices are those of its proof."""

@@ -51,12 +51,12 @@ class OwnAnswer:
     """Lower bound on the cost of any mix that pays these prices as well."""
 
 
-def searched(question: OwnQuestion) -> OwnAnswer:
-    """The answer to a question, however long it takes."""
+def searched(question: OwnQuestion, budget: Budget | None = None) -> OwnAnswer:
+    """The answer to a question. budget: None: that of a search beside the plans."""
     offers = zip(question.need.offers, question.prices.tolist(), strict=True)
     paid = tuple(replace(offer, price_per_hour=offer.price_per_hour + more) for offer, more in offers)
     alone = MixQuestion((replace(question.need, offers=paid),), question.stock)
-    answer = answer_mix(alone, Budget(ENOUGH_WORK), gap=question.gap)
+    answer = answer_mix(alone, budget or Budget(ENOUGH_WORK), gap=question.gap)
     if isinstance(answer, Reason):
         return OwnAnswer(question.need.service, question.digest, (), -math.inf)
     return OwnAnswer(question.need.service, question.digest, answer.mixes, answer.certificate.bound)
