@@ -20,7 +20,7 @@ from cluster.arrays import IntArray
 from placement.budget import Budget
 from placement.mix import heuristics, milp
 from placement.mix.feasibility import is_feasible
-from placement.mix.pool_split import split_and_rounded
+from placement.mix.instance_search import FEW_OFFERS, FEW_TRIALS, cheapest
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, total_cost
 from placement.mix.pulp_solver import spent
 from placement.stock import Stock
@@ -60,26 +60,20 @@ class ColumnPool:
     """Columns of every need of a question, and what is proven."""
 
     question: MixQuestion
+    prices: milp.StockPrices
+    """Prices of the present round."""
     columns: list[list[Column]] = field(default_factory=list)
     proofs: list[MixProof] = field(default_factory=list)
-    prices: milp.StockPrices | None = None
-    """Prices of the present round; None before the first."""
     least: list[float] = field(default_factory=list)
     """Bounds of the needs that the present round has priced; the limit of work may end it in between."""
     chosen: "Chosen" = ()
     """The best choice so far; empty before the first."""
-    is_begun: bool = False
-    """Whether the relaxation was tried; where it takes more than a plan's work, the prices are those of columns."""
     has_running: bool = False
     """Whether mixes on the running instances were looked for."""
     root_work: float = 0.0
     """Work of the joint model before its tree search, as estimated."""
     is_dry: bool = False
     """Whether the last round of prices added no column."""
-    refined: MixProof | None = None
-    """The proof that exact models of single needs have raised; None before the first."""
-    nodes: dict[int, int] = field(default_factory=dict)
-    """By need: nodes of the tree search of its next exact model; 0: there is nothing left to find."""
     judged: int = 0
     """Columns that the last choice could take."""
     settled: MixAnswer | None = None
@@ -149,8 +143,7 @@ class ColumnPool:
     def raise_proof(self, proof: MixProof, bounds: Mapping[int, float]) -> None:
         """Raises a proof by bounds on single needs at its prices."""
         least = tuple(max(value, bounds.get(k, value)) for k, value in enumerate(proof.least))
-        self.refined = replace(proof, least=least)
-        self.proofs[self.proofs.index(proof)] = self.refined
+        self.proofs[self.proofs.index(proof)] = replace(proof, least=least)
 
     def gap(self, k: int, column: Column) -> float:
         """What a column costs more than the least of its need at the prices of the best proof, dollars per hour."""
@@ -164,20 +157,22 @@ Chosen = tuple[Column | None, ...]
 """One column per need; None: not served."""
 
 
-def generate(pool: ColumnPool, prices: milp.StockPrices, budget: Budget) -> int:
-    """Adds a mix of every need near its cheapest split at these prices, and a proof. Returns how many mixes are new.
+def generate(pool: ColumnPool, budget: Budget, gap: float) -> int:
+    """Adds a cheap mix of every need at the pool's prices, and a proof. Returns how many mixes are new.
 
-    Where the budget ends a round, the next call goes on with it; the prices must then be the same.
+    Where the budget ends a round, the next call goes on with it; the prices must then be the same. gap: relative one
+    that is good enough.
     """
-    added = 0
+    added, prices = 0, pool.prices
     for k in range(len(pool.least), len(pool.columns)):
         if not budget.allows_more():
             return added
-        need = pool.question.needs[k]
-        paid = np.array([offer.price_per_hour for offer in need.offers]) + prices.instance[k]
-        split, near = split_and_rounded(need, paid, budget)
-        pool.least.append(split.bound)
-        added += pool.add(k, near)
+        alone = pool.alone(k)
+        paid = np.array([offer.price_per_hour for offer in alone.needs[0].offers]) + prices.instance[k]
+        most = min((float(column.mix.instances @ paid) for column in pool.columns[k]), default=math.inf)
+        mix, bound = cheapest(alone, paid, budget, gap, most=most, offers=FEW_OFFERS, trials=FEW_TRIALS)
+        pool.least.append(bound)
+        added += mix is not None and pool.add(k, mix)
     pool.is_dry = not added
     pool.proofs.append(MixProof(prices, tuple(pool.least)))
     pool.least.clear()

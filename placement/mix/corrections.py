@@ -14,8 +14,9 @@ from cluster.workloads import InstanceType, ModelService
 from placement.budget import Budget
 from placement.mix.feasibility import seats_of
 from placement.mix.heuristics import stocks_without_others
+from placement.mix.instance_search import cheapest
 from placement.mix.memory import SearchMemory, digest_of
-from placement.mix.optimizer import answer_mix, mixes_between
+from placement.mix.optimizer import answer_mix
 from placement.mix.planner import MixSettings, plan_mix, plan_of, routing_of
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, mix_cost
 from placement.mix.problem_builder import need_of, stocked
@@ -27,8 +28,8 @@ per cent."""
 FEE_SHARE = 0.15
 """What each start counts beside its price, in the mean price of the offers: it loads the same weights on any type.
 Chosen: a large instance is started rather than several small ones."""
-NODES = 50
-"""Nodes of the tree search for a standing mix. Chosen: with the running instances as a bound it mostly takes one."""
+OFFERS, TRIALS = 7, 20
+"""Offers of which instances may be started, besides those that run, and trials of each count. Chosen."""
 
 
 def standing(snapshot: Snapshot, plan: Plan, budget: Budget, gap: float, memory: SearchMemory) -> Plan:
@@ -90,12 +91,11 @@ def _standing_mix(
     fee = FEE_SHARE * float(price.mean())
 
     def kept_at(asked: Need) -> Mix | None:
-        found = mixes_between(MixQuestion((asked,)), (0 * have,), (have,), NODES, budget, gap)
+        found, _ = cheapest(MixQuestion((asked,)), price, budget, gap, trials=TRIALS, limit=have)
         if found is None:
-            offers = tuple(replace(each, price_per_hour=each.price_per_hour + fee) for each in asked.offers)
-            question = replace(alone, needs=(replace(asked, offers=offers),))
-            found = mixes_between(question, (have,), None, NODES, budget, gap)
-        return found[0] if found else None
+            question = replace(alone, needs=(asked,))
+            found, _ = cheapest(question, price + fee, budget, gap, offers=OFFERS, trials=TRIALS, fewest=have)
+        return found
 
     def pays(mix: IntArray, kept: Mix) -> bool:
         starts = np.maximum(mix - have, 0) - np.maximum(kept.instances - have, 0)

@@ -303,12 +303,14 @@ class SearchMemory:
             self.standing = None
 
     def questions_of(self, pool: ColumnPool, gap: float) -> list[OwnQuestion]:
-        """Questions of the needs of a pool whose gap a better column or proof may close."""
+        """Questions of the needs of a pool whose gap a better column or proof may close, the widest gap first."""
         proof = pool.best_proof
         if proof is None:
             return []
-        left = [k for k in range(len(pool.columns)) if pool.nodes.get(k, 1) and pool.least_gap(k) > 0]
-        return [own_question(pool.alone(k), proof.prices.instance[k], gap) for k in left]
+        left = sorted((k for k in range(len(pool.columns)) if pool.least_gap(k) > 0), key=pool.least_gap, reverse=True)
+        asked = [own_question(pool.alone(k), proof.prices.instance[k], gap) for k in left]
+        answered = {each.digest for each in self.found.values()}
+        return [each for each in asked if each.digest not in answered]
 
     def deepen(self, pool: ColumnPool) -> None:
         """Adds what is found of its needs to a pool: columns, and bounds where the prices are those of its proof."""
@@ -321,7 +323,7 @@ class SearchMemory:
                 pool.add(k, mix)
             asked = None if proof is None else own_question(pool.alone(k), proof.prices.instance[k], 0.0)
             if asked is not None and asked.digest == answer.digest:
-                bounds[k], pool.nodes[k] = answer.bound, 0
+                bounds[k] = answer.bound
         if proof is not None and bounds:
             pool.raise_proof(proof, bounds)
 

@@ -26,7 +26,7 @@ from placement.mix.memory import (
     stock_that_counts,
 )
 from placement.mix.optimizer import Mixes, SearchState, answer_mix, concluded, first_unserved, is_good, search
-from placement.mix.pool_split import split_and_rounded
+from placement.mix.pool_split import cheapest_split
 from placement.mix.problem_builder import need_of
 from placement.stock import Footprint
 
@@ -409,7 +409,7 @@ def _mode(
 def _bound_alone(need: problem.Need, budget: Budget) -> float:
     """Lower bound on the cost of a service that has any stock."""
     prices = np.array([offer.price_per_hour for offer in need.offers])
-    return split_and_rounded(need, prices, budget)[0].bound
+    return cheapest_split(need, prices, budget).bound
 
 
 def _below_other_modes(
