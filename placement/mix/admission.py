@@ -12,7 +12,7 @@ from placement.mix.feasibility import is_feasible
 from placement.mix.heuristics import best_single_type, greedy_mix, stock_after
 from placement.mix.instance_search import cheapest
 from placement.mix.memory import SearchMemory
-from placement.mix.milp import no_prices
+from placement.mix.milp import no_prices, relaxed_prices
 from placement.mix.optimizer import answer_mix, certain_shortage
 from placement.mix.own_search import searched
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need
@@ -198,19 +198,19 @@ def _with_columns(pool: columns.ColumnPool, memory: SearchMemory, budget: Budget
             break
         proof = pool.best_proof
         if proof is not None and not pool.least:
-            target = columns.column_prices(pool, budget)
+            target = relaxed_prices(pool.question, pool.priced, budget)
             if target is None:
                 break
             pool.prices = proof.prices.towards(target, SMOOTHING)
         added = columns.generate(pool, budget, gap)
-        best = _chosen(best, budget, gap)
+        if pool.count != pool.judged:
+            best = _chosen(best, budget, gap)
         if not added:
             break
     if pool.root_work > budget.work and not _is_good(best, gap):  # else the joint model is worth more
         for question in memory.questions_of(pool, gap):
             if budget.allows_more():
-                memory.found[question.need.service] = searched(question, budget.part(OWN_SHARE))
-        memory.deepen(pool)
+                memory.deepen(pool, {question.need.service: searched(question, budget.part(OWN_SHARE))})
         if pool.count != pool.judged:
             best = _chosen(best, budget, gap)
     pool.chosen = best.chosen

@@ -21,10 +21,13 @@ from placement.budget import Budget
 from placement.mix import heuristics, milp
 from placement.mix.feasibility import is_feasible
 from placement.mix.instance_search import FEW_OFFERS, FEW_TRIALS, cheapest
+from placement.mix.pool_split import cheapest_split
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, total_cost
 from placement.mix.pulp_solver import spent
 from placement.stock import Stock
 
+SPLIT_ROUNDS = 5
+"""Rounds of prices from splits of any fraction of instances, before mixes are searched. Chosen."""
 CHOOSING_NODES = 400
 """Nodes of the tree search that takes one column per service."""
 CHOOSING_SHARE = 0.1
@@ -63,6 +66,8 @@ class ColumnPool:
     prices: milp.StockPrices
     """Prices of the present round."""
     columns: list[list[Column]] = field(default_factory=list)
+    splits: list[milp.MixChoice] = field(default_factory=list)
+    """Cheapest splits of all needs at the prices of the first rounds, round by round."""
     proofs: list[MixProof] = field(default_factory=list)
     least: list[float] = field(default_factory=list)
     """Bounds of the needs that the present round has priced; the limit of work may end it in between."""
@@ -86,6 +91,12 @@ class ColumnPool:
     def choices(self) -> milp.Choices:
         """Instances and objectives of the columns."""
         return [[milp.MixChoice(each.objective, each.mix.instances) for each in columns] for columns in self.columns]
+
+    @property
+    def priced(self) -> milp.Choices:
+        """Choices that give the next prices: also splits, as long as these are searched."""
+        splits = self.splits if len(self.proofs) < SPLIT_ROUNDS else []
+        return [[*own, *splits[k :: len(self.columns)]] for k, own in enumerate(self.choices)]
 
     @property
     def count(self) -> int:
@@ -160,15 +171,23 @@ Chosen = tuple[Column | None, ...]
 def generate(pool: ColumnPool, budget: Budget, gap: float) -> int:
     """Adds a cheap mix of every need at the pool's prices, and a proof. Returns how many mixes are new.
 
-    Where the budget ends a round, the next call goes on with it; the prices must then be the same. gap: relative one
-    that is good enough.
+    In the first rounds these are splits of any fraction of instances: they cost hardly any work, and their prices are
+    near those of mixes. Where the budget ends a round, the next call goes on with it; the prices must then be the same.
+    gap: relative one that is good enough.
     """
     added, prices = 0, pool.prices
     for k in range(len(pool.least), len(pool.columns)):
         if not budget.allows_more():
             return added
         alone = pool.alone(k)
-        paid = np.array([offer.price_per_hour for offer in alone.needs[0].offers]) + prices.instance[k]
+        own = np.array([offer.price_per_hour for offer in alone.needs[0].offers])
+        paid = own + prices.instance[k]
+        if len(pool.proofs) < SPLIT_ROUNDS:
+            split = cheapest_split(alone.needs[0], paid, budget)
+            pool.splits.append(milp.MixChoice(float(split.instances @ own), split.instances))
+            pool.least.append(split.bound)
+            added += 1
+            continue
         most = min((float(column.mix.instances @ paid) for column in pool.columns[k]), default=math.inf)
         mix, bound = cheapest(alone, paid, budget, gap, most=most, offers=FEW_OFFERS, trials=FEW_TRIALS)
         pool.least.append(bound)
@@ -188,12 +207,6 @@ def fill(pool: ColumnPool, chosen: Chosen) -> int:
         options = (heuristics.greedy_mix(need, left), heuristics.best_single_type(need, left))
         added += sum(pool.add(k, mix) for mix in options if mix is not None)
     return added
-
-
-def column_prices(pool: ColumnPool, budget: Budget) -> milp.StockPrices | None:
-    """Prices of the relaxation in which columns are taken in fractions."""
-    found = milp.relaxed(pool.question, pool.choices, budget)
-    return None if found is None else found.prices
 
 
 def choose(pool: ColumnPool, budget: Budget, gap: float, *, serve_all: bool = False) -> Chosen:

@@ -93,7 +93,7 @@ def cheapest(
         search = _Search(replace(alone, needs=(part,)), prices[few], floor[few], budget, trials)
         if limit is not None:
             search.limit = np.minimum(search.limit, limit[few])
-        mix, proven = search.run(gap, most)
+        mix, proven = search.run(gap, most, bound)
         if len(few) == len(prices):
             return mix, max(bound, proven)
     if mix is not None:
@@ -138,10 +138,10 @@ class _Search:
         self.duals = [self.prices]
         """Prices that exclude counts."""
 
-    def run(self, gap: float, most: float) -> tuple[Mix | None, float]:
+    def run(self, gap: float, most: float, known: float) -> tuple[Mix | None, float]:
         split = cheapest_split(self.need, self.prices, self.budget)
         self.budget.spend(WORK_PER_SEARCH)
-        low, step, bound = max(split.bound, float(self.fewest @ self.prices)), FIRST_STEP, math.inf
+        low, step, bound = max(known, split.bound, float(self.fewest @ self.prices)), FIRST_STEP, math.inf
         best, doubts = None, 0
         high = min(most * (1 - gap) - TOLERANCE, float(self.prices @ self.limit) + TOLERANCE)
         while low < high:

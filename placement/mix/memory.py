@@ -80,11 +80,11 @@ def _digest(words: str, *columns: FloatArray) -> bytes:
     return found.digest()
 
 
-def own_question(alone: MixQuestion, prices: FloatArray, gap: float) -> OwnQuestion:
-    """The question of a need at these prices, as it may be searched anywhere."""
+def own_question(alone: MixQuestion, prices: FloatArray, gap: float, bound: float = -math.inf) -> OwnQuestion:
+    """The question of a need at these prices, as it may be searched anywhere. bound: proven already."""
     (need,) = alone.needs
     digest, stock = _own_digest(digest_of(alone), prices), stock_that_counts(alone, need)
-    return OwnQuestion(digest, replace(need, running=None), prices, stock, gap)
+    return OwnQuestion(digest, replace(need, running=None), prices, stock, gap, bound)
 
 
 def _own_digest(now: Digest, prices: FloatArray) -> str:
@@ -308,15 +308,18 @@ class SearchMemory:
         if proof is None:
             return []
         left = sorted((k for k in range(len(pool.columns)) if pool.least_gap(k) > 0), key=pool.least_gap, reverse=True)
-        asked = [own_question(pool.alone(k), proof.prices.instance[k], gap) for k in left]
+        asked = [own_question(pool.alone(k), proof.prices.instance[k], gap, proof.least[k]) for k in left]
         answered = {each.digest for each in self.found.values()}
         return [each for each in asked if each.digest not in answered]
 
-    def deepen(self, pool: ColumnPool) -> None:
-        """Adds what is found of its needs to a pool: columns, and bounds where the prices are those of its proof."""
+    def deepen(self, pool: ColumnPool, found: Mapping[str, OwnAnswer] | None = None) -> None:
+        """Adds what is found of its needs to a pool: columns, and bounds where the prices are those of its proof.
+
+        found: by service; None: what was found beside the plans.
+        """
         proof, bounds = pool.best_proof, dict[int, float]()
         for k, need in enumerate(pool.question.needs):
-            answer = self.found.get(need.service)
+            answer = (self.found if found is None else found).get(need.service)
             if answer is None:
                 continue
             for mix in filter(None, (shared_again(need, each) for each in answer.mixes)):

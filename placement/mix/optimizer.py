@@ -168,7 +168,7 @@ def _counted(question: MixQuestion, known: SearchState, budget: Budget, gap: flo
     offers, trials = FEW_OFFERS + MORE_OFFERS * known.counted, FEW_TRIALS * MORE_TRIALS**known.counted
     best, bound = _best(question, known), known.bound if question.is_exact else -math.inf
     mix, bound = cheapest(question, prices, budget, gap, most=best, bound=bound, offers=offers, trials=trials)
-    is_whole = known.counted and offers >= len(need.offers)
+    is_whole = offers >= len(need.offers) and (known.counted or bound <= known.bound)
     return replace(
         known,
         candidates=known.candidates + (((mix,),) if mix is not None else ()),

@@ -37,6 +37,8 @@ class OwnQuestion:
     stock: Mapping[str, Stock]
     gap: float
     """Relative distance from the proven bound that is good enough."""
+    bound: float = -math.inf
+    """Bound that is proven already."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,7 +58,7 @@ def searched(question: OwnQuestion, budget: Budget | None = None) -> OwnAnswer:
     offers = zip(question.need.offers, question.prices.tolist(), strict=True)
     paid = tuple(replace(offer, price_per_hour=offer.price_per_hour + more) for offer, more in offers)
     alone = MixQuestion((replace(question.need, offers=paid),), question.stock)
-    answer = answer_mix(alone, budget or Budget(ENOUGH_WORK), gap=question.gap)
+    answer = answer_mix(alone, budget or Budget(ENOUGH_WORK), gap=question.gap, bound=question.bound)
     if isinstance(answer, Reason):
         return OwnAnswer(question.need.service, question.digest, (), -math.inf)
     return OwnAnswer(question.need.service, question.digest, answer.mixes, answer.certificate.bound)

@@ -541,7 +541,7 @@ def _answer_separately(
         memory.open = []
         for question, state in zip(questions, states, strict=True):
             if isinstance(state, SearchState) and not state.is_done and not is_good(question, state, gap):
-                memory.open.append(own_question(question, np.zeros(len(question.needs[0].offers)), gap))
+                memory.open.append(own_question(question, np.zeros(len(question.needs[0].offers)), gap, state.bound))
         return [concluded(q, each, gap) for q, each in zip(questions, states, strict=True)]
 
     states: list[SearchState | Reason] = []
