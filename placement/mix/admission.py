@@ -9,7 +9,6 @@ from cluster.plans import Reason
 from placement.budget import Budget
 from placement.mix import columns
 from placement.mix.feasibility import is_feasible
-from placement.mix.heuristics import best_single_type, greedy_mix, stock_after
 from placement.mix.instance_search import cheapest
 from placement.mix.memory import SearchMemory
 from placement.mix.milp import no_prices, relaxed_prices
@@ -91,15 +90,9 @@ def answer_shared(
     if pool is None:
         served = (np.isfinite(offer.load).sum() for need in question.needs for offer in need.offers)
         pool = columns.ColumnPool(question, no_prices(question), root_work=ROOT_WORK * int(sum(served)))
-        left = dict(question.stock)
-        for n in pool.order:  # columns that need no solver: known mixes, and what earlier needs leave to simple ones
-            need = question.needs[n]
-            options = [greedy_mix(need, left), best_single_type(need, left)]
-            fitting = [mix for mix in options if mix is not None]
-            for mix in (*known.get(need.service, ()), *fitting):
+        for n, need in enumerate(question.needs):
+            for mix in known.get(need.service, ()):
                 pool.add(n, mix)
-            if fitting:
-                left = stock_after(left, need, fitting[0])
         memory.seed(pool)
         memory.keep_pool(pool)
     if pool.settled is not None and pool.settled.certificate.gap <= gap:
@@ -186,13 +179,7 @@ def _keep_running(pool: columns.ColumnPool, budget: Budget) -> None:
 
 def _with_columns(pool: columns.ColumnPool, memory: SearchMemory, budget: Budget, gap: float) -> _Admission:
     """Choice from columns that are generated round by round, until the gap is closed or no round finds another."""
-    best = _Admission(pool, columns.first_fit(pool))
-    if pool.chosen:
-        best = _better(best, _Admission(pool, pool.chosen))
-    if pool.count != pool.judged:
-        best = _chosen(best, budget, gap)
-    if columns.fill(pool, best.chosen):
-        best = _chosen(best, budget, gap)
+    best = _Admission(pool, pool.chosen or (None,) * len(pool.columns))
     for _ in range(MOST_ROUNDS):
         if pool.is_dry or _is_good(best, gap) or not budget.allows_more():
             break
@@ -203,7 +190,7 @@ def _with_columns(pool: columns.ColumnPool, memory: SearchMemory, budget: Budget
                 break
             pool.prices = proof.prices.towards(target, SMOOTHING)
         added = columns.generate(pool, budget, gap)
-        if pool.count != pool.judged:
+        if len(pool.proofs) > columns.SPLIT_ROUNDS:
             best = _chosen(best, budget, gap)
         if not added:
             break
@@ -211,8 +198,8 @@ def _with_columns(pool: columns.ColumnPool, memory: SearchMemory, budget: Budget
         for question in memory.questions_of(pool, gap):
             if budget.allows_more():
                 memory.deepen(pool, {question.need.service: searched(question, budget.part(OWN_SHARE))})
-        if pool.count != pool.judged:
-            best = _chosen(best, budget, gap)
+    if pool.count != pool.judged:
+        best = _chosen(best, budget, gap)
     pool.chosen = best.chosen
     return best
 
@@ -220,6 +207,7 @@ def _with_columns(pool: columns.ColumnPool, memory: SearchMemory, budget: Budget
 def _chosen(best: _Admission, budget: Budget, gap: float) -> _Admission:
     """The best choice from the columns."""
     pool = best.pool
+    best = _better(best, _Admission(pool, columns.first_fit(pool, budget, gap)))
     pool.judged = pool.count
     serve_all = len(best.served) == len(best.chosen)
     return _better(best, _Admission(pool, columns.choose(pool, budget, gap, serve_all=serve_all)))

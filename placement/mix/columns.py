@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pulp
 
-from cluster.arrays import IntArray
+from cluster.arrays import FloatArray, IntArray
 from placement.budget import Budget
 from placement.mix import heuristics, milp
 from placement.mix.feasibility import is_feasible
@@ -135,6 +135,10 @@ class ColumnPool:
     def alone(self, k: int) -> MixQuestion:
         return replace(self.question, needs=(self.question.needs[k],))
 
+    def paid(self, k: int) -> FloatArray:
+        """What an instance of each offer of need k costs with its stock, shape (offers,)."""
+        return np.array([o.price_per_hour for o in self.question.needs[k].offers]) + self.prices.instance[k]
+
     def bound(self, served: Sequence[int]) -> float:
         """Lower bound on the objective of these needs, when they share the stock."""
         if not self.question.is_exact:
@@ -179,12 +183,11 @@ def generate(pool: ColumnPool, budget: Budget, gap: float) -> int:
     for k in range(len(pool.least), len(pool.columns)):
         if not budget.allows_more():
             return added
-        alone = pool.alone(k)
-        own = np.array([offer.price_per_hour for offer in alone.needs[0].offers])
-        paid = own + prices.instance[k]
+        alone, paid = pool.alone(k), pool.paid(k)
         if len(pool.proofs) < SPLIT_ROUNDS:
             split = cheapest_split(alone.needs[0], paid, budget)
-            pool.splits.append(milp.MixChoice(float(split.instances @ own), split.instances))
+            own = float(split.instances @ (paid - prices.instance[k]))
+            pool.splits.append(milp.MixChoice(own, split.instances))
             pool.least.append(split.bound)
             added += 1
             continue
@@ -195,17 +198,6 @@ def generate(pool: ColumnPool, budget: Budget, gap: float) -> int:
     pool.is_dry = not added
     pool.proofs.append(MixProof(prices, tuple(pool.least)))
     pool.least.clear()
-    return added
-
-
-def fill(pool: ColumnPool, chosen: Chosen) -> int:
-    """Adds mixes of every need from what the others leave, without a solver. Returns how many were added."""
-    added = 0
-    question, mixes = pool.question, [None if column is None else column.mix for column in chosen]
-    remaining = heuristics.stocks_without_others(question.stock, question.needs, mixes)
-    for k, (need, left) in enumerate(zip(question.needs, remaining, strict=True)):
-        options = (heuristics.greedy_mix(need, left), heuristics.best_single_type(need, left))
-        added += sum(pool.add(k, mix) for mix in options if mix is not None)
     return added
 
 
@@ -236,16 +228,26 @@ def choose(pool: ColumnPool, budget: Budget, gap: float, *, serve_all: bool = Fa
     return best
 
 
-def first_fit(pool: ColumnPool) -> Chosen:
-    """The cheapest column of each need that the stock still holds, by rank: what there is where no solver has time."""
+def first_fit(pool: ColumnPool, budget: Budget, gap: float) -> Chosen:
+    """Mixes that the stock holds together: by rank each need's cheapest at the pool's prices in what others leave.
+
+    It is searched where no column fits, or only one that is dearer than another. gap: relative one that is good enough.
+    """
     left: Mapping[str, Stock] = pool.question.stock
     chosen: list[Column | None] = [None] * len(pool.columns)
     for k in pool.order:
-        alone = replace(pool.alone(k), stock=left)
-        cheapest_first = sorted(pool.columns[k], key=lambda column: column.objective)
-        chosen[k] = next((column for column in cheapest_first if is_feasible(alone, (column.mix,))), None)
-        if (taken := chosen[k]) is not None:
-            left = heuristics.stock_after(left, pool.question.needs[k], taken.mix)
+        alone, paid = replace(pool.alone(k), stock=left), pool.paid(k)
+        in_order = sorted(pool.columns[k], key=lambda column: float(column.mix.instances @ paid))
+        taken = next((column for column in in_order if is_feasible(alone, (column.mix,))), None)
+        if taken is None or taken is not in_order[0]:
+            most = math.inf if taken is None else float(taken.mix.instances @ paid)
+            mix = cheapest(alone, paid, budget, gap, most=most, offers=FEW_OFFERS)[0] if budget.allows_more() else None
+            if mix is None and taken is None:
+                mix = heuristics.best_single_type(alone.needs[0], left)
+            taken = taken if mix is None else pool.column(k, mix)
+        if taken is not None:
+            left = heuristics.stock_after(left, alone.needs[0], taken.mix)
+        chosen[k] = taken
     return tuple(chosen)
 
 
