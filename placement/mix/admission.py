@@ -179,7 +179,7 @@ def _keep_running(pool: columns.ColumnPool, budget: Budget) -> None:
 
 def _with_columns(pool: columns.ColumnPool, memory: SearchMemory, budget: Budget, gap: float) -> _Admission:
     """Choice from columns that are generated round by round, until the gap is closed or no round finds another."""
-    best = _Admission(pool, pool.chosen or (None,) * len(pool.columns))
+    best = _Admission(pool, pool.chosen or columns.first_fit(pool, budget.part(0.0), gap))
     for _ in range(MOST_ROUNDS):
         if pool.is_dry or _is_good(best, gap) or not budget.allows_more():
             break

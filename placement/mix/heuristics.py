@@ -1,4 +1,4 @@
-"""Mixes without a solver: the best single type, and a greedy mix."""
+"""Mixes without a solver, and what they leave of a stock."""
 
 import math
 from collections import Counter
@@ -13,20 +13,6 @@ from placement.mix.feasibility import TOLERANCE
 from placement.stock import InstanceGroup, Stock
 
 
-def start_mixes(question: problem.MixQuestion) -> tuple[problem.Mix, ...] | None:
-    """Cheaper of single type and greedy for each need, most important needs first; None where stock ran out."""
-    left = dict(question.stock)
-    found: dict[int, problem.Mix] = {}
-    for k in sorted(range(len(question.needs)), key=lambda k: (-question.needs[k].priority, k)):
-        need = question.needs[k]
-        options = [mix for mix in (best_single_type(need, left), greedy_mix(need, left)) if mix is not None]
-        if not options:
-            return None
-        found[k] = min(options, key=lambda mix: problem.mix_cost(need, mix))
-        left = stock_after(left, need, found[k])
-    return tuple(found[k] for k in range(len(question.needs)))
-
-
 def best_single_type(need: problem.Need, stock: Mapping[str, Stock]) -> problem.Mix | None:
     """Mix with all buckets on the cheapest type that can serve all of them and has enough devices."""
     options = []
@@ -37,34 +23,6 @@ def best_single_type(need: problem.Need, stock: Mapping[str, Stock]) -> problem.
             options.append(problem.Mix(instances_for(need, share), share))
     options = [mix for mix in options if in_stock(need, mix.instances, stock)]
     return min(options, key=lambda mix: problem.mix_cost(need, mix), default=None)
-
-
-def greedy_mix(need: problem.Need, stock: Mapping[str, Stock]) -> problem.Mix | None:
-    """Mix with each bucket on the type where its load costs least, slice by slice while the stock lasts.
-
-    Buckets with few possible offers come first, among those the most expensive first.
-    """
-    parts = need.slice_factor or 1
-    price = np.array([offer.price_per_hour for offer in need.offers])
-    dollars = np.column_stack([offer.load for offer in need.offers]) * price
-    cheapest = dollars.min(axis=1)
-    share = np.zeros_like(dollars)
-    pools = _Pools(need)
-    for b in sorted(range(len(dollars)), key=lambda b: (int(np.isfinite(dollars[b]).sum()), -cheapest[b])):
-        for g in np.argsort(dollars[b], kind="stable"):
-            if not np.isfinite(dollars[b, g]):
-                break
-            room = parts - round(share[b].sum() * parts)
-            fits = pools.slices_that_fit(b, int(g), room, parts, stock)
-            share[b, g] += fits / parts
-            if fits == room:
-                break
-        else:
-            return None
-        if round(share[b].sum() * parts) < parts:
-            return None
-    instances = instances_for(need, share)
-    return problem.Mix(instances, share) if in_stock(need, instances, stock) else None
 
 
 def instances_for(need: problem.Need, share: FloatArray) -> IntArray:
@@ -142,35 +100,3 @@ def stocks_without_others(
             left = left if mix is None else stock_after(left, need, mix)
         found += stocks_without_others(left, needs[own], mixes[own])
     return found
-
-
-class _Pools:
-    """Load and variance per offer while slices are dealt."""
-
-    def __init__(self, need: problem.Need) -> None:
-        self.need = need
-        self.load = [0.0] * len(need.offers)
-        self.variance = [0.0] * len(need.offers)
-
-    def add(self, b: int, g: int, share: float) -> None:
-        self.load[g] += share * float(self.need.offers[g].load[b])
-        self.variance[g] += share * float(self.need.offers[g].variance[b])
-
-    def room_left(self, b: int, g: int, share: float, instances: int) -> float:
-        """Instances that stay free when this fraction is added; negative where it does not fit."""
-        offer = self.need.offers[g]
-        load = self.load[g] + share * float(offer.load[b])
-        if not math.isfinite(load):
-            return -math.inf
-        variance = self.variance[g] + share * float(offer.variance[b])
-        return instances + TOLERANCE / 2 - problem.room_needed(load, variance, self.need.headroom_share)
-
-    def slices_that_fit(self, b: int, g: int, wanted: int, parts: int, stock: Mapping[str, Stock]) -> int:
-        """Adds as many of the wanted slices as the stock can hold on this offer. Returns their number."""
-        offer = self.need.offers[g]
-        most = seats_left(offer, stock)
-        fits = wanted
-        while math.isfinite(most) and fits and self.room_left(b, g, fits / parts, int(most)) < 0:
-            fits -= 1
-        self.add(b, g, fits / parts)
-        return fits

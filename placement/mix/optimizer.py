@@ -11,11 +11,11 @@ import pulp
 from cluster.plans import Certificate, CutShort, Reason, worse_cut
 from placement.budget import Budget
 from placement.mix.feasibility import SharedStocks, crowd_at, is_feasible
-from placement.mix.heuristics import start_mixes
+from placement.mix.heuristics import best_single_type
 from placement.mix.instance_search import FEW_OFFERS, FEW_TRIALS, cheapest
 from placement.mix.milp import build_model, mixes_from
-from placement.mix.pool_split import cheapest_split
-from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, total_cost
+from placement.mix.pool_split import mix_near_split
+from placement.mix.problem import Mix, MixAnswer, MixQuestion, total_cost
 from placement.mix.pulp_solver import Solved, solve, spent
 
 Mixes = tuple[Mix, ...]
@@ -67,21 +67,20 @@ def begun(
     """State before any solver runs, for a question whose demand can all be served by some offer.
 
     known: mixes from elsewhere, used if they are feasible. bound: proven elsewhere. budget: for splits of any fraction
-    of instances, which bound it; None, or one that is used up: there are none, where a bound is known.
+    of instances, which bound it and are a start; None, or one that is used up: there are none, where a bound is known.
     """
-    if not any(need.cells for need in question.needs):
-        idle = tuple(_idle(need) for need in question.needs)
-        return SearchState((idle,), total_cost(question, idle), "none", is_done=True)
+    single, splits = [best_single_type(need, question.stock) for need in question.needs], list[Mix | None]()
     if budget is not None and (budget.allows_more() or not math.isfinite(bound)):
-        prices = [(need, np.array([o.price_per_hour for o in need.offers])) for need in question.needs if need.cells]
-        bound = max(bound, math.fsum(cheapest_split(need, each, budget).bound for need, each in prices))
-    start = (known, start_mixes(question))
-    feasible = [each for each in start if each is not None and is_feasible(question, each)]
-    return SearchState(tuple(feasible), bound, "greedy")
-
-
-def _idle(need: Need) -> Mix:
-    return Mix(np.zeros(len(need.offers), dtype=np.int64), np.zeros((0, len(need.offers))))
+        prices = [np.array([offer.price_per_hour for offer in need.offers]) for need in question.needs]
+        near = [
+            mix_near_split(need, each, question.stock, budget)
+            for need, each in zip(question.needs, prices, strict=True)
+        ]
+        bound = max(bound, math.fsum(proven for _, proven in near))
+        splits = [mix for mix, _ in near]
+    start = (known or (), *(tuple(mix for mix in mixes if mix is not None) for mixes in (single, splits)))
+    feasible = [each for each in start if len(each) == len(question.needs) and is_feasible(question, each)]
+    return SearchState(tuple(feasible), bound, "split")
 
 
 def search(

@@ -509,7 +509,7 @@ def _answer_by_priority(
                 known[question.needs[0].service] = min(state.candidates, key=objective)
         # Where these are all and the stock does not hold them, better ones for each alone would hardly fit, either.
         chosen = tuple(mix for mixes in known.values() for mix in mixes)
-        if len(chosen) < len(questions) or is_feasible(everything, chosen):
+        if len(questions) == 1 or (len(chosen) == len(questions) and is_feasible(everything, chosen)):
             apart = _answer_separately(everything, questions, begun, settings.gap, budget, memory)
             if _fit_together(everything, apart):
                 return [(q, a) for q, a in zip(questions, apart, strict=True) if isinstance(a, problem.MixAnswer)], {}
