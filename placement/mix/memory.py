@@ -274,26 +274,18 @@ class SearchMemory:
         That may be one of another demand, with the instances that its shares need now.
         """
         (need,) = question.needs
-        kept, answer = self.kept.get(need.service), self.found.get(need.service)
-        if kept is None and answer is None:
-            return begun(question, budget=budget)
-        now, state = digest_of(question), None
-        if kept is not None and kept.digest.needs == now.needs:
-            state = kept.state
-            if now != kept.digest:  # the bound holds for the same stock alone, or for any that is ample
-                best = min(state.candidates, key=lambda mixes: total_cost(question, mixes), default=None)
-                state = begun(question, best, budget=budget)
-        if answer is None and state is not None:
-            return state
+        kept, answer, now = self.kept.get(need.service), self.found.get(need.service), digest_of(question)
+        bound = -math.inf
+        if answer is not None and question.is_exact and answer.digest == _own_digest(now, np.zeros(len(need.offers))):
+            bound = answer.bound if math.isfinite(answer.bound) else bound
+        # A kept bound holds for the same stock alone, or for any that is ample.
+        if kept is not None and kept.digest == now and bound <= kept.state.bound:
+            return kept.state
         known = [*(kept.state.candidates if kept else ()), *((mix,) for mix in (answer.mixes if answer else ()))]
         again = [(mix,) for (old,) in known if (mix := shared_again(need, old)) is not None]
         again.sort(key=lambda mixes: total_cost(question, mixes))
         best = next((mixes for mixes in again if is_feasible(question, mixes)), None)
-        is_answered = answer is not None and answer.digest == _own_digest(now, np.zeros(len(need.offers)))
-        bound = answer.bound if answer is not None and is_answered and question.is_exact else -math.inf
-        if math.isfinite(bound) and (state is None or bound > state.bound):
-            return begun(question, best, bound)
-        return begun(question, best, budget=budget) if state is None else state
+        return begun(question, budget, best, bound)
 
     def learn(self, answers: Iterable[OwnAnswer]) -> None:
         """Takes answers to open questions; the next plan searches on from them."""

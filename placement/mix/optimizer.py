@@ -11,7 +11,6 @@ import pulp
 from cluster.plans import Certificate, CutShort, Reason, worse_cut
 from placement.budget import Budget
 from placement.mix.feasibility import SharedStocks, crowd_at, is_feasible
-from placement.mix.heuristics import best_single_type
 from placement.mix.instance_search import FEW_OFFERS, FEW_TRIALS, cheapest
 from placement.mix.milp import build_model, mixes_from
 from placement.mix.pool_split import mix_near_split
@@ -61,26 +60,20 @@ class SearchState:
     """Duration of all rounds."""
 
 
-def begun(
-    question: MixQuestion, known: Mixes | None = None, bound: float = -math.inf, budget: Budget | None = None
-) -> SearchState:
-    """State before any solver runs, for a question whose demand can all be served by some offer.
+def begun(question: MixQuestion, budget: Budget, known: Mixes | None = None, bound: float = -math.inf) -> SearchState:
+    """State before a search, for a question whose demand can all be served by some offer.
 
-    known: mixes from elsewhere, used if they are feasible. bound: proven elsewhere. budget: for splits of any fraction
-    of instances, which bound it and are a start; None, or one that is used up: there are none, where a bound is known.
+    known: mixes from elsewhere, used if they are feasible. bound: proven elsewhere; with it, a budget that is used up
+    ends what is looked for.
     """
-    single, splits = [best_single_type(need, question.stock) for need in question.needs], list[Mix | None]()
-    if budget is not None and (budget.allows_more() or not math.isfinite(bound)):
-        prices = [np.array([offer.price_per_hour for offer in need.offers]) for need in question.needs]
-        near = [
-            mix_near_split(need, each, question.stock, budget)
-            for need, each in zip(question.needs, prices, strict=True)
-        ]
-        bound = max(bound, math.fsum(proven for _, proven in near))
-        splits = [mix for mix, _ in near]
-    start = (known or (), *(tuple(mix for mix in mixes if mix is not None) for mixes in (single, splits)))
+    near = []
+    if budget.allows_more() or not math.isfinite(bound):
+        for need in question.needs:
+            prices = np.array([offer.price_per_hour for offer in need.offers])
+            near.append(mix_near_split(need, prices, question.stock, budget))
+    start = (known or (), tuple(mix for mix, _ in near if mix is not None))
     feasible = [each for each in start if len(each) == len(question.needs) and is_feasible(question, each)]
-    return SearchState(tuple(feasible), bound, "split")
+    return SearchState(tuple(feasible), max(bound, math.fsum(proven for _, proven in near)), "split")
 
 
 def search(
@@ -262,7 +255,7 @@ def answer_mix(
     unserved = first_unserved(question)
     if unserved is not None:
         return unserved
-    (found,) = search([question], [begun(question, known, bound, budget)], budget, gap)
+    (found,) = search([question], [begun(question, budget, known, bound)], budget, gap)
     return concluded(question, found, gap)
 
 

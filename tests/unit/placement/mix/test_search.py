@@ -15,7 +15,7 @@ EASY = need({"A100": (3.0, ((2.0,),)), "L4": (1.0, ((0.5,),))}, 3.0, ((1.0,),), 
 
 
 def searched(questions: list[MixQuestion], budget: Budget) -> list[SearchState]:
-    found = search(questions, [begun(each, budget=ample()) for each in questions], budget, 0.0)
+    found = search(questions, [begun(each, ample()) for each in questions], budget, 0.0)
     assert all(isinstance(each, SearchState) for each in found)
     return [each for each in found if isinstance(each, SearchState)]
 
