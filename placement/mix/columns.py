@@ -21,7 +21,7 @@ from placement.budget import Budget
 from placement.mix import heuristics, milp
 from placement.mix.feasibility import is_feasible
 from placement.mix.instance_search import FEW_OFFERS, FEW_TRIALS, cheapest
-from placement.mix.pool_split import cheapest_split, mix_near_split
+from placement.mix.pool_split import cheapest_split
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, total_cost
 from placement.mix.pulp_solver import spent
 from placement.stock import Stock
@@ -243,7 +243,7 @@ def first_fit(pool: ColumnPool, budget: Budget, gap: float) -> Chosen:
             most = math.inf if taken is None else float(taken.mix.instances @ paid)
             mix = cheapest(alone, paid, budget, gap, most=most, offers=FEW_OFFERS)[0] if budget.allows_more() else None
             if mix is None and taken is None:
-                mix, _ = mix_near_split(alone.needs[0], paid, left, budget)
+                mix = heuristics.best_pair(alone.needs[0], paid, left)
             taken = taken if mix is None else pool.column(k, mix)
         if taken is not None:
             left = heuristics.stock_after(left, alone.needs[0], taken.mix)

@@ -10,6 +10,7 @@ import numpy as np
 from cluster.arrays import FloatArray, IntArray
 from placement.mix import problem
 from placement.mix.feasibility import TOLERANCE
+from placement.mix.pool_split import LEAST_PRICE, headroom
 from placement.stock import InstanceGroup, Stock
 
 
@@ -25,14 +26,50 @@ def best_single_type(need: problem.Need, stock: Mapping[str, Stock]) -> problem.
     return min(options, key=lambda mix: problem.mix_cost(need, mix), default=None)
 
 
+RATIOS = np.array([0.6, 0.75, 0.9, 1.0, 1.1, 1.35, 1.7])
+"""Ratios of dollars at which two types share the buckets. Chosen: at 1.0 alone mixes are as dear as single types."""
+
+
+def best_pair(need: problem.Need, prices: FloatArray, stock: Mapping[str, Stock]) -> problem.Mix | None:
+    """The cheapest mix of one or two types that have seats, at these prices of an instance, shape (offers,).
+
+    Whole buckets go where they cost less, also at other ratios of the dollars: instances are whole, so the boundary
+    where both cost the same is rarely the best one.
+    """
+    load, variance = loads_of(need)
+    first, second = (np.tile(each, len(RATIOS)) for each in np.triu_indices(len(need.offers)))
+    dollars, ratio = load * np.maximum(prices, LEAST_PRICE), np.repeat(RATIOS, len(first) // len(RATIOS))
+    goes = (dollars[:, first] <= ratio * dollars[:, second]) | (first == second)
+    cost, seats = np.zeros(len(first)), np.array([seats_left(offer, stock) for offer in need.offers])
+    for offer, sent in ((first, goes), (second, ~goes)):
+        amounts = ((np.where(sent, each[:, offer], 0.0)).sum(axis=0) for each in (load, variance))
+        count = np.ceil(room_of(need, *amounts) - TOLERANCE)
+        cost += np.where(count <= seats[offer], count * prices[offer], np.inf)
+    best = int(cost.argmin())
+    if not math.isfinite(cost[best]):
+        return None
+    share = np.zeros(load.shape)
+    share[np.arange(len(load)), np.where(goes[:, best], first[best], second[best])] = 1.0
+    mix = problem.Mix(instances_for(need, share), share)
+    return mix if in_stock(need, mix.instances, stock) else None
+
+
+def loads_of(need: problem.Need) -> tuple[FloatArray, FloatArray]:
+    """Loads and variances of all buckets on all offers, shape (buckets, offers)."""
+    return np.column_stack([o.load for o in need.offers]), np.column_stack([o.variance for o in need.offers])
+
+
+def room_of(need: problem.Need, load: FloatArray, variance: FloatArray) -> FloatArray:
+    """`placement.mix.problem.room_needed` of many pools at once."""
+    return load + headroom(variance) if need.headroom_share is None else load / (1 - need.headroom_share)
+
+
 def instances_for(need: problem.Need, share: FloatArray) -> IntArray:
     """Fewest instances that hold these fractions, shape (offers,)."""
-    rooms = (
-        problem.room_needed(*problem.pool_load(offer, share[:, g]), need.headroom_share)
-        for g, offer in enumerate(need.offers)
-    )
-    fewest = [int(problem.serves_any(offer, share[:, g])) for g, offer in enumerate(need.offers)]
-    return np.maximum([math.ceil(room - TOLERANCE) for room in rooms], fewest, dtype=np.int64)
+    load, variance = (np.where(share > 0, each, 0.0) for each in loads_of(need))
+    room = room_of(need, (load * share).sum(axis=0), (variance * share).sum(axis=0))
+    fewest: IntArray = np.maximum(np.ceil(room - TOLERANCE), (load > 0).any(axis=0)).astype(np.int64)
+    return fewest
 
 
 MARGIN = 2
@@ -44,11 +81,9 @@ def most_of(need: problem.Need) -> Mapping[InstanceGroup, int]:
 
     The room of a pool grows with its load, so no part of the demand needs more than all of it.
     """
-    found = Counter[InstanceGroup]()
-    for g, offer in enumerate(need.offers):
-        share = np.zeros((len(need.cells), len(need.offers)))
-        share[np.isfinite(offer.load), g] = 1.0
-        found[offer.group] += MARGIN * max(int(instances_for(need, share)[g]), need.running_count(offer))
+    found, serves = Counter[InstanceGroup](), np.isfinite(loads_of(need)[0])
+    for offer, count in zip(need.offers, instances_for(need, serves.astype(float)).tolist(), strict=True):
+        found[offer.group] += MARGIN * max(count, need.running_count(offer))
     return found
 
 

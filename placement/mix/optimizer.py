@@ -11,9 +11,10 @@ import pulp
 from cluster.plans import Certificate, CutShort, Reason, worse_cut
 from placement.budget import Budget
 from placement.mix.feasibility import SharedStocks, crowd_at, is_feasible
+from placement.mix.heuristics import best_pair
 from placement.mix.instance_search import FEW_OFFERS, FEW_TRIALS, cheapest
 from placement.mix.milp import build_model, mixes_from
-from placement.mix.pool_split import mix_near_split
+from placement.mix.pool_split import cheapest_split
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, total_cost
 from placement.mix.pulp_solver import Solved, solve, spent
 
@@ -66,14 +67,14 @@ def begun(question: MixQuestion, budget: Budget, known: Mixes | None = None, bou
     known: mixes from elsewhere, used if they are feasible. bound: proven elsewhere; with it, a budget that is used up
     ends what is looked for.
     """
-    near = []
+    pairs = list[Mix | None]()
     if budget.allows_more() or not math.isfinite(bound):
-        for need in question.needs:
-            prices = np.array([offer.price_per_hour for offer in need.offers])
-            near.append(mix_near_split(need, prices, question.stock, budget))
-    start = (known or (), tuple(mix for mix, _ in near if mix is not None))
+        prices = [(need, np.array([offer.price_per_hour for offer in need.offers])) for need in question.needs]
+        bound = max(bound, math.fsum(cheapest_split(*each, budget).bound for each in prices))
+        pairs = [best_pair(*each, question.stock) for each in prices]
+    start = (known or (), tuple(mix for mix in pairs if mix is not None))
     feasible = [each for each in start if len(each) == len(question.needs) and is_feasible(question, each)]
-    return SearchState(tuple(feasible), max(bound, math.fsum(proven for _, proven in near)), "split")
+    return SearchState(tuple(feasible), bound, "pairs")
 
 
 def search(

@@ -13,16 +13,13 @@ the cost with 20 services of 140 instances each, in a thousandth of the work.
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from placement.budget import Budget
-from placement.mix.heuristics import instances_for, seats_left
-from placement.mix.problem import RANGES, TANGENTS, Mix, Need
-from placement.stock import Stock
+from placement.mix.problem import RANGES, TANGENTS, Need
 
 MOST_STATES = 300
 """Combinations of lines that are kept at a time; the least bound of the others limits the proven one. Chosen: with 20
@@ -33,8 +30,6 @@ STATES_PER_WORK = 500.0
 """Combinations of lines, of some 40 buckets, per unit of work. Measured: 0.1 µs each and more."""
 NO_VARIANCE = 1e-9
 """Variance that is within the tolerances of solvers."""
-MOST_PRICES, DEARER = 20, 1.2
-"""Prices at which whole buckets are tried on a stock, and the factor from one to the next. Chosen."""
 LEAST_PRICE = 1e-9
 """Dollars per instance and hour of what is free: 0 times an infinite load has no value."""
 
@@ -182,24 +177,3 @@ def cheapest_split(need: Need, prices: FloatArray, budget: Budget) -> Split:
     split = Splitter(need).cheapest(np.maximum(LEAST_PRICE, prices))
     budget.spend(split.work)
     return split
-
-
-def mix_near_split(
-    need: Need, prices: FloatArray, stock: Mapping[str, Stock], budget: Budget
-) -> tuple[Mix | None, float]:
-    """A mix of whole buckets near the cheapest split, and a bound on all mixes. None: this stock holds none so found.
-
-    Offers with too few seats become dearer until other offers take enough of their buckets.
-    """
-    seats = [seats_left(offer, stock) for offer in need.offers]
-    split, paid = cheapest_split(need, prices, budget), prices
-    bound = split.bound
-    for _ in range(MOST_PRICES):
-        share = np.eye(len(need.offers))[split.offer]
-        mix = Mix(instances_for(need, share), share)
-        beyond = mix.instances > seats
-        if not beyond.any():
-            return mix, bound
-        paid = np.where(beyond, DEARER * paid, paid)
-        split = cheapest_split(need, paid, budget)
-    return None, bound
