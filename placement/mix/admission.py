@@ -24,6 +24,8 @@ MOST_ROUNDS = 12
 """Rounds of columns. Chosen: later ones add little, and the joint model needs the work as well."""
 SMOOTHING = 0.5
 """Step from the last prices towards those of the columns. Chosen; at 0.3 and 0.7 results are alike."""
+PRICE_SHARE = 0.5
+"""Fraction of the work that first prices may take, before mixes are searched. Chosen: 150 services use it up."""
 COLUMN_SHARE = 0.9
 """Fraction of the work for columns. Chosen: with 12 services the joint model rarely finds more."""
 ROOT_WORK = 40.0
@@ -121,7 +123,9 @@ def answer_shared(
             continue
         for row, mix in found.items():
             pool.add(row, mix)
-        kept = tuple(pool.known(row, found[row]) if row in found else None for row in range(len(pool.columns)))
+        kept = tuple(
+            pool.with_instances(row, found[row].instances) if row in found else None for row in range(len(pool.columns))
+        )
         admission = _better(_Admission(pool, kept), _Admission(pool, columns.choose(pool, budget, gap)))
     if not admission.served:
         return [], refusals
@@ -180,17 +184,19 @@ def _keep_running(pool: columns.ColumnPool, budget: Budget) -> None:
 def _with_columns(pool: columns.ColumnPool, memory: SearchMemory, budget: Budget, gap: float) -> _Admission:
     """Choice from columns that are generated round by round, until the gap is closed or no round finds another."""
     best = _Admission(pool, pool.chosen or columns.first_fit(pool, budget.part(0.0), gap))
+    left_for_mixes = (1 - PRICE_SHARE) * budget.work
     for _ in range(MOST_ROUNDS):
         if pool.is_dry or _is_good(best, gap) or not budget.allows_more():
             break
         proof = pool.best_proof
         if proof is not None and not pool.least:
-            target = relaxed_prices(pool.question, pool.priced, budget)
-            if target is None:
-                break
-            pool.prices = proof.prices.towards(target, SMOOTHING)
+            if not pool.is_priced and budget.work < left_for_mixes:
+                pool.prices, pool.is_priced = proof.prices, True
+            elif target := relaxed_prices(pool.question, pool.priced, budget):
+                pool.prices = proof.prices.towards(target, SMOOTHING)
+        is_searched = pool.is_priced
         added = columns.generate(pool, budget, gap)
-        if len(pool.proofs) > columns.SPLIT_ROUNDS:
+        if is_searched:
             best = _chosen(best, budget, gap)
         if not added:
             break
@@ -198,7 +204,6 @@ def _with_columns(pool: columns.ColumnPool, memory: SearchMemory, budget: Budget
         for question in memory.questions_of(pool, gap):
             if budget.allows_more():
                 memory.deepen(pool, {question.need.service: searched(question, budget.part(OWN_SHARE))})
-    if pool.count != pool.judged:
         best = _chosen(best, budget, gap)
     pool.chosen = best.chosen
     return best
@@ -208,7 +213,6 @@ def _chosen(best: _Admission, budget: Budget, gap: float) -> _Admission:
     """The best choice from the columns."""
     pool = best.pool
     best = _better(best, _Admission(pool, columns.first_fit(pool, budget, gap)))
-    pool.judged = pool.count
     serve_all = len(best.served) == len(best.chosen)
     return _better(best, _Admission(pool, columns.choose(pool, budget, gap, serve_all=serve_all)))
 

@@ -77,10 +77,10 @@ class ColumnPool:
     """Whether mixes on the running instances were looked for."""
     root_work: float = 0.0
     """Work of the joint model before its tree search, as estimated."""
+    is_priced: bool = False
+    """Whether the prices are good enough to search mixes at them."""
     is_dry: bool = False
     """Whether the last round of prices added no column."""
-    judged: int = 0
-    """Columns that the last choice could take."""
     settled: MixAnswer | None = None
     """The answer of the exact joint model, once the work of a plan sufficed for it; None before."""
 
@@ -99,11 +99,6 @@ class ColumnPool:
         return [[*own, *splits[k :: len(self.columns)]] for k, own in enumerate(self.choices)]
 
     @property
-    def count(self) -> int:
-        """Number of all columns."""
-        return sum(map(len, self.columns))
-
-    @property
     def order(self) -> list[int]:
         """Needs in the order of admission: higher priority first, and among equals the first."""
         return sorted(range(len(self.columns)), key=lambda k: (-self.question.needs[k].priority, k))
@@ -111,16 +106,12 @@ class ColumnPool:
     def add(self, k: int, mix: Mix) -> bool:
         """Adds a mix of need k, unless it is known or infeasible. Returns whether it was added."""
         alone = self.alone(k)
-        if self.known(k, mix) is not None:
+        if self.with_instances(k, mix.instances) is not None:
             return False
         if not is_feasible(alone, (mix,)):
             return False
         self.columns[k].append(Column(mix, total_cost(alone, (mix,))))
         return True
-
-    def known(self, k: int, mix: Mix) -> Column | None:
-        """The column of need k with the same instances; None where there is none."""
-        return self.with_instances(k, mix.instances)
 
     def with_instances(self, k: int, instances: IntArray) -> Column | None:
         """The column of need k with these instances; None where there is none."""
@@ -130,7 +121,7 @@ class ColumnPool:
     def column(self, k: int, mix: Mix) -> Column | None:
         """The column of a mix, which is added where it is new; None for one that is infeasible."""
         self.add(k, mix)
-        return self.known(k, mix)
+        return self.with_instances(k, mix.instances)
 
     def alone(self, k: int) -> MixQuestion:
         return replace(self.question, needs=(self.question.needs[k],))
@@ -145,9 +136,16 @@ class ColumnPool:
             return -math.inf
         return max((proof.bound(served) for proof in self.proofs), default=-math.inf)
 
-    def least_gap(self, k: int) -> float:
-        """The gap of the cheapest column of a need: a better proof or column may close it, another choice may not."""
-        return min((self.gap(k, column) for column in self.columns[k]), default=0.0)
+    @property
+    def least_gaps(self) -> list[float]:
+        """By need: what its cheapest mix costs above the least at the prices of the best proof, dollars per hour."""
+        if (proof := self.best_proof) is None:
+            return [0.0] * len(self.columns)
+        found = []
+        for own, prices, least in zip(self.columns, proof.prices.instance, proof.least, strict=True):
+            paid = (column.objective + float(column.mix.instances @ prices) for column in own)
+            found.append(max(0.0, min(paid, default=0.0) - least))
+        return found
 
     @property
     def best_proof(self) -> MixProof | None:
@@ -159,13 +157,6 @@ class ColumnPool:
         """Raises a proof by bounds on single needs at its prices."""
         least = tuple(max(value, bounds.get(k, value)) for k, value in enumerate(proof.least))
         self.proofs[self.proofs.index(proof)] = replace(proof, least=least)
-
-    def gap(self, k: int, column: Column) -> float:
-        """What a column costs more than the least of its need at the prices of the best proof, dollars per hour."""
-        proof = self.best_proof
-        return (
-            column.objective + float(column.mix.instances @ proof.prices.instance[k]) - proof.least[k] if proof else 0.0
-        )
 
 
 Chosen = tuple[Column | None, ...]
@@ -184,7 +175,7 @@ def generate(pool: ColumnPool, budget: Budget, gap: float) -> int:
         if not budget.allows_more():
             return added
         alone, paid = pool.alone(k), pool.paid(k)
-        if len(pool.proofs) < SPLIT_ROUNDS:
+        if not pool.is_priced:
             split = cheapest_split(alone.needs[0], paid, budget)
             own = float(split.instances @ (paid - prices.instance[k]))
             pool.splits.append(milp.MixChoice(own, split.instances))
@@ -198,6 +189,7 @@ def generate(pool: ColumnPool, budget: Budget, gap: float) -> int:
     pool.is_dry = not added
     pool.proofs.append(MixProof(prices, tuple(pool.least)))
     pool.least.clear()
+    pool.is_priced = pool.is_priced or len(pool.proofs) == SPLIT_ROUNDS
     return added
 
 

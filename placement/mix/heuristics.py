@@ -50,8 +50,7 @@ def best_pair(need: problem.Need, prices: FloatArray, stock: Mapping[str, Stock]
         return None
     share = np.zeros(load.shape)
     share[np.arange(len(load)), np.where(goes[:, best], first[best], second[best])] = 1.0
-    mix = problem.Mix(instances_for(need, share), share)
-    return mix if in_stock(need, mix.instances, stock) else None
+    return problem.Mix(instances_for(need, share), share)
 
 
 def loads_of(need: problem.Need) -> tuple[FloatArray, FloatArray]:

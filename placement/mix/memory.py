@@ -299,7 +299,8 @@ class SearchMemory:
         proof = pool.best_proof
         if proof is None:
             return []
-        left = sorted((k for k in range(len(pool.columns)) if pool.least_gap(k) > 0), key=pool.least_gap, reverse=True)
+        gaps = pool.least_gaps
+        left = sorted((k for k, own in enumerate(gaps) if own > 0), key=gaps.__getitem__, reverse=True)
         asked = [own_question(pool.alone(k), proof.prices.instance[k], gap, proof.least[k]) for k in left]
         answered = {each.digest for each in self.found.values()}
         return [each for each in asked if each.digest not in answered]
@@ -356,7 +357,7 @@ class SearchMemory:
                     pool.add(k, column.mix)
             mixes = tuple(column.mix for column in old.chosen if column is not None)
             if len(mixes) == len(pool.columns) and is_feasible(pool.question, mixes):
-                pool.chosen = tuple(pool.known(k, mix) for k, mix in enumerate(mixes))
+                pool.chosen = tuple(pool.with_instances(k, mix.instances) for k, mix in enumerate(mixes))
         elif is_of_same_offers(old.question, pool.question):
             for k, best in enumerate(old.chosen):
                 if best is not None:

@@ -24,12 +24,8 @@ Mixes = tuple[Mix, ...]
 FIRST_NODES = 50
 """Nodes of the tree search of each model in a problem's first round. Chosen: 11 of 12 cases of `python -m
 benchmarks.mix` with four GPU types need fewer."""
-COUNT_ROUNDS = 3
-"""Rounds in which a single need's counts are searched, before its models. Chosen."""
-MORE_OFFERS = 2
-"""Offers that each of them adds. Chosen."""
-MORE_TRIALS = 8
-"""Factor on the trials of each count from one of them to the next. Chosen."""
+COUNT_ROUNDS = ((FEW_OFFERS, FEW_TRIALS), (7, 24), (9, 192))
+"""Offers, and trials of each count, in the rounds in which a single need's counts are searched. Chosen."""
 MOST_AT_ONCE = 4.0
 """What a first round may spend, in equal shares of all problems in what is left. Chosen: most take less than one."""
 GROWTH = 2
@@ -140,7 +136,7 @@ def _one_round(
 ) -> SearchState | Reason:
     """Counts first, where there is a single need; then, where they leave a gap, the model."""
     began_s, before = budget.clock(), budget.work
-    if len(question.needs) == 1 and known.counted < COUNT_ROUNDS:
+    if len(question.needs) == 1 and known.counted < len(COUNT_ROUNDS):
         found = _counted(question, known, budget, gap)
     else:
         model = build_model(question, whole_slices=True)
@@ -158,7 +154,7 @@ def _counted(question: MixQuestion, known: SearchState, budget: Budget, gap: flo
     """After the counts of a single need that cost less than its best mix."""
     (need,) = question.needs
     prices = np.array([offer.price_per_hour for offer in need.offers])
-    offers, trials = FEW_OFFERS + MORE_OFFERS * known.counted, FEW_TRIALS * MORE_TRIALS**known.counted
+    offers, trials = COUNT_ROUNDS[known.counted]
     best, bound = _best(question, known), known.bound if question.is_exact else -math.inf
     mix, bound = cheapest(question, prices, budget, gap, most=best, bound=bound, offers=offers, trials=trials)
     is_whole = offers >= len(need.offers) and (known.counted or bound <= known.bound)
@@ -167,7 +163,7 @@ def _counted(question: MixQuestion, known: SearchState, budget: Budget, gap: flo
         candidates=known.candidates + (((mix,),) if mix is not None else ()),
         bound=max(known.bound, bound) if question.is_exact else known.bound,
         solver="search",
-        counted=COUNT_ROUNDS if is_whole else known.counted + 1,
+        counted=len(COUNT_ROUNDS) if is_whole else known.counted + 1,
         cut_short=budget.cut_short,
     )
 
