@@ -22,8 +22,9 @@ Mixes = tuple[Mix, ...]
 """One mix per need."""
 
 FIRST_NODES = 50
-"""Nodes of the tree search of each model in a problem's first round. Chosen: 11 of 12 cases of `python -m
-benchmarks.mix` with four GPU types need fewer."""
+"""Nodes of the tree search of each model in a problem's first round, at least. Chosen."""
+WORK_PER_NODE = 12.0
+"""Work of a node. Measured: where there is more of it for each problem, its first round has all the nodes for it."""
 COUNT_ROUNDS = ((FEW_OFFERS, FEW_TRIALS), (7, 24), (9, 192))
 """Offers, and trials of each count, in the rounds in which a single need's counts are searched. Chosen."""
 MOST_AT_ONCE = 4.0
@@ -60,8 +61,7 @@ class SearchState:
 def begun(question: MixQuestion, budget: Budget, known: Mixes | None = None, bound: float = -math.inf) -> SearchState:
     """State before a search, for a question whose demand can all be served by some offer.
 
-    known: mixes from elsewhere, used if they are feasible. bound: proven elsewhere; with it, a budget that is used up
-    ends what is looked for.
+    known: mixes from elsewhere, used if feasible. bound: proven elsewhere; then nothing is tried beyond the budget.
     """
     pairs = list[Mix | None]()
     if budget.allows_more() or not math.isfinite(bound):
@@ -107,7 +107,9 @@ def search(
         # Fewer nodes than planned where the work would not suffice, none where that is no gain. The cost of a round is
         # assumed to grow with its number of nodes.
         expected = GROWTH * before.round_work
-        nodes = before.nodes if expected <= budget.work else int(before.nodes * budget.work / expected)
+        nodes = max(before.nodes, int(budget.work / WORK_PER_NODE / (1 + len(waiting))))
+        if expected > budget.work:
+            nodes = int(before.nodes * budget.work / expected)
         if before.round_work and GROWTH * nodes <= before.nodes:
             now[k] = replace(before, cut_short="work")
             continue
