@@ -90,18 +90,18 @@ def _standing_mix(
     price = np.array([offer.price_per_hour for offer in need.offers])
     fee = FEE_SHARE * float(price.mean())
 
-    def kept_at(asked: Need) -> Mix | None:
+    def kept_at(asked: Need, most: float = math.inf) -> Mix | None:
         found, _ = cheapest(MixQuestion((asked,)), price, budget, gap, trials=TRIALS, limit=have)
         if found is None:
-            question = replace(alone, needs=(asked,))
-            found, _ = cheapest(question, price + fee, budget, gap, offers=OFFERS, trials=TRIALS, fewest=have)
+            own = replace(alone, needs=(asked,))
+            found, _ = cheapest(own, price + fee, budget, gap, offers=OFFERS, trials=TRIALS, fewest=have, most=most)
         return found
 
     def pays(mix: IntArray, kept: Mix) -> bool:
         starts = np.maximum(mix - have, 0) - np.maximum(kept.instances - have, 0)
         return float((mix - kept.instances) @ price + starts @ price * service.start_share) < -1e-9
 
-    found = kept_at(need)
+    found = kept_at(need, float(planned @ (price + fee)) if (planned >= have).all() else math.inf)
     if found is None or not (planned < have).any() or not pays(planned, found):
         return found
     for factor, kept in ((1 + UNCERTAIN_SHARE, found), (1 - UNCERTAIN_SHARE, None)):
