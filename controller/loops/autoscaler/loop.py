@@ -136,6 +136,8 @@ class Collector:
         self._forget(policies)
         if policies:  # before a new history comes
             self._measured.keep({name: policy.about for name, policy in policies.items()})
+            known = ((name, policy.own_status) for name, policy in policies.items())
+            self._measured.served = {name: (of.current_replicas or 1) * (of.replica_load or 0.0) for name, of in known}
         wanted = {name: policy for name, policy in policies.items() if policy.spec.mode != "Off"}
         work = [self._read_serving(name, policy) for name, policy in wanted.items()]
         work += [
@@ -163,16 +165,15 @@ class Collector:
         try:
             if isinstance(reading, readings.CustomReading):
                 sample = await self._custom.read(namespace, reading)
-                self._measured.put_sample(name, reading.role, sample.at_s, sample.value)
+                self._measured.put_sample(name, reading.role, sample)
             else:
                 query, server = _query(reading, self._windows), self._servers.of(reading.server)
-                status, role = policy.own_status, policy.spec.demand.load.role
-                full = role, SATURATED * (status.current_replicas or 0) * (status.replica_load or 0.0)
+                full = policy.spec.demand.load.role, SATURATED * self._measured.served.get(name, 0.0)
                 found = _by_role(reading, await server.now(query, namespace, at_s, reading.max_age_s), full)
                 for role in reading.roles:
                     samples = found.get(role, ())
                     for sample in samples[-1:]:
-                        self._measured.put_sample(name, role, sample.at_s, sample.value, is_censored=sample.is_censored)
+                        self._measured.put_sample(name, role, sample)
                     if not samples:
                         words = "the query has no result; are the pods scraped, and do the labels fit?"
                         self._measured.put_failure(name, role, at_s, "QueryEmpty", words)
@@ -303,7 +304,7 @@ def _by_role(
     loads = {at_s: load_from(reading.preset, reading.roles, values, full) for at_s, values in sorted(measured.items())}  # type: ignore[arg-type]
     return {
         role: tuple(
-            Sample(at_s, load.values[role], load.is_censored and role != "queue")
+            Sample(at_s, load.values[role], load.is_censored and role != "queue", load.is_full)
             for at_s, load in loads.items()
             if role in load.values
         )
