@@ -28,7 +28,7 @@ from placement.mix.memory import (
     stock_that_counts,
 )
 from placement.mix.optimizer import Mixes, SearchState, answer_mix, concluded, first_unserved, is_good, search
-from placement.mix.pool_split import LEAST_PRICE, Splitter
+from placement.mix.pool_split import cheapest_split
 from placement.mix.problem_builder import need_of
 from placement.stock import Footprint
 
@@ -548,10 +548,8 @@ def _solved(snapshot: Snapshot, mode: _Mode, settings: MixSettings, budget: Budg
 
 def _bound_alone(need: problem.Need, budget: Budget) -> float:
     """Lower bound on the cost of a service that has any stock."""
-    prices = np.array([max(LEAST_PRICE, offer.price_per_hour) for offer in need.offers])
-    split = Splitter(need).cheapest(prices)
-    budget.spend(split.work)
-    return split.bound
+    prices = np.array([offer.price_per_hour for offer in need.offers])
+    return cheapest_split(need, prices, budget).bound
 
 
 def _below_other_modes(
@@ -651,7 +649,7 @@ def _answer_by_priority(
                 known[question.needs[0].service] = min(state.candidates, key=objective)
         # Where these are all and the stock does not hold them, better ones for each alone would hardly fit, either.
         chosen = tuple(mix for mixes in known.values() for mix in mixes)
-        if len(chosen) < len(questions) or is_feasible(everything, chosen):
+        if len(questions) == 1 or (len(chosen) == len(questions) and is_feasible(everything, chosen)):
             apart = _answer_separately(everything, questions, begun, settings.gap, budget, memory)
             if _fit_together(everything, apart):
                 return [(q, a) for q, a in zip(questions, apart, strict=True) if isinstance(a, problem.MixAnswer)], {}
@@ -683,7 +681,7 @@ def _answer_separately(
         memory.open = []
         for question, state in zip(questions, states, strict=True):
             if isinstance(state, SearchState) and not state.is_done and not is_good(question, state, gap):
-                memory.open.append(own_question(question, np.zeros(len(question.needs[0].offers)), gap))
+                memory.open.append(own_question(question, np.zeros(len(question.needs[0].offers)), gap, state.bound))
         return [concluded(q, each, gap) for q, each in zip(questions, states, strict=True)]
 
     states: list[SearchState | Reason] = []
