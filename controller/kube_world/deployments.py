@@ -214,7 +214,8 @@ def _varied(container: Mapping[str, Any], variant: Mapping[str, Any]) -> dict[st
 def _resources(instance: Instance, written: Mapping[str, Any]) -> dict[str, Any]:
     """Resources of the first container with the devices, and with CPU and memory requests if it has none."""
     if not instance.instance_type.gpus:
-        own_bytes = {"memory": str(instance.service.instance_memory_bytes)}
+        # A namespace with a quota of CPU asks that every container names it.
+        own_bytes = {"cpu": "0", "memory": str(instance.service.instance_memory_bytes)}
         return {"requests": own_bytes, "limits": own_bytes}
     limits, requests = dict(map_of(written.get("limits"))), dict(map_of(written.get("requests")))
     own: dict[str, Any] = {}

@@ -16,15 +16,18 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pulp
 
-from cluster.arrays import IntArray
+from cluster.arrays import FloatArray, IntArray
 from placement.budget import Budget
 from placement.mix import heuristics, milp
 from placement.mix.feasibility import is_feasible
-from placement.mix.pool_split import split_and_rounded
+from placement.mix.instance_search import FEW_OFFERS, FEW_TRIALS, cheapest
+from placement.mix.pool_split import cheapest_split
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, total_cost
 from placement.mix.pulp_solver import spent
 from placement.stock import Stock
 
+SPLIT_ROUNDS = 5
+"""Rounds of prices from splits of any fraction of instances, before mixes are searched. Chosen."""
 CHOOSING_NODES = 400
 """Nodes of the tree search that takes one column per service."""
 CHOOSING_SHARE = 0.1
@@ -60,28 +63,24 @@ class ColumnPool:
     """Columns of every need of a question, and what is proven."""
 
     question: MixQuestion
+    prices: milp.StockPrices
+    """Prices of the present round."""
     columns: list[list[Column]] = field(default_factory=list)
+    splits: list[milp.MixChoice] = field(default_factory=list)
+    """Cheapest splits of all needs at the prices of the first rounds, round by round."""
     proofs: list[MixProof] = field(default_factory=list)
-    prices: milp.StockPrices | None = None
-    """Prices of the present round; None before the first."""
     least: list[float] = field(default_factory=list)
     """Bounds of the needs that the present round has priced; the limit of work may end it in between."""
     chosen: "Chosen" = ()
     """The best choice so far; empty before the first."""
-    is_begun: bool = False
-    """Whether the relaxation was tried; where it takes more than a plan's work, the prices are those of columns."""
     has_running: bool = False
     """Whether mixes on the running instances were looked for."""
     root_work: float = 0.0
     """Work of the joint model before its tree search, as estimated."""
+    is_priced: bool = False
+    """Whether the prices are good enough to search mixes at them."""
     is_dry: bool = False
     """Whether the last round of prices added no column."""
-    refined: MixProof | None = None
-    """The proof that exact models of single needs have raised; None before the first."""
-    nodes: dict[int, int] = field(default_factory=dict)
-    """By need: nodes of the tree search of its next exact model; 0: there is nothing left to find."""
-    judged: int = 0
-    """Columns that the last choice could take."""
     settled: MixAnswer | None = None
     """The answer of the exact joint model, once the work of a plan sufficed for it; None before."""
 
@@ -94,9 +93,10 @@ class ColumnPool:
         return [[milp.MixChoice(each.objective, each.mix.instances) for each in columns] for columns in self.columns]
 
     @property
-    def count(self) -> int:
-        """Number of all columns."""
-        return sum(map(len, self.columns))
+    def priced(self) -> milp.Choices:
+        """Choices that give the next prices: also splits, as long as these are searched."""
+        splits = self.splits if len(self.proofs) <= SPLIT_ROUNDS else []
+        return [[*own, *splits[k :: len(self.columns)]] for k, own in enumerate(self.choices)]
 
     @property
     def order(self) -> list[int]:
@@ -106,16 +106,12 @@ class ColumnPool:
     def add(self, k: int, mix: Mix) -> bool:
         """Adds a mix of need k, unless it is known or infeasible. Returns whether it was added."""
         alone = self.alone(k)
-        if self.known(k, mix) is not None:
+        if self.with_instances(k, mix.instances) is not None:
             return False
         if not is_feasible(alone, (mix,)):
             return False
         self.columns[k].append(Column(mix, total_cost(alone, (mix,))))
         return True
-
-    def known(self, k: int, mix: Mix) -> Column | None:
-        """The column of need k with the same instances; None where there is none."""
-        return self.with_instances(k, mix.instances)
 
     def with_instances(self, k: int, instances: IntArray) -> Column | None:
         """The column of need k with these instances; None where there is none."""
@@ -125,10 +121,14 @@ class ColumnPool:
     def column(self, k: int, mix: Mix) -> Column | None:
         """The column of a mix, which is added where it is new; None for one that is infeasible."""
         self.add(k, mix)
-        return self.known(k, mix)
+        return self.with_instances(k, mix.instances)
 
     def alone(self, k: int) -> MixQuestion:
         return replace(self.question, needs=(self.question.needs[k],))
+
+    def paid(self, k: int) -> FloatArray:
+        """What an instance of each offer of need k costs with its stock, shape (offers,)."""
+        return np.array([o.price_per_hour for o in self.question.needs[k].offers]) + self.prices.instance[k]
 
     def bound(self, served: Sequence[int]) -> float:
         """Lower bound on the objective of these needs, when they share the stock."""
@@ -136,9 +136,16 @@ class ColumnPool:
             return -math.inf
         return max((proof.bound(served) for proof in self.proofs), default=-math.inf)
 
-    def least_gap(self, k: int) -> float:
-        """The gap of the cheapest column of a need: a better proof or column may close it, another choice may not."""
-        return min((self.gap(k, column) for column in self.columns[k]), default=0.0)
+    @property
+    def least_gaps(self) -> list[float]:
+        """By need: what its cheapest mix costs above the least at the prices of the best proof, dollars per hour."""
+        if (proof := self.best_proof) is None:
+            return [0.0] * len(self.columns)
+        found = []
+        for own, prices, least in zip(self.columns, proof.prices.instance, proof.least, strict=True):
+            paid = (column.objective + float(column.mix.instances @ prices) for column in own)
+            found.append(max(0.0, min(paid, default=0.0) - least))
+        return found
 
     @property
     def best_proof(self) -> MixProof | None:
@@ -149,56 +156,41 @@ class ColumnPool:
     def raise_proof(self, proof: MixProof, bounds: Mapping[int, float]) -> None:
         """Raises a proof by bounds on single needs at its prices."""
         least = tuple(max(value, bounds.get(k, value)) for k, value in enumerate(proof.least))
-        self.refined = replace(proof, least=least)
-        self.proofs[self.proofs.index(proof)] = self.refined
-
-    def gap(self, k: int, column: Column) -> float:
-        """What a column costs more than the least of its need at the prices of the best proof, dollars per hour."""
-        proof = self.best_proof
-        return (
-            column.objective + float(column.mix.instances @ proof.prices.instance[k]) - proof.least[k] if proof else 0.0
-        )
+        self.proofs[self.proofs.index(proof)] = replace(proof, least=least)
 
 
 Chosen = tuple[Column | None, ...]
 """One column per need; None: not served."""
 
 
-def generate(pool: ColumnPool, prices: milp.StockPrices, budget: Budget) -> int:
-    """Adds a mix of every need near its cheapest split at these prices, and a proof. Returns how many mixes are new.
+def generate(pool: ColumnPool, budget: Budget, gap: float) -> int:
+    """Adds a cheap mix of every need at the pool's prices, and a proof. Returns how many mixes are new.
 
-    Where the budget ends a round, the next call goes on with it; the prices must then be the same.
+    In the first rounds these are splits of any fraction of instances: they cost hardly any work, and their prices are
+    near those of mixes. Where the budget ends a round, the next call goes on with it; the prices must then be the same.
+    gap: relative one that is good enough.
     """
-    added = 0
+    added, prices = 0, pool.prices
     for k in range(len(pool.least), len(pool.columns)):
         if not budget.allows_more():
             return added
-        need = pool.question.needs[k]
-        paid = np.array([offer.price_per_hour for offer in need.offers]) + prices.instance[k]
-        split, near = split_and_rounded(need, paid, budget)
-        pool.least.append(split.bound)
-        added += pool.add(k, near)
+        alone, paid = pool.alone(k), pool.paid(k)
+        if not pool.is_priced:
+            split = cheapest_split(alone.needs[0], paid, budget)
+            own = float(split.instances @ (paid - prices.instance[k]))
+            pool.splits.append(milp.MixChoice(own, split.instances))
+            pool.least.append(split.bound)
+            added += 1
+            continue
+        most = min((float(column.mix.instances @ paid) for column in pool.columns[k]), default=math.inf)
+        mix, bound = cheapest(alone, paid, budget, gap, most=most, offers=FEW_OFFERS, trials=FEW_TRIALS)
+        pool.least.append(bound)
+        added += mix is not None and pool.add(k, mix)
     pool.is_dry = not added
     pool.proofs.append(MixProof(prices, tuple(pool.least)))
     pool.least.clear()
+    pool.is_priced = pool.is_priced or len(pool.proofs) == SPLIT_ROUNDS
     return added
-
-
-def fill(pool: ColumnPool, chosen: Chosen) -> int:
-    """Adds mixes of every need from what the others leave, without a solver. Returns how many were added."""
-    added = 0
-    question, mixes = pool.question, [None if column is None else column.mix for column in chosen]
-    remaining = heuristics.stocks_without_others(question.stock, question.needs, mixes)
-    for k, (need, left) in enumerate(zip(question.needs, remaining, strict=True)):
-        options = (heuristics.greedy_mix(need, left), heuristics.best_single_type(need, left))
-        added += sum(pool.add(k, mix) for mix in options if mix is not None)
-    return added
-
-
-def column_prices(pool: ColumnPool, budget: Budget) -> milp.StockPrices | None:
-    """Prices of the relaxation in which columns are taken in fractions."""
-    found = milp.relaxed(pool.question, pool.choices, budget)
-    return None if found is None else found.prices
 
 
 def choose(pool: ColumnPool, budget: Budget, gap: float, *, serve_all: bool = False) -> Chosen:
@@ -228,16 +220,26 @@ def choose(pool: ColumnPool, budget: Budget, gap: float, *, serve_all: bool = Fa
     return best
 
 
-def first_fit(pool: ColumnPool) -> Chosen:
-    """The cheapest column of each need that the stock still holds, by rank: what there is where no solver has time."""
+def first_fit(pool: ColumnPool, budget: Budget, gap: float) -> Chosen:
+    """Mixes that the stock holds together: by rank each need's cheapest at the pool's prices in what others leave.
+
+    It is searched where no column fits, or only one that is dearer than another. gap: relative one that is good enough.
+    """
     left: Mapping[str, Stock] = pool.question.stock
     chosen: list[Column | None] = [None] * len(pool.columns)
     for k in pool.order:
-        alone = replace(pool.alone(k), stock=left)
-        cheapest_first = sorted(pool.columns[k], key=lambda column: column.objective)
-        chosen[k] = next((column for column in cheapest_first if is_feasible(alone, (column.mix,))), None)
-        if (taken := chosen[k]) is not None:
-            left = heuristics.stock_after(left, pool.question.needs[k], taken.mix)
+        alone, paid = replace(pool.alone(k), stock=left), pool.paid(k)
+        in_order = sorted(pool.columns[k], key=lambda column: float(column.mix.instances @ paid))
+        taken = next((column for column in in_order if is_feasible(alone, (column.mix,))), None)
+        if taken is None or taken is not in_order[0]:
+            most = math.inf if taken is None else float(taken.mix.instances @ paid)
+            mix = cheapest(alone, paid, budget, gap, most=most, offers=FEW_OFFERS)[0] if budget.allows_more() else None
+            if mix is None and taken is None:
+                mix = heuristics.best_pair(alone.needs[0], paid, left)
+            taken = taken if mix is None else pool.column(k, mix)
+        if taken is not None:
+            left = heuristics.stock_after(left, alone.needs[0], taken.mix)
+        chosen[k] = taken
     return tuple(chosen)
 
 

@@ -14,8 +14,9 @@ from cluster.workloads import CACHE, InstanceType, ModelService
 from placement.budget import Budget
 from placement.mix.feasibility import seats_of
 from placement.mix.heuristics import stocks_without_others
+from placement.mix.instance_search import cheapest
 from placement.mix.memory import SearchMemory, digest_of
-from placement.mix.optimizer import answer_mix, mixes_between
+from placement.mix.optimizer import answer_mix
 from placement.mix.planner import MixSettings, plan_mix, plan_of, routing_of, with_caches
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, mix_cost
 from placement.mix.problem_builder import need_of, stocked
@@ -27,11 +28,11 @@ per cent."""
 FEE_SHARE = 0.15
 """What each start counts beside its price, in the mean price of the offers: it loads the same weights on any type.
 Chosen: a large instance is started rather than several small ones."""
+OFFERS, TRIALS = 7, 20
+"""Offers of which instances may be started, besides those that run, and trials of each count. Chosen."""
 AHEAD_SHARE = 0.03
 """Fraction by which what is started serves more than is asked for, where there is stock. Chosen on a day's wave
 (tests/rigs/scaling/wave.py): a service then loads 61 % as long as without standing mixes, with 0.00 85 %."""
-NODES = 50
-"""Nodes of the tree search for a standing mix. Chosen: with the running instances as a bound it mostly takes one."""
 
 
 def standing(snapshot: Snapshot, plan: Plan, budget: Budget, gap: float, memory: SearchMemory) -> Plan:
@@ -94,21 +95,21 @@ def _standing_mix(
     price = np.array([offer.price_per_hour for offer in need.offers])
     fee = FEE_SHARE * float(price.mean())
 
-    def kept_at(asked: Need) -> Mix | None:
-        found = mixes_between(MixQuestion((asked,)), (0 * have,), (have,), NODES, budget, gap)
-        if found is None:
-            offers = tuple(replace(each, price_per_hour=each.price_per_hour + fee) for each in asked.offers)
-            started = replace(asked, offers=offers)
-            for each in (_scaled(started, 1 + AHEAD_SHARE), started):
-                if found is None:
-                    found = mixes_between(replace(alone, needs=(each,)), (have,), None, NODES, budget, gap)
-        return found[0] if found else None
+    def kept_at(asked: Need, most: float = math.inf) -> Mix | None:
+        found, _ = cheapest(MixQuestion((asked,)), price, budget, gap, trials=TRIALS, limit=have)
+        for factor, limit in ((1 + AHEAD_SHARE, math.inf), (1.0, most)):
+            own = replace(alone, needs=(_scaled(asked, factor),))
+            if found is None:
+                found, _ = cheapest(
+                    own, price + fee, budget, gap, offers=OFFERS, trials=TRIALS, fewest=have, most=limit
+                )
+        return found
 
     def pays(mix: IntArray, kept: Mix) -> bool:
         starts = np.maximum(mix - have, 0) - np.maximum(kept.instances - have, 0)
         return float((mix - kept.instances) @ price + starts @ price * service.start_share) < -1e-9
 
-    found = kept_at(need)
+    found = kept_at(need, float(planned @ (price + fee)) if (planned >= have).all() else math.inf)
     if found is None or not (planned < have).any() or not pays(planned, found):
         return found
     for factor, kept in ((1 + UNCERTAIN_SHARE, found), (1 - UNCERTAIN_SHARE, None)):

@@ -1,4 +1,4 @@
-"""Mixes without a solver: the best single type, and a greedy mix."""
+"""Mixes without a solver, and what they leave of a stock."""
 
 import math
 from collections import Counter
@@ -10,21 +10,8 @@ import numpy as np
 from cluster.arrays import FloatArray, IntArray
 from placement.mix import problem
 from placement.mix.feasibility import TOLERANCE
+from placement.mix.pool_split import LEAST_PRICE, headroom
 from placement.stock import InstanceGroup, Stock
-
-
-def start_mixes(question: problem.MixQuestion) -> tuple[problem.Mix, ...] | None:
-    """Cheaper of single type and greedy for each need, most important needs first; None where stock ran out."""
-    left = dict(question.stock)
-    found: dict[int, problem.Mix] = {}
-    for k in sorted(range(len(question.needs)), key=lambda k: (-question.needs[k].priority, k)):
-        need = question.needs[k]
-        options = [mix for mix in (best_single_type(need, left), greedy_mix(need, left)) if mix is not None]
-        if not options:
-            return None
-        found[k] = min(options, key=lambda mix: problem.mix_cost(need, mix))
-        left = stock_after(left, need, found[k])
-    return tuple(found[k] for k in range(len(question.needs)))
 
 
 def best_single_type(need: problem.Need, stock: Mapping[str, Stock]) -> problem.Mix | None:
@@ -39,42 +26,49 @@ def best_single_type(need: problem.Need, stock: Mapping[str, Stock]) -> problem.
     return min(options, key=lambda mix: problem.mix_cost(need, mix), default=None)
 
 
-def greedy_mix(need: problem.Need, stock: Mapping[str, Stock]) -> problem.Mix | None:
-    """Mix with each bucket on the type where its load costs least, slice by slice while the stock lasts.
+RATIOS = np.array([0.6, 0.75, 0.9, 1.0, 1.1, 1.35, 1.7])
+"""Ratios of dollars at which two types share the buckets. Chosen: at 1.0 alone mixes are as dear as single types."""
 
-    Buckets with few possible offers come first, among those the most expensive first.
+
+def best_pair(need: problem.Need, prices: FloatArray, stock: Mapping[str, Stock]) -> problem.Mix | None:
+    """The cheapest mix of one or two types that have seats, at these prices of an instance, shape (offers,).
+
+    Whole buckets go where they cost less, also at other ratios of the dollars: instances are whole, so the boundary
+    where both cost the same is rarely the best one.
     """
-    parts = need.slice_factor or 1
-    price = np.array([offer.price_per_hour for offer in need.offers])
-    dollars = np.column_stack([offer.load for offer in need.offers]) * price
-    cheapest = dollars.min(axis=1)
-    share = np.zeros_like(dollars)
-    pools = _Pools(need)
-    for b in sorted(range(len(dollars)), key=lambda b: (int(np.isfinite(dollars[b]).sum()), -cheapest[b])):
-        for g in np.argsort(dollars[b], kind="stable"):
-            if not np.isfinite(dollars[b, g]):
-                break
-            room = parts - round(share[b].sum() * parts)
-            fits = pools.slices_that_fit(b, int(g), room, parts, stock)
-            share[b, g] += fits / parts
-            if fits == room:
-                break
-        else:
-            return None
-        if round(share[b].sum() * parts) < parts:
-            return None
-    instances = instances_for(need, share)
-    return problem.Mix(instances, share) if in_stock(need, instances, stock) else None
+    load, variance = loads_of(need)
+    first, second = (np.tile(each, len(RATIOS)) for each in np.triu_indices(len(need.offers)))
+    dollars, ratio = load * np.maximum(prices, LEAST_PRICE), np.repeat(RATIOS, len(first) // len(RATIOS))
+    goes = (dollars[:, first] <= ratio * dollars[:, second]) | (first == second)
+    cost, seats = np.zeros(len(first)), np.array([seats_left(offer, stock) for offer in need.offers])
+    for offer, sent in ((first, goes), (second, ~goes)):
+        amounts = ((np.where(sent, each[:, offer], 0.0)).sum(axis=0) for each in (load, variance))
+        count = np.ceil(room_of(need, *amounts) - TOLERANCE)
+        cost += np.where(count <= seats[offer], count * prices[offer], np.inf)
+    best = int(cost.argmin())
+    if not math.isfinite(cost[best]):
+        return None
+    share = np.zeros(load.shape)
+    share[np.arange(len(load)), np.where(goes[:, best], first[best], second[best])] = 1.0
+    return problem.Mix(instances_for(need, share), share)
+
+
+def loads_of(need: problem.Need) -> tuple[FloatArray, FloatArray]:
+    """Loads and variances of all buckets on all offers, shape (buckets, offers)."""
+    return np.column_stack([o.load for o in need.offers]), np.column_stack([o.variance for o in need.offers])
+
+
+def room_of(need: problem.Need, load: FloatArray, variance: FloatArray) -> FloatArray:
+    """`placement.mix.problem.room_needed` of many pools at once."""
+    return load + headroom(variance) if need.headroom_share is None else load / (1 - need.headroom_share)
 
 
 def instances_for(need: problem.Need, share: FloatArray) -> IntArray:
     """Fewest instances that hold these fractions, shape (offers,)."""
-    rooms = (
-        problem.room_needed(*problem.pool_load(offer, share[:, g]), need.headroom_share)
-        for g, offer in enumerate(need.offers)
-    )
-    fewest = [int(problem.serves_any(offer, share[:, g])) for g, offer in enumerate(need.offers)]
-    return np.maximum([math.ceil(room - TOLERANCE) for room in rooms], fewest, dtype=np.int64)
+    load, variance = (np.where(share > 0, each, 0.0) for each in loads_of(need))
+    room = room_of(need, (load * share).sum(axis=0), (variance * share).sum(axis=0))
+    fewest: IntArray = np.maximum(np.ceil(room - TOLERANCE), (load > 0).any(axis=0)).astype(np.int64)
+    return fewest
 
 
 MARGIN = 2
@@ -86,11 +80,9 @@ def most_of(need: problem.Need) -> Mapping[InstanceGroup, int]:
 
     The room of a pool grows with its load, so no part of the demand needs more than all of it.
     """
-    found = Counter[InstanceGroup]()
-    for g, offer in enumerate(need.offers):
-        share = np.zeros((len(need.cells), len(need.offers)))
-        share[np.isfinite(offer.load), g] = 1.0
-        found[offer.group] += MARGIN * max(int(instances_for(need, share)[g]), need.running_count(offer))
+    found, serves = Counter[InstanceGroup](), np.isfinite(loads_of(need)[0])
+    for offer, count in zip(need.offers, instances_for(need, serves.astype(float)).tolist(), strict=True):
+        found[offer.group] += MARGIN * max(count, need.running_count(offer))
     return found
 
 
@@ -142,35 +134,3 @@ def stocks_without_others(
             left = left if mix is None else stock_after(left, need, mix)
         found += stocks_without_others(left, needs[own], mixes[own])
     return found
-
-
-class _Pools:
-    """Load and variance per offer while slices are dealt."""
-
-    def __init__(self, need: problem.Need) -> None:
-        self.need = need
-        self.load = [0.0] * len(need.offers)
-        self.variance = [0.0] * len(need.offers)
-
-    def add(self, b: int, g: int, share: float) -> None:
-        self.load[g] += share * float(self.need.offers[g].load[b])
-        self.variance[g] += share * float(self.need.offers[g].variance[b])
-
-    def room_left(self, b: int, g: int, share: float, instances: int) -> float:
-        """Instances that stay free when this fraction is added; negative where it does not fit."""
-        offer = self.need.offers[g]
-        load = self.load[g] + share * float(offer.load[b])
-        if not math.isfinite(load):
-            return -math.inf
-        variance = self.variance[g] + share * float(offer.variance[b])
-        return instances + TOLERANCE / 2 - problem.room_needed(load, variance, self.need.headroom_share)
-
-    def slices_that_fit(self, b: int, g: int, wanted: int, parts: int, stock: Mapping[str, Stock]) -> int:
-        """Adds as many of the wanted slices as the stock can hold on this offer. Returns their number."""
-        offer = self.need.offers[g]
-        most = seats_left(offer, stock)
-        fits = wanted
-        while math.isfinite(most) and fits and self.room_left(b, g, fits / parts, int(most)) < 0:
-            fits -= 1
-        self.add(b, g, fits / parts)
-        return fits

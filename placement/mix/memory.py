@@ -80,11 +80,11 @@ def _digest(words: str, *columns: FloatArray) -> bytes:
     return found.digest()
 
 
-def own_question(alone: MixQuestion, prices: FloatArray, gap: float) -> OwnQuestion:
-    """The question of a need at these prices, as it may be searched anywhere."""
+def own_question(alone: MixQuestion, prices: FloatArray, gap: float, bound: float = -math.inf) -> OwnQuestion:
+    """The question of a need at these prices, as it may be searched anywhere. bound: proven already."""
     (need,) = alone.needs
     digest, stock = _own_digest(digest_of(alone), prices), stock_that_counts(alone, need)
-    return OwnQuestion(digest, replace(need, running=None), prices, stock, gap)
+    return OwnQuestion(digest, replace(need, running=None), prices, stock, gap, bound)
 
 
 def _own_digest(now: Digest, prices: FloatArray) -> str:
@@ -276,26 +276,18 @@ class SearchMemory:
         That may be one of another demand, with the instances that its shares need now.
         """
         (need,) = question.needs
-        kept, answer = self.kept.get(need.service), self.found.get(need.service)
-        if kept is None and answer is None:
-            return begun(question, budget=budget)
-        now, state = digest_of(question), None
-        if kept is not None and kept.digest.needs == now.needs:
-            state = kept.state
-            if now != kept.digest:  # the bound holds for the same stock alone, or for any that is ample
-                best = min(state.candidates, key=lambda mixes: total_cost(question, mixes), default=None)
-                state = begun(question, best, budget=budget)
-        if answer is None and state is not None:
-            return state
+        kept, answer, now = self.kept.get(need.service), self.found.get(need.service), digest_of(question)
+        bound = -math.inf
+        if answer is not None and question.is_exact and answer.digest == _own_digest(now, np.zeros(len(need.offers))):
+            bound = answer.bound if math.isfinite(answer.bound) else bound
+        # A kept bound holds for the same stock alone, or for any that is ample.
+        if kept is not None and kept.digest == now and bound <= kept.state.bound:
+            return kept.state
         known = [*(kept.state.candidates if kept else ()), *((mix,) for mix in (answer.mixes if answer else ()))]
         again = [(mix,) for (old,) in known if (mix := shared_again(need, old)) is not None]
         again.sort(key=lambda mixes: total_cost(question, mixes))
         best = next((mixes for mixes in again if is_feasible(question, mixes)), None)
-        is_answered = answer is not None and answer.digest == _own_digest(now, np.zeros(len(need.offers)))
-        bound = answer.bound if answer is not None and is_answered and question.is_exact else -math.inf
-        if math.isfinite(bound) and (state is None or bound > state.bound):
-            return begun(question, best, bound)
-        return begun(question, best, budget=budget) if state is None else state
+        return begun(question, budget, best, bound)
 
     def learn(self, answers: Iterable[OwnAnswer]) -> None:
         """Takes answers to open questions; the next plan searches on from them."""
@@ -305,25 +297,31 @@ class SearchMemory:
             self.standing = None
 
     def questions_of(self, pool: ColumnPool, gap: float) -> list[OwnQuestion]:
-        """Questions of the needs of a pool whose gap a better column or proof may close."""
+        """Questions of the needs of a pool whose gap a better column or proof may close, the widest gap first."""
         proof = pool.best_proof
         if proof is None:
             return []
-        left = [k for k in range(len(pool.columns)) if pool.nodes.get(k, 1) and pool.least_gap(k) > 0]
-        return [own_question(pool.alone(k), proof.prices.instance[k], gap) for k in left]
+        gaps = pool.least_gaps
+        left = sorted((k for k, own in enumerate(gaps) if own > 0), key=gaps.__getitem__, reverse=True)
+        asked = [own_question(pool.alone(k), proof.prices.instance[k], gap, proof.least[k]) for k in left]
+        answered = {each.digest for each in self.found.values()}
+        return [each for each in asked if each.digest not in answered]
 
-    def deepen(self, pool: ColumnPool) -> None:
-        """Adds what is found of its needs to a pool: columns, and bounds where the prices are those of its proof."""
+    def deepen(self, pool: ColumnPool, found: Mapping[str, OwnAnswer] | None = None) -> None:
+        """Adds what is found of its needs to a pool: columns, and bounds where the prices are those of its proof.
+
+        found: by service; None: what was found beside the plans.
+        """
         proof, bounds = pool.best_proof, dict[int, float]()
         for k, need in enumerate(pool.question.needs):
-            answer = self.found.get(need.service)
+            answer = (self.found if found is None else found).get(need.service)
             if answer is None:
                 continue
             for mix in filter(None, (shared_again(need, each) for each in answer.mixes)):
                 pool.add(k, mix)
             asked = None if proof is None else own_question(pool.alone(k), proof.prices.instance[k], 0.0)
             if asked is not None and asked.digest == answer.digest:
-                bounds[k], pool.nodes[k] = answer.bound, 0
+                bounds[k] = answer.bound
         if proof is not None and bounds:
             pool.raise_proof(proof, bounds)
 
@@ -361,7 +359,7 @@ class SearchMemory:
                     pool.add(k, column.mix)
             mixes = tuple(column.mix for column in old.chosen if column is not None)
             if len(mixes) == len(pool.columns) and is_feasible(pool.question, mixes):
-                pool.chosen = tuple(pool.known(k, mix) for k, mix in enumerate(mixes))
+                pool.chosen = tuple(pool.with_instances(k, mix.instances) for k, mix in enumerate(mixes))
         elif is_of_same_offers(old.question, pool.question):
             for k, best in enumerate(old.chosen):
                 if best is not None:

@@ -196,18 +196,6 @@ class MixMaster:
     seated: Pools
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RelaxedMaster:
-    """Solution of the master problem in which choices are taken in fractions."""
-
-    prices: StockPrices
-    objective: float
-    """Without penalties."""
-    share: Sequence[Sequence[float]]
-    """By need and choice."""
-    serves_all: bool
-
-
 def master(question: MixQuestion, choices: Choices, *, is_relaxed: bool) -> MixMaster:
     """Model that takes one choice of instances for each need, together within the stock."""
     problem = pulp.LpProblem("columns", pulp.LpMinimize)
@@ -239,20 +227,14 @@ def dollars(choices: Choices, model: MixMaster) -> pulp.LpAffineExpression:
     )
 
 
-def relaxed(question: MixQuestion, choices: Choices, budget: Budget) -> RelaxedMaster | None:
-    """The relaxation's solution, with its prices; None where the budget is used up."""
+def relaxed_prices(question: MixQuestion, choices: Choices, budget: Budget) -> StockPrices | None:
+    """Prices of the relaxation in which choices are taken in fractions; None where the budget is used up."""
     model = master(question, choices, is_relaxed=True)
     dearest = max((choice.objective for own in choices for choice in own), default=0.0)
-    cost = dollars(choices, model)
-    model.problem.setObjective(cost + PENALTY * max(1.0, dearest) * pulp.lpSum(model.out))
+    model.problem.setObjective(dollars(choices, model) + PENALTY * max(1.0, dearest) * pulp.lpSum(model.out))
     if not spent(model.problem, budget, fractions=True).has_answer:
         return None
-    return RelaxedMaster(
-        _prices(model.problem, question, model.seated),
-        float(pulp.value(cost) or 0.0),
-        [[z.value() or 0.0 for z in own] for own in model.taken],
-        all((out.value() or 0.0) < 1e-6 for out in model.out),
-    )
+    return _prices(model.problem, question, model.seated)
 
 
 def _prices(problem: pulp.LpProblem, question: MixQuestion, seated: Pools) -> StockPrices:

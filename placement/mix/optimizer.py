@@ -8,22 +8,27 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pulp
 
-from cluster.arrays import IntArray
 from cluster.plans import Certificate, CutShort, Reason, worse_cut
 from placement.budget import Budget
 from placement.mix.feasibility import SharedStocks, crowd_at, is_feasible
-from placement.mix.heuristics import start_mixes
+from placement.mix.heuristics import best_pair
+from placement.mix.instance_search import FEW_OFFERS, FEW_TRIALS, cheapest
 from placement.mix.milp import build_model, mixes_from
-from placement.mix.pool_split import split_and_rounded
-from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, total_cost
+from placement.mix.pool_split import cheapest_split
+from placement.mix.problem import Mix, MixAnswer, MixQuestion, total_cost
 from placement.mix.pulp_solver import Solved, solve, spent
 
 Mixes = tuple[Mix, ...]
 """One mix per need."""
 
 FIRST_NODES = 50
-"""Nodes of the tree search of each model in a problem's first round. Chosen: 11 of 12 cases of `python -m
-benchmarks.mix` with four GPU types need fewer."""
+"""Nodes of the tree search of each model in a problem's first round, at least. Chosen."""
+WORK_PER_NODE = 12.0
+"""Work of a node. Measured: where there is more of it for each problem, its first round has all the nodes for it."""
+COUNT_ROUNDS = ((FEW_OFFERS, FEW_TRIALS), (7, 24), (9, 192))
+"""Offers, and trials of each count, in the rounds in which a single need's counts are searched. Chosen."""
+MOST_AT_ONCE = 4.0
+"""What a first round may spend, in equal shares of all problems in what is left. Chosen: most take less than one."""
 GROWTH = 2
 """Factor on the nodes from one round to the next."""
 LAST_WORD_NODES = 500
@@ -39,8 +44,8 @@ class SearchState:
     candidates: tuple[Mixes, ...]
     bound: float
     solver: str
-    is_split_solved: bool = False
-    """Whether the model with split slices needs no further round."""
+    counted: int = 0
+    """Rounds of counts that were finished."""
     is_done: bool = False
     """Whether no further round can find more."""
     nodes: int = FIRST_NODES
@@ -53,34 +58,19 @@ class SearchState:
     """Duration of all rounds."""
 
 
-def begun(
-    question: MixQuestion, known: Mixes | None = None, bound: float = -math.inf, budget: Budget | None = None
-) -> SearchState:
-    """State before any solver runs, for a question whose demand can all be served by some offer.
+def begun(question: MixQuestion, budget: Budget, known: Mixes | None = None, bound: float = -math.inf) -> SearchState:
+    """State before a search, for a question whose demand can all be served by some offer.
 
-    known: mixes from elsewhere, used if they are feasible. bound: proven elsewhere. budget: for splits of any fraction
-    of instances, with mixes near them; None, or one that is used up: there are none, where a bound is known.
+    known: mixes from elsewhere, used if feasible. bound: proven elsewhere; then nothing is tried beyond the budget.
     """
-    if not any(need.cells for need in question.needs):
-        idle = tuple(_idle(need) for need in question.needs)
-        return SearchState((idle,), total_cost(question, idle), "none", is_done=True)
-    near, proven = list[Mix](), list[float]()
-    if budget is not None and (budget.allows_more() or not math.isfinite(bound)):
-        for need in question.needs:
-            if need.cells:
-                split, mix = split_and_rounded(need, np.array([o.price_per_hour for o in need.offers]), budget)
-                proven.append(split.bound)
-                near.append(mix)
-            else:
-                near.append(_idle(need))
-        bound = max(bound, math.fsum(proven))
-    start = (known, start_mixes(question), tuple(near) or None)
-    feasible = [each for each in start if each is not None and is_feasible(question, each)]
-    return SearchState(tuple(feasible), bound, "greedy")
-
-
-def _idle(need: Need) -> Mix:
-    return Mix(np.zeros(len(need.offers), dtype=np.int64), np.zeros((0, len(need.offers))))
+    pairs = list[Mix | None]()
+    if budget.allows_more() or not math.isfinite(bound):
+        prices = [(need, np.array([offer.price_per_hour for offer in need.offers])) for need in question.needs]
+        bound = max(bound, math.fsum(cheapest_split(*each, budget).bound for each in prices))
+        pairs = [best_pair(*each, question.stock) for each in prices]
+    start = (known or (), tuple(mix for mix in pairs if mix is not None))
+    feasible = [each for each in start if len(each) == len(question.needs) and is_feasible(question, each)]
+    return SearchState(tuple(feasible), bound, "pairs")
 
 
 def search(
@@ -104,7 +94,7 @@ def search(
     def turn(k: int) -> tuple[int, int, float, int]:
         best = _best(questions[k], waiting[k])
         gap = (best - waiting[k].bound) / max(abs(best), 1e-12) if math.isfinite(best) else math.inf
-        return waiting[k].nodes, turns[namespaces[k]], -gap, k
+        return waiting[k].nodes + waiting[k].counted, turns[namespaces[k]], -gap, k
 
     while waiting:
         k = min(waiting, key=turn)
@@ -117,11 +107,14 @@ def search(
         # Fewer nodes than planned where the work would not suffice, none where that is no gain. The cost of a round is
         # assumed to grow with its number of nodes.
         expected = GROWTH * before.round_work
-        nodes = before.nodes if expected <= budget.work else int(before.nodes * budget.work / expected)
+        nodes = max(before.nodes, int(budget.work / WORK_PER_NODE / (1 + len(waiting))))
+        if expected > budget.work:
+            nodes = int(before.nodes * budget.work / expected)
         if before.round_work and GROWTH * nodes <= before.nodes:
             now[k] = replace(before, cut_short="work")
             continue
-        now[k] = after = _one_round(questions[k], before, nodes, budget, gap)
+        own = budget if before.counted else budget.part(min(1.0, MOST_AT_ONCE / (1 + len(waiting))))
+        now[k] = after = _one_round(questions[k], before, nodes, own, gap)
         if isinstance(after, SearchState) and _is_open(questions[k], after, gap):
             waiting[k] = after
     return now
@@ -143,75 +136,38 @@ def _best(question: MixQuestion, found: SearchState) -> float:
 def _one_round(
     question: MixQuestion, known: SearchState, nodes: int, budget: Budget, gap: float
 ) -> SearchState | Reason:
-    """Solves the split model first, unless it is solved; then, where it leaves a gap, the model with whole slices."""
+    """Counts first, where there is a single need; then, where they leave a gap, the model."""
     began_s, before = budget.clock(), budget.work
-    found: SearchState | Reason = replace(known, cut_short="")
-    if isinstance(found, SearchState) and not found.is_split_solved:
-        found = _split(question, found, nodes, budget, gap)
-    if isinstance(found, Reason):
-        return found
-    if _is_open(question, found, gap):
-        if not budget.allows_more():
-            found = replace(found, cut_short=budget.cut_short)
-        else:
-            whole = build_model(question, whole_slices=True)
-            solved = spent(whole.problem, budget, most_nodes=nodes, gap=gap)
-            if solved.status == "infeasible":
-                words = "the stock holds the load when slices are split, but not with whole slices"
-                return Reason("InventoryShort", f"{_verdict(question)}: {words}")
-            mixes = mixes_from(question, whole) if solved.has_answer else None
-            found = replace(_with(question, found, solved, mixes), is_done=solved.status == "optimal")
+    if len(question.needs) == 1 and known.counted < len(COUNT_ROUNDS):
+        found = _counted(question, known, budget, gap)
+    else:
+        model = build_model(question, whole_slices=True)
+        solved = spent(model.problem, budget, most_nodes=nodes, gap=gap)
+        if solved.status == "infeasible":
+            return shortage(question, budget)
+        mixes = mixes_from(question, model) if solved.has_answer else None
+        found = _with(question, replace(known, cut_short=""), solved, mixes)
+        found = replace(found, is_done=solved.status == "optimal", nodes=GROWTH * nodes)
     seconds = known.seconds + budget.clock() - began_s
-    return replace(found, nodes=GROWTH * nodes, round_work=before - budget.work, seconds=seconds)
+    return replace(found, round_work=before - budget.work, seconds=seconds)
 
 
-def _split(question: MixQuestion, found: SearchState, nodes: int, budget: Budget, gap: float) -> SearchState | Reason:
-    """Solves the model with split slices: fast, a lower bound for the rest, and mostly as cheap when rounded."""
-    split = build_model(question, whole_slices=False)
-    solved = spent(split.problem, budget, most_nodes=nodes, gap=gap)
-    if solved.status == "infeasible":
-        return shortage(question, budget)
-    if not solved.has_answer:
-        return _with(question, found, solved, None)
-    relaxed = mixes_from(question, split)
-    is_solved = solved.status == "optimal"
-    found = replace(_with(question, found, solved, relaxed), is_split_solved=is_solved)
-    if not any(need.slice_factor for need in question.needs):
-        return replace(found, is_done=is_solved)
-    if is_good(question, found, gap) or not budget.allows_more():
-        return found
-    # The same instances may hold whole slices in another arrangement. If they do, that is found fast; if they do not,
-    # the proof may be long, and the full model is better.
-    instances = tuple(mix.instances for mix in relaxed)
-    return _with(question, found, solved, mixes_on(question, instances, nodes, budget))
-
-
-def mixes_on(question: MixQuestion, instances: tuple[IntArray, ...], nodes: int, budget: Budget) -> Mixes | None:
-    """Mixes in which exactly these instances serve the demand in whole slices; None where the tree search finds none.
-
-    nodes: limit of the tree search.
-    """
-    return mixes_between(question, instances, instances, nodes, budget, 0.0)
-
-
-def mixes_between(
-    question: MixQuestion,
-    fewest: tuple[IntArray, ...],
-    most: tuple[IntArray, ...] | None,
-    nodes: int,
-    budget: Budget,
-    gap: float,
-) -> Mixes | None:
-    """The cheapest mixes that the tree search finds within these numbers of instances, in whole slices; None: none.
-
-    most: None: any number. nodes: limit of the tree search. gap: relative one that is good enough.
-    """
-    model = build_model(question, whole_slices=True)
-    for (k, g), count in model.y.items():
-        count.bounds(int(fewest[k][g]), None if most is None else int(most[k][g]))
-    solved = spent(model.problem, budget, most_nodes=nodes, gap=gap)
-    mixes = mixes_from(question, model) if solved.has_answer else None
-    return mixes if mixes is not None and is_feasible(question, mixes) else None
+def _counted(question: MixQuestion, known: SearchState, budget: Budget, gap: float) -> SearchState:
+    """After the counts of a single need that cost less than its best mix."""
+    (need,) = question.needs
+    prices = np.array([offer.price_per_hour for offer in need.offers])
+    offers, trials = COUNT_ROUNDS[known.counted]
+    best, bound = _best(question, known), known.bound if question.is_exact else -math.inf
+    mix, bound = cheapest(question, prices, budget, gap, most=best, bound=bound, offers=offers, trials=trials)
+    is_whole = offers >= len(need.offers) and (known.counted or bound <= known.bound)
+    return replace(
+        known,
+        candidates=known.candidates + (((mix,),) if mix is not None else ()),
+        bound=max(known.bound, bound) if question.is_exact else known.bound,
+        solver="search",
+        counted=len(COUNT_ROUNDS) if is_whole else known.counted + 1,
+        cut_short=budget.cut_short,
+    )
 
 
 def _with(question: MixQuestion, found: SearchState, solved: Solved, mixes: Mixes | None) -> SearchState:
@@ -234,7 +190,7 @@ def _verdict(question: MixQuestion) -> str:
 def shortage(question: MixQuestion, budget: Budget) -> Reason:
     """Reason why a question has no solution: the cheapest set of missing GPUs."""
     found = _missing(question, budget, max(budget.left_s, LAST_WORD_S), fractions=False)
-    return found or Reason("InventoryShort", f"{_verdict(question)}: the stock cannot serve the demand")
+    return found or Reason("InventoryShort", f"{_verdict(question)}: the stock cannot serve the demand in whole slices")
 
 
 def certain_shortage(question: MixQuestion, budget: Budget) -> Reason | None:
@@ -298,7 +254,7 @@ def answer_mix(
     unserved = first_unserved(question)
     if unserved is not None:
         return unserved
-    (found,) = search([question], [begun(question, known, bound, budget)], budget, gap)
+    (found,) = search([question], [begun(question, budget, known, bound)], budget, gap)
     return concluded(question, found, gap)
 
 

@@ -6,23 +6,22 @@ are starts and bounds of its own search, by the digest of what they depend on, a
 used.
 """
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-import pulp
 
 from cluster.arrays import FloatArray
+from cluster.plans import Reason
 from placement.budget import Budget
-from placement.mix import heuristics, milp
+from placement.mix import heuristics
+from placement.mix.optimizer import answer_mix
 from placement.mix.problem import Mix, MixQuestion, Need
-from placement.mix.pulp_solver import Solved, spent
 from placement.stock import Stock
 
-MOST_NODES = 2_000
-"""Nodes of the tree search for one service, beside the plans. Chosen: 1 to 5 s with 20 GPU types."""
-ENOUGH_WORK = 1e9
-"""Simplex iterations: no limit."""
+ENOUGH_WORK = 50_000.0
+"""Work for one service, beside the plans, in simplex iterations. Chosen: 1 to 5 s with 20 GPU types."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,6 +37,8 @@ class OwnQuestion:
     stock: Mapping[str, Stock]
     gap: float
     """Relative distance from the proven bound that is good enough."""
+    bound: float = -math.inf
+    """Bound that is proven already."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,30 +53,15 @@ class OwnAnswer:
     """Lower bound on the cost of any mix that pays these prices as well."""
 
 
-def searched(question: OwnQuestion) -> OwnAnswer:
-    """The answer to a question, however long it takes."""
-    alone = MixQuestion((question.need,), question.stock)
-    solved, mix = solve_at(alone, question.prices, Budget(ENOUGH_WORK), question.gap, MOST_NODES)
-    return OwnAnswer(question.need.service, question.digest, () if mix is None else (mix,), solved.bound)
-
-
-def solve_at(
-    alone: MixQuestion, prices: FloatArray, budget: Budget, gap: float, nodes: int
-) -> tuple[Solved, Mix | None]:
-    """Outcome of the model of a question's only need at these prices, and its mix."""
-    (need,) = alone.needs
-    model = milp.build_model(alone, whole_slices=True)
-    # A bucket needs an instance where it is served: redundant, but it raises the relaxation.
-    problem = model.problem
-    for (k, _, g), sent in model.n.items():
-        problem += sent <= milp.slices(need) * model.y[k, g]
-    paid = pulp.lpSum(float(prices[g]) * count for (_, g), count in model.y.items())
-    problem.setObjective(problem.objective + paid)
-    solved = spent(problem, budget, most_nodes=nodes, gap=gap)
-    if not solved.has_answer:
-        return solved, None
-    (mix,) = milp.mixes_from(alone, model)
-    return solved, mix
+def searched(question: OwnQuestion, budget: Budget | None = None) -> OwnAnswer:
+    """The answer to a question. budget: None: that of a search beside the plans."""
+    offers = zip(question.need.offers, question.prices.tolist(), strict=True)
+    paid = tuple(replace(offer, price_per_hour=offer.price_per_hour + more) for offer, more in offers)
+    alone = MixQuestion((replace(question.need, offers=paid),), question.stock)
+    answer = answer_mix(alone, budget or Budget(ENOUGH_WORK), gap=question.gap, bound=question.bound)
+    if isinstance(answer, Reason):
+        return OwnAnswer(question.need.service, question.digest, (), -math.inf)
+    return OwnAnswer(question.need.service, question.digest, answer.mixes, answer.certificate.bound)
 
 
 def shared_again(need: Need, mix: Mix) -> Mix | None:

@@ -15,7 +15,7 @@ from placement.budget import Budget
 from placement.mix import problem, problem_builder
 from placement.mix.admission import Answered, answer_shared
 from placement.mix.feasibility import is_feasible, seats_of
-from placement.mix.heuristics import best_single_type, stocks_without_others
+from placement.mix.heuristics import best_single_type, seats_left, stocks_without_others
 from placement.mix.memory import (
     FoundMixes,
     Kept,
@@ -28,7 +28,7 @@ from placement.mix.memory import (
     stock_that_counts,
 )
 from placement.mix.optimizer import Mixes, SearchState, answer_mix, concluded, first_unserved, is_good, search
-from placement.mix.pool_split import LEAST_PRICE, Splitter
+from placement.mix.pool_split import cheapest_split
 from placement.mix.problem_builder import need_of
 from placement.stock import Footprint
 
@@ -311,7 +311,7 @@ MODE_SHARE = 0.25
 """Fraction of the remaining work for each mode of a service whose phases may be apart, or which may have a cache.
 Chosen."""
 MOST_SIZES = 16
-"""Sizes of a cache that are looked at, besides none. Chosen."""
+"""Sizes of a cache, and modes without one, that are solved. Chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +323,8 @@ class _Mode:
     """Of these pools; empty: it cannot be served so."""
     cached: int = 0
     """Instances of its cache."""
+    fewest: int = 0
+    """Least size of those caches that its bound is of; the largest is its own."""
     cost: float = math.inf
     """Dollars per hour, as if it had the stock alone."""
     bound: float = math.inf
@@ -330,13 +332,6 @@ class _Mode:
     """Why it cannot be served so, where its pools could be alone."""
     kept: Mapping[str, Kept] = field(default_factory=dict)
     """Searches for it."""
-
-    def beside(self, solved: "_Mode") -> "_Mode":
-        """The mode with what a solved one proves of it: a smaller cache saves no instances of the other pools."""
-        more = solved.cached - self.cached
-        if self.names != solved.names or more < 0 or math.isinf(solved.bound):
-            return self
-        return replace(self, bound=max(self.bound, solved.bound - more * self.needs[-1].offers[0].price_per_hour))
 
 
 def _chosen_pools(
@@ -371,7 +366,8 @@ def _chosen_pools(
     Objective   min Σ_m z_m · Σ price_o·y_o
     Constraints Σ_m z_m = 1; per pool of the mode with z_m = 1 those of `placement.mix.milp`
 
-    Sizes of the cache are solved only where their bounds are below the best cost so far, the largest first.
+    Sizes of the cache are solved only where their bounds are below the best cost so far: of a range the largest, whose
+    bound holds for all of it, as a smaller cache saves no other instances; then the halves of what is left.
 
     Returns the snapshot whose services know their caches, the needs of the chosen modes, the plans of all other pools,
     which hold no instances, the best other mode of each service by the chosen one's pools, and what is said of caches.
@@ -436,32 +432,49 @@ def _modes(
 ) -> tuple[list[_Mode], list[_Mode]]:
     """Modes of a service that were solved, and further ones, of which a bound is known. everything: it and its pools.
 
-    The modes of a service with a cache are many: those of the plan before hold while it asks the same.
+    The modes of a service with a cache are many: those of the plan before hold while it asks the same, and their search
+    goes on where work ended it.
     """
     services = {each.name: each for each in snapshot.services if each.name in everything}
     cache = next((each for each in services.values() if each.phase == workloads.CACHE), None)
-    asked = digest_of(_question(snapshot, [by_name[each] for each in everything if each in by_name]), of_all_stock=True)
-    question = (asked, cache.cache, cache.replicas) if cache else ()
+    whole = _question(snapshot, [by_name[each] for each in everything if each in by_name])
+    question = (digest_of(whole, of_all_stock=True), cache.cache, cache.replicas) if cache else ()
     known = memory.modes.get(everything[0])
     if known is not None and cache and known[0] == question:
-        return list(known[1]), list(known[2])
-    phases = tuple(each.name for each in services.values() if each.phase not in ("", workloads.CACHE))
-    both = (everything[:1], phases) if phases else (everything[:1],)
-    modes = []
-    for names in both:
-        own = tuple(by_name[each] for each in names if each in by_name)
-        mode = _Mode(names, own if len(own) == len(names) else ())
-        modes.append(_solved(snapshot, mode, settings, budget.part(MODE_SHARE), memory))
-    sized = [each for names in both for each in _with_cache(snapshot, names, everything, budget)]
-    while budget.allows_more():
-        most = min(each.cost for each in modes) * (1 - settings.gap)
-        if not (promising := [each for each in sized if each.bound < most]):
+        modes, sized = list(known[1]), list(known[2])
+    else:
+        phases = tuple(each.name for each in services.values() if each.phase not in ("", workloads.CACHE))
+        modes, sized = [], []
+        for names in (everything[:1], phases) if phases else (everything[:1],):
+            own = tuple(by_name[each] for each in names if each in by_name)
+            modes.append(_Mode(names, own if len(own) == len(names) else ()))
+            if cache and cache.cache:
+                offers = (offer for need in whole.needs if need.service == cache.name for offer in need.offers)
+                most = int(min(cache.cache.most, math.fsum(seats_left(offer, whole.stock) for offer in offers)))
+                both, runs = (*names, cache.name), min(most, sum((cache.replicas or {}).values()))
+                modes += _with_cache(snapshot, both, max(1, runs), runs, budget)
+                sized += _with_cache(snapshot, both, 1, runs - 1, budget)
+                sized += _with_cache(snapshot, both, runs + 1, most, budget)
+        modes = [_solved(snapshot, each, settings, budget.part(MODE_SHARE), memory) for each in modes]
+    while budget.allows_more() and len(modes) < MOST_SIZES:
+        best, mode = min(each.cost for each in modes), min(sized, key=lambda each: each.bound, default=None)
+        if mode is None or mode.bound >= best * (1 - settings.gap):
             break
-        is_first = all(each.names != promising[-1].names or not each.cached for each in modes)
-        mode = promising[-1 if is_first else len(promising) // 2]
+        price = mode.needs[-1].offers[0].price_per_hour
+        others = mode.bound - mode.fewest * price
+        sized = [each for each in sized if each is not mode]
+        # Beyond these, instances cost more than they can save.
+        worth = mode.cached if not price or math.isinf(best) else max(mode.fewest, int((best - others) / price))
+        if worth < mode.cached:
+            sized += _with_cache(snapshot, mode.names, mode.fewest, worth, budget, others)
+            continue
         modes.append(_solved(snapshot, mode, settings, budget.part(MODE_SHARE), memory))
-        sized = [each.beside(modes[-1]) for each in sized if each is not mode]
-    if cache and not budget.time_ran_out:
+        if math.isfinite(modes[-1].bound):
+            others = max(others, modes[-1].bound - mode.cached * price)
+        middle = (mode.fewest + mode.cached - 1) // 2
+        sized += _with_cache(snapshot, mode.names, mode.fewest, middle, budget, others)
+        sized += _with_cache(snapshot, mode.names, middle + 1, mode.cached - 1, budget, others)
+    if cache and not budget.time_ran_out and math.isfinite(min(each.cost for each in modes)):
         memory.modes[everything[0]] = question, tuple(modes), tuple(sized)
     return modes, sized
 
@@ -481,19 +494,20 @@ def with_caches(snapshot: Snapshot, sizes: Mapping[str, int]) -> Snapshot:
     return replace(snapshot, services=tuple(services))
 
 
-def _with_cache(snapshot: Snapshot, names: tuple[str, ...], pools: tuple[str, ...], budget: Budget) -> Iterator[_Mode]:
-    """These pools with caches of each size, with the bounds of their costs; none where a cache is not possible."""
-    own = [each for each in snapshot.services if each.name in names or each.name in pools]
-    pool = next((each for each in own if each.phase == workloads.CACHE), None)
-    if pool is None or pool.cache is None:
-        return
-    sizes = np.unique(np.linspace(0, pool.cache.most, MOST_SIZES + 1).astype(int))[1:]
-    for count in (*sizes.tolist(), *(n for n in (pool.replicas or {}).values() if n not in sizes and n)):
-        found = [need_of(_sized(each, count), snapshot) for each in own if each is pool or each.name in names]
-        needs = tuple(n for n in found if isinstance(n, problem.Need) and not first_unserved(problem.MixQuestion((n,))))
-        if len(needs) == len(found):
-            bound = math.fsum(_bound_alone(need, budget) for need in needs)
-            yield _Mode(tuple(need.service for need in needs), needs, count, bound=bound)
+def _with_cache(
+    snapshot: Snapshot, names: tuple[str, ...], fewest: int, most: int, budget: Budget, others: float = 0.0
+) -> Iterator[_Mode]:
+    """These pools with caches of `fewest` to `most` instances, as a mode of the most; none where they are not possible.
+
+    names: with the cache's last. others: bound on the cost of the other pools.
+    """
+    own = (_sized(each, most) for each in snapshot.services if each.name in names and fewest <= most)
+    needs = [need for each in own if isinstance(need := need_of(each, snapshot), problem.Need)]
+    if len(needs) == len(names) and not any(first_unserved(problem.MixQuestion((each,))) for each in needs):
+        # A smaller cache saves no instances of the other pools.
+        others = max(others, math.fsum(_bound_alone(need, budget) for need in needs[:-1]))
+        bound = others + fewest * needs[-1].offers[0].price_per_hour
+        yield _Mode(names, tuple(needs), most, fewest, bound=bound)
 
 
 def _worth_of_cache(cache: workloads.PromptCache, chosen: _Mode, modes: Sequence[_Mode]) -> Reason:
@@ -534,10 +548,8 @@ def _solved(snapshot: Snapshot, mode: _Mode, settings: MixSettings, budget: Budg
 
 def _bound_alone(need: problem.Need, budget: Budget) -> float:
     """Lower bound on the cost of a service that has any stock."""
-    prices = np.array([max(LEAST_PRICE, offer.price_per_hour) for offer in need.offers])
-    split = Splitter(need).cheapest(prices)
-    budget.spend(split.work)
-    return split.bound
+    prices = np.array([offer.price_per_hour for offer in need.offers])
+    return cheapest_split(need, prices, budget).bound
 
 
 def _below_other_modes(
@@ -637,7 +649,7 @@ def _answer_by_priority(
                 known[question.needs[0].service] = min(state.candidates, key=objective)
         # Where these are all and the stock does not hold them, better ones for each alone would hardly fit, either.
         chosen = tuple(mix for mixes in known.values() for mix in mixes)
-        if len(chosen) < len(questions) or is_feasible(everything, chosen):
+        if len(questions) == 1 or (len(chosen) == len(questions) and is_feasible(everything, chosen)):
             apart = _answer_separately(everything, questions, begun, settings.gap, budget, memory)
             if _fit_together(everything, apart):
                 return [(q, a) for q, a in zip(questions, apart, strict=True) if isinstance(a, problem.MixAnswer)], {}
@@ -669,7 +681,7 @@ def _answer_separately(
         memory.open = []
         for question, state in zip(questions, states, strict=True):
             if isinstance(state, SearchState) and not state.is_done and not is_good(question, state, gap):
-                memory.open.append(own_question(question, np.zeros(len(question.needs[0].offers)), gap))
+                memory.open.append(own_question(question, np.zeros(len(question.needs[0].offers)), gap, state.bound))
         return [concluded(q, each, gap) for q, each in zip(questions, states, strict=True)]
 
     states: list[SearchState | Reason] = []

@@ -14,28 +14,29 @@ the cost with 20 services of 140 instances each, in a thousandth of the work.
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from placement.budget import Budget
-from placement.mix.feasibility import TOLERANCE
-from placement.mix.heuristics import instances_for
-from placement.mix.problem import RANGES, TANGENTS, Mix, Need
+from placement.mix.problem import RANGES, TANGENTS, Need
 
-MOST_STATES = 3000
-"""Combinations of lines that are kept at a time; the least bound of the others limits the proven one. Chosen: services
-with five GPU types need up to 2,000."""
-WORK_PER_SPLIT = 5.0
+MOST_STATES = 300
+"""Combinations of lines that are kept at a time; the least bound of the others limits the proven one. Chosen: with 20
+GPU types it is 0.1 % below that of ten times as many, in a fifth of the work."""
+WORK_PER_SPLIT = 3.0
 """Work of a split besides its combinations, in simplex iterations. Measured: 0.3 to 0.5 ms."""
 STATES_PER_WORK = 500.0
 """Combinations of lines, of some 40 buckets, per unit of work. Measured: 0.1 µs each and more."""
+NO_VARIANCE = 1e-9
+"""Variance that is within the tolerances of solvers."""
 LEAST_PRICE = 1e-9
 """Dollars per instance and hour of what is free: 0 times an infinite load has no value."""
 
 _SLOPES = np.array([tangent.slope for tangent in TANGENTS])
 _ROOMS = np.array([tangent.room for tangent in TANGENTS])
+CROSSINGS = np.array([high for _, high in RANGES[:-1]])
+"""Variances at which the lowest line changes."""
 
 Lines = tuple[int, ...]
 """By offer: number of the line of its pool; 0: the pool holds nothing that needs headroom, and pays none."""
@@ -51,9 +52,6 @@ class Split:
     """Shape (buckets,)."""
     instances: FloatArray
     """Shape (offers,)."""
-    each: FloatArray
-    """Shape (offers, buckets): marginal cost of a bucket on each offer; inf where an offer cannot serve it."""
-    lines: Lines
     work: float
 
 
@@ -86,19 +84,10 @@ class Splitter:
             # Concave headroom lies above the straight line from nothing to the largest possible pool.
             self.least.append(load + variance * (float((_SLOPES * most + _ROOMS).min()) / most if most else 0.0))
 
-    def instances(self, load: FloatArray, variance: FloatArray) -> FloatArray:
-        """Instances, in any fraction, of pools with that load and variance; all of one shape."""
-        if self.headroom_share is not None:
-            return load / (1 - self.headroom_share)
-        lowest = np.searchsorted(_CROSSINGS, variance)
-        return load + np.where(variance > 0, _SLOPES[lowest] * variance + _ROOMS[lowest], 0.0)
-
-    def cheapest(self, prices: FloatArray, hint: Lines | None = None) -> Split:
-        """The cheapest split. prices: of an instance, shape (offers,), all above 0. hint: lines of a split nearby."""
+    def cheapest(self, prices: FloatArray) -> Split:
+        """The cheapest split. prices: of an instance, shape (offers,), all above 0."""
         least = [price * each for price, each in zip(prices, self.least, strict=True)]
         known, lines = self._descended(prices, self._lines_of(np.array(least).argmin(axis=0)))
-        if hint is not None:
-            known, lines = min((known, lines), self._descended(prices, hint))
         # Offers by the dollars of their pools, the largest first: the search for lines then excludes most early.
         each, _ = self._dollars(prices, lines)
         order = list(range(len(lines)))
@@ -112,12 +101,9 @@ class Splitter:
         at = np.arange(len(offer))
         load: FloatArray = np.bincount(offer, weights=self.load[at, offer], minlength=len(lines)).astype(np.float64)
         variance = np.bincount(offer, weights=self.variance[at, offer], minlength=len(lines)).astype(np.float64)
-        # A pool that is not used is open to small parts of buckets: they pay its middling headroom.
-        open_lines = tuple(t or min(5, len(room) - 1) for t, room in zip(lines, self.room, strict=True))
-        marginal, _ = self._dollars(prices, open_lines)
-        marginal[offer, at] = each[offer, at]
         work = WORK_PER_SPLIT + states / STATES_PER_WORK
-        return Split(bound, offer, self.instances(load, variance), marginal, lines, work)
+        instances = load / (1 - self.headroom_share) if self.headroom_share is not None else load + headroom(variance)
+        return Split(bound, offer, instances, work)
 
     def _dollars(self, prices: FloatArray, lines: Lines) -> tuple[FloatArray, float]:
         """Dollars of every bucket on each offer, shape (offers, buckets), and of all pools' rooms."""
@@ -180,106 +166,14 @@ class Splitter:
         return min(known, excluded), lines, states
 
 
-_CROSSINGS = np.array([high for _, high in RANGES[:-1]])
+def headroom(variance: FloatArray) -> FloatArray:
+    """`placement.mix.problem.burst_room` of many pools at once."""
+    lowest = np.searchsorted(CROSSINGS, variance)
+    return np.where(variance > NO_VARIANCE, _SLOPES[lowest] * variance + _ROOMS[lowest], 0.0)
 
 
-PAIRS = 24
-"""Buckets and offers that parts may move to, those of the least loss. Chosen: with 16 the mixes of 20 services cost
-0.19 % more than their splits, with 24 they cost 0.11 % more."""
-MOST_STEPS = 4
-"""Steps, each of which moves parts of up to two buckets. Chosen; most end after two."""
-ANY_SPLIT_PARTS = 8
-"""Parts of a bucket where any split is allowed."""
-WORK_PER_ROUNDING = 50.0
-"""Work of a rounding, in simplex iterations. Measured: 3 to 6 ms."""
-
-
-class _Moves(NamedTuple):
-    """Moves of parts, shape (moves,) each."""
-
-    bucket: IntArray
-    source: IntArray
-    target: IntArray
-    parts: IntArray
-
-
-def rounded(need: Need, splitter: Splitter, split: Split, prices: FloatArray) -> Mix:
-    """A mix of whole instances and slices near that split, as cheap as few moves make it at these prices."""
-    whole = need.slice_factor or ANY_SPLIT_PARTS
-    count = np.zeros((len(split.offer), len(need.offers)), dtype=np.int64)
-    count[np.arange(len(split.offer)), split.offer] = whole
-    best = np.inf
-    for _ in range(MOST_STEPS if len(count) else 0):  # without demand there is nothing to move
-        moves = _moves(count, split.each.T)
-        cost, first, second = _best_two(splitter, count / whole, moves, whole, prices)
-        if not cost < best - 1e-9:
-            break
-        best = cost
-        for n in (first, second):
-            if n:
-                count[moves.bucket[n], moves.source[n]] -= moves.parts[n]
-                count[moves.bucket[n], moves.target[n]] += moves.parts[n]
-    share = count / whole
-    return Mix(instances_for(need, share), share)
-
-
-def split_and_rounded(need: Need, prices: FloatArray, budget: Budget) -> tuple[Split, Mix]:
-    """The cheapest split at these prices of an instance, shape (offers,), and a mix near it. Charged to the budget."""
-    splitter, paid = Splitter(need), np.maximum(LEAST_PRICE, prices)
-    split = splitter.cheapest(paid)
-    budget.spend(split.work + WORK_PER_ROUNDING)
-    return split, rounded(need, splitter, split, paid)
-
-
-def _moves(count: IntArray, each: FloatArray) -> _Moves:
-    """Moves of parts by the least relative loss; the first one moves nothing.
-
-    count: parts, each: marginal cost; both shape (buckets, offers).
-    """
-    bucket, source = np.nonzero(count)
-    now = each[bucket, source][:, None]
-    loss = np.divide(each[bucket] - now, now, out=np.full((len(bucket), each.shape[1]), np.inf), where=now > 0)
-    loss[np.arange(len(bucket)), source] = np.inf
-    least = np.argsort(loss, axis=None, kind="stable")[:PAIRS]
-    least = least[np.isfinite(loss.ravel()[least])]
-    at, target = np.unravel_index(least, loss.shape)
-    available = count[bucket[at], source[at]]
-    repeated = np.repeat(np.arange(len(at)), available)
-    parts = np.concatenate([np.arange(1, n + 1) for n in available]) if len(at) else np.zeros(0, dtype=np.int64)
-    nothing = np.zeros(1, dtype=np.int64)
-    return _Moves(
-        *(
-            np.concatenate([nothing, column]).astype(np.int64)
-            for column in (bucket[at][repeated], source[at][repeated], target[repeated], parts)
-        )
-    )
-
-
-def _best_two(
-    splitter: Splitter, share: FloatArray, moves: _Moves, whole: int, prices: FloatArray
-) -> tuple[float, int, int]:
-    """Cost after the best two moves, and their numbers; 0 moves nothing."""
-    used = np.where(share > 0, splitter.load, 0.0)
-    load, variance = (used * share).sum(axis=0), (splitter.variance * share).sum(axis=0)
-    more_load = _changes(np.where(splitter.serves, splitter.load, 0.0), moves, whole)
-    more_variance = _changes(splitter.variance, moves, whole)
-    first, second = np.triu_indices(len(moves.parts))
-    # Two moves of the same parts may move more of them than there are.
-    apart = (moves.bucket[first] != moves.bucket[second]) | (moves.source[first] != moves.source[second]) | (first == 0)
-    first, second = first[apart], second[apart]
-    instances = splitter.instances(
-        np.maximum(load + more_load[first] + more_load[second], 0.0),
-        np.maximum(variance + more_variance[first] + more_variance[second], 0.0),
-    )
-    cost = np.ceil(instances - TOLERANCE) @ prices
-    at = int(cost.argmin())
-    return float(cost[at]), int(first[at]), int(second[at])
-
-
-def _changes(amount: FloatArray, moves: _Moves, whole: int) -> FloatArray:
-    """Changes of the pools by each move, shape (moves, offers). amount: of whole buckets, shape (buckets, offers)."""
-    found = np.zeros((len(moves.parts), amount.shape[1]))
-    rows, share = np.arange(len(moves.parts)), moves.parts / whole
-    found[rows, moves.source] -= share * amount[moves.bucket, moves.source]
-    found[rows, moves.target] += share * amount[moves.bucket, moves.target]
-    return found
+def cheapest_split(need: Need, prices: FloatArray, budget: Budget) -> Split:
+    """The cheapest split at these prices of an instance, shape (offers,). Charged to the budget."""
+    split = Splitter(need).cheapest(np.maximum(LEAST_PRICE, prices))
+    budget.spend(split.work)
+    return split

@@ -107,12 +107,9 @@ def _need_of_memory(
             f"{service.name}: no profile of {service.model} has a GPUType with a network, or it has no cache any more"
         )
         return plans.Reason("NoNetwork", words)
-    price = cache.price_per_hour * (service.objective.dollars if service.objective else 1.0)
-    offers = (
-        Offer(workloads.InstanceType(name, 0), price, np.array([cache.instances]), np.zeros(1), 0, cache.memory_bytes)
-        for name in snapshot.gpu_type_names
-        if name in gpu_types
-    )
+    types = (workloads.InstanceType(name, 0) for name in snapshot.gpu_type_names if name in gpu_types)
+    load, size = np.array([cache.instances]), cache.memory_bytes
+    offers = (Offer(each, snapshot.price_per_hour(service, each), load, np.zeros(1), 0, size) for each in types)
     return Need(
         service=service.name,
         slo=service.slo,
@@ -189,13 +186,12 @@ def offer_of(
     first_s = np.append(np.array(profile.prefill_s or np.full(profile.grid.shape[0], np.nan)), np.inf)[rows[i]]
     moved = np.array(grid.input_tokens)[i] * (profile.cache_bytes_per_token or 0.0)
     if work.found_share and not work.phase and profile.decoded_per_s is not None:
-        # A request takes the time of one without prefill, and of its prefill what is not found.
+        # A request takes the time of one without prefill, and of its prefill what is not found, or comes no sooner.
         beyond[:-1, :-1] = profile.decoded_per_s
         whole_s = 1 / np.maximum(requests_per_s, 1e-9)
-        saved_s = work.found_share * (whole_s - 1 / np.maximum(beyond[rows[i], columns[j]], requests_per_s + 1e-9))
-        fetched_s = work.found_share * moved / work.link_bytes_per_s
-        faster = 1 / np.maximum(whole_s - saved_s, fetched_s)
-        requests_per_s = np.where(requests_per_s > 0, np.maximum(requests_per_s, faster), 0.0)
+        saved_s = whole_s - 1 / np.maximum(np.maximum(beyond[rows[i], columns[j]], requests_per_s), 1e-9)
+        found = np.minimum(work.found_share, whole_s / (saved_s + moved / work.link_bytes_per_s))
+        requests_per_s = np.where(requests_per_s > 0, 1 / (whole_s - found * saved_s), 0.0)
     held = in_flight_at_slo(requests_per_s, profile.slo.tpot_s, output_tokens)
     waits = np.zeros(len(cells))  # variance of the prompts' work in progress: as many may wait as are in time
     if work.slo is not None and (work.slo.ttft_s is not None or work.phase):

@@ -72,7 +72,8 @@ def test_a_cache_runs_beside_its_service_is_sized_anew_and_goes(
         (pod,) = admin.get("pods", "-l", "tonnage.dev/service=s,tonnage.dev/phase=cache")["items"]
         (container,) = pod["spec"]["containers"]
         assert (container["image"], container["args"]) == ("example.com/cache", ["--port=7000"])
-        assert container["resources"] == {"requests": {"memory": str(2**36)}, "limits": {"memory": str(2**36)}}
+        own_bytes = {"cpu": "0", "memory": str(2**36)}
+        assert container["resources"] == {"requests": own_bytes, "limits": own_bytes}
         assert {"name": "TONNAGE_CACHE_BYTES", "value": str(2**36)} in container["env"]
         assert pod["spec"]["nodeName"] in ("n2", "n3")
         servers = [p for p in admin.get("pods", "-l", "tonnage.dev/service=s")["items"] if p is not pod]

@@ -183,9 +183,10 @@ def modes_of(manifests: Sequence[Manifest], found: float = 0.0) -> dict[str, lis
                     load, variance = rate * max(first * (1 - found), cache / link), waiting
                 elif (each := table["requestsPerSecond"][i][j]) > 0:
                     if found and networks[p["gpuType"]]:
-                        # The time of what is found is that with prefill less that without; its cache has to come.
-                        saved_s = found * max(0.0, 1 / each - 1 / table["decodedPerSecond"][i][j])
-                        each = max(each, min(1 / (1 / each - saved_s), link / (found * cache)))
+                        # The time of what is found is that with prefill less that without. Its cache has to come: of
+                        # that, no more is fetched than comes while the rest is computed.
+                        saved_s = max(0.0, 1 / each - 1 / table["decodedPerSecond"][i][j])
+                        each = 1 / (1 / each - min(found, 1 / each / (saved_s + cache / link)) * saved_s)
                     load = rate / each
                     variance = load / max(1.0, each * outputs * tpot)
                     if "ttft" in slo:

@@ -38,7 +38,7 @@ class AtOnce:
         return [TaskResult(kind, digest, KINDS[kind](*task.inputs)) for digest, task in asked.items()]
 
 
-def planned(snapshot: Snapshot, memory: SearchMemory, within_s: float = 0.3) -> Plan:
+def planned(snapshot: Snapshot, memory: SearchMemory, within_s: float = 0.02) -> Plan:
     return plan_mix(snapshot, Budget(work_of(within_s)), SETTINGS, memory)
 
 

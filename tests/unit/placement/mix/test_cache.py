@@ -8,11 +8,13 @@ import pytest
 
 from cluster.plans import Plan
 from controller.objects.manifests import read_manifests
+from controller.queries.plan_diff import plan_diff
+from controller.settings import settings_from
 from controller.snapshot.from_manifests import snapshot_from
 from placement.budget import Budget
 from placement.mix.memory import SearchMemory
 from placement.mix.planner import MixSettings, plan_mix
-from tests.mix_exact.comparison import observed
+from tests.mix_exact.comparison import observed, planned
 from tests.mix_exact.phases import own
 from tests.unit.placement.mix.test_phases import fleet, plan_of, scaled
 
@@ -20,14 +22,20 @@ HALF = {"memory": "1Ti", "hits": [{"within": "10s", "share": 0.5}]}
 """6 prompts/s of 1000 tokens of 100 kB are 0.6 GB/s: 64 GiB hold those of 115 s, so that one instance finds half."""
 
 
-def cached(cache: dict[str, Any] | None = None, status: dict[str, int] | None = None, **world: Any) -> Plan:
-    manifests = fleet(**{"phased": False, "whole": 1.0, **world})
-    for each in manifests:
+def world_of(
+    cache: dict[str, Any] | None = None, status: dict[str, int] | None = None, **world: Any
+) -> list[dict[str, Any]]:
+    made = fleet(**{"phased": False, "whole": 1.0, **world})
+    for each in made:
         if each["kind"] == "ModelProfile":
             each["spec"]["throughput"][0]["decodedPerSecond"] = [[100.0]]
-    manifests[-1]["spec"] |= {"slo": {"tpot": "60ms"}, "headroom": 0, "cache": HALF if cache is None else cache}
-    manifests[-1]["status"] = {"mix": status} if status else {}
-    return plan_of(manifests)
+    made[-1]["spec"] |= {"slo": {"tpot": "60ms"}, "headroom": 0, "cache": HALF if cache is None else cache}
+    made[-1]["status"] = {"mix": status} if status else {}
+    return made
+
+
+def cached(cache: dict[str, Any] | None = None, status: dict[str, int] | None = None, **world: Any) -> Plan:
+    return plan_of(world_of(cache, status, **world))
 
 
 def instances(plan: Plan) -> dict[str, dict[str, int]]:
@@ -60,20 +68,63 @@ def test_a_published_curve_stands_in_for_hits_that_nobody_measured() -> None:
 
 
 def test_what_is_fetched_is_bound_by_the_network() -> None:
-    """Half of 0.1 GB a request over 25 GB/s are 500 requests/s; over 0.04 GB/s less than one without a cache."""
+    """Half of 0.1 GB a request over 25 GB/s are 500 requests/s; over 0.004 GB/s 4 % come, too little for one less."""
     manifests = fleet(phased=False, whole=1.0)
     assert instances(cached(network=False)) == {"default/s": {"cheap": 6}, "default/s-cache": {}}
     for each in manifests:
         if each["kind"] == "GPUType":
-            each["spec"]["network"] = "40M"
+            each["spec"]["network"] = "4M"
     manifests[-1]["spec"] |= {"slo": {"tpot": "60ms"}, "headroom": 0, "cache": HALF}
     assert instances(plan_of(manifests)) == {"default/s": {"cheap": 6}, "default/s-cache": {}}
 
 
+def test_no_more_is_fetched_than_comes_in_time() -> None:
+    """Of 0.1 GB over 0.1 GB/s 1/(0.99 + 1) come while the rest is computed, all that may be found: 1.99 requests/s."""
+    found = {}
+    for share in (0.4, 1.0):
+        made = world_of({"memory": "64Gi", "hits": [{"within": "10s", "share": share}]})
+        for each in made:
+            if each["kind"] == "GPUType":
+                each["spec"]["network"] = "100M"
+        found[share] = instances(plan_of(made))["default/s"]
+
+    assert found == {0.4: {"cheap": 4}, 1.0: {"cheap": 4}}
+
+
+@pytest.mark.parametrize("most", ["64Gi", "1Ti", "100Ti"])
+def test_memory_that_a_cache_may_have_beyond_what_pays_changes_nothing(most: str) -> None:
+    plan = cached({**HALF, "memory": most})
+
+    assert instances(plan) == {"default/s": {"cheap": 4}, "default/s-cache": {"cheapx0": 1}}
+    assert plan.certificates["mix"].bound == pytest.approx(4.256)
+
+
+def test_a_running_cache_has_no_more_memory_than_it_may() -> None:
+    """At 60 requests/s three instances would save more than they cost."""
+    made = world_of({"memory": "64Gi"}, {"cheap": 40, "cache/cheapx0": 3})
+    made[-1]["spec"]["demand"]["requestsPerSecond"] = 60
+
+    assert sum(instances(plan_of(made))["default/s-cache"].values()) == 1
+
+
+def test_the_search_for_a_size_goes_on_where_work_ended_it() -> None:
+    snapshot, memory = observed(world_of(HALF)), SearchMemory()
+    plans = [plan_mix(snapshot, Budget(work), memory=memory) for work in (12.0, 10_000.0)]
+
+    costs = [sum(each.cost_per_hour for each in plan.services) for plan in plans]
+    assert costs == pytest.approx([6.0, 4.256])
+
+
+def test_a_change_of_a_plan_costs_what_the_cache_costs() -> None:
+    snapshot, plan = planned(world_of(HALF, {"cheap": 6, "cache/cheapx0": 2}), settings_from({}))
+    of_cache = next(each for each in plan_diff(snapshot, plan).services if each.service == "default/s-cache")
+
+    assert (of_cache.cost_before, of_cache.cost_after) == pytest.approx((0.512, 0.256))
+
+
 def test_the_prefill_pool_is_smaller_by_what_is_found() -> None:
     """6 prompts/s of 100 ms keep 0.6 × dear busy, of which half is found; with its bursts that is one instance less."""
-    apart = {"ttft": "500ms", "whole": 0.2}
-    manifests = fleet(**apart)
+    manifests = fleet(ttft="500ms", whole=0.2)
     manifests[-1]["spec"]["demand"]["requestsPerSecond"] = 20
     before = instances(plan_of(manifests))
     manifests[-1]["spec"]["cache"] = HALF

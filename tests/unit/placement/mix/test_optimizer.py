@@ -110,10 +110,10 @@ def test_without_work_for_the_solver_the_answer_is_still_feasible() -> None:
     answer = answer_mix(asked, nothing())
 
     # The bound takes instances in fractions: buckets of 6 + 3 + 6 requests/s at 20 per A100 are 0.75 · 3.67 = 2.7525,
-    # the one of 15 costs 15/40 · 3.67 = 1.37625 there; 4.12875 in all. The mix near it is one A100 and three A10G.
+    # the one of 15 costs 15/40 · 3.67 = 1.37625 there; 4.12875 in all. All of it on the cheaper type takes two A100.
     assert not isinstance(answer, Reason)
     assert violations(asked, answer.mixes) == ()
-    assert answer.cost_per_hour == pytest.approx(6.70)
+    assert answer.cost_per_hour == pytest.approx(7.34)
     assert answer.certificate.bound == pytest.approx(4.12875)
 
 

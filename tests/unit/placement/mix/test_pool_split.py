@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from cluster.arrays import FloatArray
-from placement.mix.feasibility import violations
-from placement.mix.pool_split import Splitter, rounded
-from placement.mix.problem import MixQuestion, Need, burst_room
+from placement.mix.pool_split import Splitter
+from placement.mix.problem import Need, burst_room
 from tests.builders.mix import answered, hard_need, need, question
 
 
@@ -59,18 +58,6 @@ def test_a_split_proves_less_than_the_optimum(seed: int) -> None:
     bound = Splitter(asked).cheapest(prices_of(asked)).bound
 
     assert 0 < bound <= answered(question(asked)).certificate.objective
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_the_mix_near_a_split_serves_all_demand_with_whole_instances_and_slices(seed: int) -> None:
-    asked = hard_need(seed)
-    splitter, prices = Splitter(asked), prices_of(asked)
-    split = splitter.cheapest(prices)
-
-    mix = rounded(asked, splitter, split, prices)
-
-    assert violations(MixQuestion((asked,)), (mix,)) == ()
-    assert split.bound <= float(mix.instances @ prices) <= float(np.ceil(split.instances) @ prices)
 
 
 def test_a_bucket_goes_only_where_it_can_be_served() -> None:

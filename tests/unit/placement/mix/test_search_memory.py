@@ -40,7 +40,7 @@ def gap(plan: Plan) -> float:
 def test_plans_of_the_same_question_close_the_gap_and_then_cost_no_work() -> None:
     snapshot, memory = cluster(load=0.2, count=10), SearchMemory()
 
-    plans = [planned(snapshot, memory, within_s=2.0) for _ in range(4)]
+    plans = [planned(snapshot, memory, within_s=0.1) for _ in range(8)]
 
     gaps = [gap(plan) for plan, _ in plans]
     assert gaps[0] > SETTINGS.gap, "the first plan's work must not suffice, or this test shows nothing"

@@ -80,7 +80,7 @@ def test_another_stock_is_explained_anew() -> None:
 def test_what_the_work_did_not_suffice_for_is_tried_again_with_twice_as_much_alone(solved: list[str]) -> None:
     """Otherwise each plan's explanations would fail at the same variants, and the last services never have a turn."""
     hard, memory = question(hard_need(1)), VariantMemory()
-    little = 40.0
+    little = 5.0
     assert memory.mixes(hard, Budget(little)) is None
     memory.begin()
 
