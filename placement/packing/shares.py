@@ -47,6 +47,8 @@ class Shares:
         since = np.zeros(len(pods), dtype=np.int64) if pods.started_s is None else pods.started_s
         most = np.array([team.max_wait_s for team in self.teams])[self.team]
         self._is_late: BoolArray = (pods.node == PENDING) & (since > 0) & (snapshot.at_s - since >= most)
+        self._late = np.bincount(self.team, self.milli * self._is_late, len(self.teams))
+        """Thousandths of devices that those of each team ask for together that waited too long."""
         started = np.where(pods.node == PENDING, 0, since)
         least = np.array([team.min_run_s for team in self.teams])[self.team]
         self._has_run: BoolArray = (started == 0) | (snapshot.at_s == 0) | (snapshot.at_s - started >= least)
@@ -158,7 +160,9 @@ class Shares:
         if self._taker < 0:
             return own
         may_take = self._owed(self.beyond(), np.arange(len(self.teams))[:, None]) > self._mine
-        may_take[self._taker] = self._late_one >= 0
+        # Where more of its team waited too long than it holds, each would be stopped by the next before it is done.
+        is_few = self._late[self._taker] <= self.used[self._taker].sum()
+        may_take[self._taker] = self._late_one >= 0 and is_few
         self.view = self._taker, self._mine.tobytes(), self._width.tobytes(), may_take.tobytes()
         runs = (self.milli > 0) & (own != never) & (own != ending) & (node != PENDING)
         others, kind = self.team != self._taker, self.of_node[node]

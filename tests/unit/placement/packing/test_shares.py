@@ -274,3 +274,11 @@ def test_of_those_who_borrow_the_one_who_borrowed_less_lately_is_first() -> None
     shared = after(now, planned(now))
 
     assert (held(shared, "a"), held(shared, "b")) == (2, 6)  # owing 7 and 6
+
+
+def test_pods_of_a_team_that_all_waited_too_long_take_nothing_from_what_it_runs_where_they_are_more() -> None:
+    """Of a sweep of more jobs than there is room for, each would be stopped by the next before it is done."""
+    own, late = filled("a", 1, started_s=90_000), waits("a", 9, started_s=1)
+
+    assert stopped(seen(1, [*own, *late[:8]], team("a", 8)))
+    assert not stopped(seen(1, [*own, *late], team("a", 8)))
