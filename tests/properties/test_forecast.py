@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given, settings, strategies as st
 
 from autoscaler.forecast.fits import fit
+from autoscaler.forecast.grid import aged
 from autoscaler.forecast.online import OnlineForecaster
 from autoscaler.series import regular
 from cluster.arrays import FloatArray
@@ -65,22 +66,20 @@ def test_quantiles_never_cross_and_are_never_negative(
 
 
 @settings(max_examples=25)
-@given(loads(), st.lists(st.floats(0, 2e5), min_size=2, max_size=6))
-def test_an_interval_contains_those_of_younger_samples(history: FloatArray, ages_s: list[float]) -> None:
-    forecaster = seen(history, [])
-    made = forecaster.forecast()
-    if made is None:
-        return
-    for lead_s in (600.0, 1800.0):
-        rows = []
-        for age_s in sorted(ages_s):
-            forecast = forecaster.forecast(made.made_at_s + age_s)
-            assert forecast is not None
-            rows.append(forecast.at(age_s + lead_s))
-        for younger, older in pairwise(rows):
-            rounding = 1e-9 * older[-1]
-            assert older[-1] >= younger[-1] - rounding
-            assert older[0] <= younger[0] + rounding
+@given(
+    st.lists(st.floats(0, 100), min_size=17, max_size=17),
+    st.floats(1, 10),
+    st.lists(st.floats(0, 2e5), min_size=2, max_size=6),
+)
+def test_an_interval_around_its_median_contains_those_of_younger_samples(
+    levels: list[float], growth: float, ages_s: list[float]
+) -> None:
+    leads_s = np.array([600.0, 1800.0])
+    roots = np.tile(np.sort(levels), (2, 1))
+    rows = [aged(roots, leads_s, age_s, np.full(2, growth)) for age_s in sorted(ages_s)]
+    for younger, older in pairwise(rows):
+        assert (older[:, -1] >= younger[:, -1] - 1e-9).all()
+        assert (older[:, 0] <= younger[:, 0] + 1e-9).all()
 
 
 @settings(max_examples=15)
