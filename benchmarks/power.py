@@ -12,7 +12,6 @@ from cli.printing.power_study_output import record_of
 from cluster.errors import ConfigError, Mistake
 from power.rules import PowerRules
 from simulator.power.agents import faults_from
-from simulator.power.requests import CLASSES
 from simulator.power.study import Study, check_study, label_of, play
 from simulator.sweep.runner import PolicyRun, runs_of
 from tests.agents import power_speakers
@@ -20,11 +19,9 @@ from tests.rigs.power_reaction import measured
 
 LARGE = DATA / "power" / "servegen_rate_language_m-large.csv.gz"
 SMALL_LOAD = DATA / "power" / "servegen_rate_language_m-small.csv.gz"
-LENGTHS = DATA / "power" / "azure_llm_2023_code.csv.gz"
 RIVALS = ("no-cap", "polca", "two-clocks", "tonnage")
 QUICK = {
     "rate": None,
-    "lengths": None,
     "days": 1,
     "above": 0.95,
     "servers": 8,
@@ -32,8 +29,6 @@ QUICK = {
     "seeds": (1,),
     "policies": ("no-cap", "tonnage"),
 }
-QUICK_ALONE = {**QUICK, "policies": ("tonnage",)}
-"""Of the cases that differ in their load alone."""
 SHIPPED = PowerRules()
 NONE = 1e-9
 """In place of 0, where a rule must be above it."""
@@ -59,7 +54,7 @@ def _worst(rows: Sequence[Row], by: str) -> Rows:
         line: Row = {"more": f"{extra:+.0%}", by: name, "seeds": len(own)}
         for key in ("brakes", "over_s", "peak_share"):
             line[key] = max(row[key] for row in own)
-        for of in CLASSES:
+        for of in own[0]["classes"]:
             p50, p99 = (max(row["classes"][of][f"{p}_slower_pct"] for row in own) for p in ("p50", "p99"))
             line |= {f"{of} P50 / P99 %": f"{p50:+.2f} / {p99:+.2f}"}
             line |= {f"{of} held": max(row["classes"][of]["held_share"] for row in own)}
@@ -79,27 +74,13 @@ def _worst(rows: Sequence[Row], by: str) -> Rows:
     "power-small-load",
     "The same under the load of a smaller model (simulated).",
     given={"rate": SMALL_LOAD},
-    quick=QUICK_ALONE,
-    summary=partial(_worst, by="policy"),
-)
-@case(
-    "power-short-requests",
-    "The same with the short requests of a public trace (simulated).",
-    given={"mix": "code", "lengths": LENGTHS},
-    quick=QUICK_ALONE,
-    summary=partial(_worst, by="policy"),
-)
-@case(
-    "power-batching",
-    "The same with continuous batching, seven days (simulated).",
-    given={"mix": "code", "batch": 16, "days": 7, "extra": (0.3,)},
-    quick=QUICK_ALONE,
+    quick={**QUICK, "policies": ("tonnage",)},
     summary=partial(_worst, by="policy"),
 )
 def power(
     *,
     rate: Path | None = LARGE,
-    shape: str | None = None,
+    row: str = "",
     days: int | None = None,
     above: float = 0.0,
     servers: int = 40,
@@ -108,7 +89,7 @@ def power(
     seeds: Sequence[int] = numbers("1-5"),
     batch: int = 1,
     mix: str = "chat",
-    lengths: Path | None = None,
+    lengths: str = "",
     burstiness: float = 1.0,
     faults: str = "",
     rules: Sequence[str] = (),
@@ -117,18 +98,18 @@ def power(
 ) -> Iterator[Row]:
     """A row for each share of more servers, seed and policy: the same requests beside a row without limits.
 
-    For each seed the budget is computed so that the planned row peaks at 79 % of it. rate: CSV; null: generated. shape:
-    a synthetic course of hours instead. above: only periods of at least this fraction of the highest rate. lengths:
-    of the mix `code`. faults: such as `lying:0.25@3600-7200,killed@100-900`. rules: such as spike_swings=3.
+    For each seed the budget is computed so that the planned row peaks at 79 % of it. rate: CSV; null: generated. row:
+    YAML of its pools instead. above: only periods of at least this fraction of the highest rate. lengths: CSV of the
+    mix `code`. faults: such as `lying:0.25@3600-7200,killed@100-900`. rules: such as spike_swings=3.
     """
     study = Study(
         rates=rate,
-        shape=shape,
+        row=Path(row) if row else None,
         days=days,
         above_share=above,
         mix=mix,
-        lengths=lengths,
-        base_servers=servers,
+        lengths=Path(lengths) if lengths else None,
+        base_servers=None if row else servers,
         batch=batch,
         burstiness=burstiness,
         brake=brake,

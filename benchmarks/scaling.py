@@ -2,51 +2,23 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from autoscaler.concurrency.safe_bandit import Rules, SafeBandit
-from autoscaler.decision.decide import WEIGHING
-from autoscaler.decision.expected_cost import Weighing
 from benchmarks.cases import DATA, Row, Rows, case, numbers
 from benchmarks.tables import grouped
-from cluster.autoscaling import Behavior, ScalingRules
 from simulator.scaling import replay as scaling_replay, study
 from simulator.scaling.rival_rules import oracle_replicas
 from simulator.scaling.traces import generated_trace, read_trace
 from tests.rigs.scaling.concurrency import FAMILIES, best_static, course, score as score_course, workload
 from tests.rigs.scaling.concurrency_baselines import Aimd, HillClimb, QLearning, Static, Tuner
-from tests.rigs.scaling.forecast_scores import taken_out
-from tests.rigs.scaling.hindsight import lognormal, record_of, tuned_in_hindsight
+from tests.rigs.scaling.hindsight import record_of, tuned_in_hindsight
 from tests.rigs.scaling.idle import NIGHTS, IdleTimer, idle_trace
 
-SPREAD = 0.5
-"""Deviation of the logarithm of the random lead times on which the mechanisms of lead times are measured."""
-
-
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """The autoscaler with one mechanism taken out."""
-
-    weighing: Weighing = WEIGHING
-    settings: scaling_replay.ReplaySettings = field(default_factory=scaling_replay.ReplaySettings)
-    forecasts: str = ""
-    """Mechanism that is taken out of the forecasts."""
-    random_leads: bool = False
-
-
-VARIANTS: Mapping[str, Variant] = {
-    "nothing": Variant(),
-    "switching cost": Variant(replace(WEIGHING, start_s=0.0, stop_s=0.0)),
-    "cost of a return": Variant(replace(WEIGHING, returns=False)),
-    "stabilization": Variant(settings=scaling_replay.ReplaySettings(behavior=Behavior(ScalingRules(), ScalingRules()))),
-    "conformal": Variant(forecasts="conformal"),
-    "nothing, random leads": Variant(random_leads=True),
-    "learned lead time": Variant(settings=scaling_replay.ReplaySettings(learned_lead=False), random_leads=True),
-}
 FIRST = 60
 """Decisions within which a tuner should be near the best static limit."""
 KNATIVE_DEFAULT = 100
@@ -129,58 +101,13 @@ def scaling(
     for scenario in scenarios(traces, train_days, days):
         outlook = study.outlook_of(study.forecasts_of(scenario))
         for minutes in leads:
-            drawn = scaling_replay.Leads((60.0 * minutes,))
+            lead_s = 60.0 * minutes
             for name in policies:
                 began_s = time.process_time()
-                row: Row = dict(record_of(scenario, drawn, study.replayed(scenario, name, drawn, outlook)))
+                row: Row = dict(record_of(scenario, lead_s, study.replayed(scenario, name, lead_s, outlook)))
                 yield row | {"cpu_s": round(time.process_time() - began_s, 2)}
                 if tuned and name in study.CONTENDERS:
-                    yield dict(record_of(scenario, drawn, *tuned_in_hindsight(scenario, name, drawn, outlook)))
-
-
-def _ablation_summary(rows: Sequence[Row]) -> Rows:
-    """J without each mechanism, over J with all of them, percent more, by trace and lead."""
-    whole = {(r["trace"], r["lead_min"], r["leads"]): r["j"] for r in rows if r["without"] == "nothing"}
-    for (without,), own in grouped([row for row in rows if row["without"] != "nothing"], "without").items():
-        more = {
-            row["trace"]: (row["lead_min"], row["j"] / whole[row["trace"], row["lead_min"], row["leads"]] - 1)
-            for row in own
-        }
-        yield {"J without": without} | {
-            f"{trace[:16]} {lead:g}": f"{100 * part:+.1f} %" for trace, (lead, part) in more.items()
-        }
-
-
-@case(
-    "scaling-ablation",
-    "J of the autoscaler without each of its mechanisms (simulated).",
-    quick={"traces": (), "leads": (10.0,), "train_days": 1, "days": 1, "without": ("stabilization",)},
-    summary=_ablation_summary,
-)
-def scaling_ablation(
-    *,
-    traces: Sequence[Path] = TRACES,
-    leads: Sequence[float] = (5.0,),
-    without: Sequence[str] = tuple(VARIANTS),
-    train_days: int = 7,
-    days: int = 7,
-) -> Iterator[Row]:
-    """A row for each trace, lead time and variant; those of lead times are on random ones."""
-    chosen = {name: each for name, each in VARIANTS.items() if name.startswith("nothing") or name in without}
-    for scenario in scenarios(traces, train_days, days):
-        outlooks = {}
-        for name in {each.forecasts for each in chosen.values()}:
-            with taken_out(name or None):
-                outlooks[name] = study.outlook_of(study.forecasts_of(scenario))
-        for minutes in leads:
-            fixed = scaling_replay.Leads((60.0 * minutes,))
-            for name, variant in chosen.items():
-                drawn = lognormal(fixed.mean_s, SPREAD) if variant.random_leads else fixed
-                policy = study.TonnageScaling(weighing=variant.weighing)
-                run = scaling_replay.replay(scenario, policy, drawn, outlooks[variant.forecasts], variant.settings)
-                found = study.ReplayedPolicy(study.TONNAGE, run, scaling_replay.score(scenario, run, drawn.mean_s))
-                about = {"without": name.partition(",")[0], "leads": "random" if variant.random_leads else "fixed"}
-                yield dict(record_of(scenario, fixed, found)) | about
+                    yield dict(record_of(scenario, lead_s, *tuned_in_hindsight(scenario, name, lead_s, outlook)))
 
 
 def idle_summary(rows: Sequence[Row]) -> Rows:
@@ -222,9 +149,7 @@ def scaling_idle(
                 ways["idle timer"] = (IdleTimer(), 0)
                 for name, (policy, fewest) in ways.items():
                     settings = scaling_replay.ReplaySettings(min_replicas=fewest)
-                    run = scaling_replay.replay(
-                        scenario, policy, scaling_replay.Leads((60.0 * minutes,)), outlook, settings
-                    )
+                    run = scaling_replay.replay(scenario, policy, 60.0 * minutes, outlook, settings)
                     hours, missed, least = (
                         float(each) * scenario.step_s / 3600 / day
                         for each in (run.wanted.sum(), scaling_replay.missed_load(scenario, run).sum(), oracle)

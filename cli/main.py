@@ -44,9 +44,7 @@ VERBS = {
     "bundle": Verb("cli.verbs.bundle", "Fetch a support bundle: recent snapshots, decisions and results."),
     "completion": Verb("cli.verbs.installation", "Print the completion script for a shell."),
     "controlplane": Verb("cli.verbs.controlplane", "Run a real control plane on this machine, with simulated nodes."),
-    "cordon": Verb("cli.verbs.drain", "Mark nodes as unschedulable."),
     "crds": Verb("cli.verbs.installation", "Print the CustomResourceDefinitions of Tonnage's kinds."),
-    "delete": Verb("cli.verbs.delete", "Delete objects and wait until they are gone."),
     "describe": Verb("cli.verbs.describe", "Show one object in detail: status, cost, routing, placements, events."),
     "diff": Verb("cli.verbs.apply", "Show what applying manifests would change; exit with 1 if anything differs."),
     "doctor": Verb("cli.verbs.doctor", "Check whether Tonnage can run on a cluster, and how to fix what is missing."),
@@ -67,10 +65,8 @@ VERBS = {
     "scaling": Verb("cli.verbs.scaling", "Explain what autoscaling decides, and what a history would have cost."),
     "simulate": Verb("cli.verbs.simulate", "Simulate a datacenter: placement of traces, a day, power."),
     "top": Verb("cli.verbs.top", "Show allocated, stranded and idle GPUs, and their cost."),
-    "uncordon": Verb("cli.verbs.drain", "Mark nodes as schedulable again."),
     "usage": Verb("cli.verbs.usage", "Show who held which devices how long, and what they cost."),
     "version": Verb("cli.verbs.installation", "Print the version."),
-    "wait": Verb("cli.verbs.wait", "Wait until objects meet a condition."),
     "whatif": Verb("cli.verbs.whatif", "Compare plans under other demand, prices, SLOs, nodes or policies."),
 }
 

@@ -70,7 +70,7 @@ def with_expected(snapshot: Snapshot, expected: Iterable[demand.ExpectedDemand])
     for service in snapshot.services:
         if own := known.get(service.part_of or service.name):
             asked = replace(own.demand, rate_per_s=own.demand.rate_per_s + service.deferred_per_s)
-            service = replace(service, demand=asked, start_share=own.start_share, is_loading=own.is_loading)
+            service = replace(service, demand=asked, start_share=own.start_share)
         services.append(service)
     return replace(snapshot, services=tuple(services))
 

@@ -92,8 +92,7 @@ class ExpectedDemand:
     """`namespace/name`."""
     demand: Demand
     start_share: float
-    is_loading: bool | None = None
-    """Both as in `ModelService`."""
+    """As in `ModelService`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

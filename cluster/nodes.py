@@ -190,7 +190,7 @@ class NodeFilter:
         if cordoned is not None and tolerates(shape.tolerations)(CORDON):
             schedulable = schedulable | cordoned
         yield "cordoned", schedulable
-        if shape.gpus and shape.gpu_types:
+        if shape.gpu_types:
             wanted = [n for n, name in enumerate(self._gpu_type_names) if name in shape.gpu_types]
             yield "gpu_type", np.isin(self._nodes.gpu_type, wanted)
         yield "selector", self.matches.meets_terms(shape.node_terms)

@@ -276,6 +276,8 @@ class Snapshot:
         if known is None:
             return 0.0
         paid, counted = known.price(spot=spot) * instance_type.gpus, service.objective
+        if not instance_type.gpus and service.cache is not None:
+            paid = service.cache.price_per_hour
         if counted is None:
             return paid
         kwh = service.watts.get(replace(instance_type, spot=False), 0.0) / 1000

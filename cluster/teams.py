@@ -29,6 +29,6 @@ class Team:
     min_run_s: float = 0.0
     """Time for which a pod that it borrows devices for runs at least."""
     max_wait_s: float = 86_400.0
-    """Time after which a pod that waits takes from others beyond their share, as if it was within that of its team."""
+    """Time after which a pod that waits takes from others beyond their share, from its own team, and of shares."""
     usage: float = 0.0
     """Devices that it borrowed lately, as an average that decays."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Literal
 
+import numpy as np
+
 from cluster.demand import DeferredWork, Demand, Slo, ThroughputProfile
 from cluster.quotas import QuotaAsk, QuotaShare
 
@@ -435,7 +437,7 @@ class InstanceType:
 
     gpu_type: str
     gpus: int = 1
-    """Devices of one instance (the degree of its tensor parallelism)."""
+    """Devices of one instance (the degree of its tensor parallelism); 0: it has memory of such a node alone."""
     spot: bool = False
     """Whether it runs on spot nodes only; otherwise on all others."""
     phase: str = ""
@@ -463,7 +465,7 @@ def instance_type_named(name: str, gpu_types: Collection[str]) -> InstanceType:
     return InstanceType(name, phase=phase)
 
 
-_INSTANCE_NAME = re.compile(r"(.+?)(x([1-9][0-9]?))?(-spot)?")
+_INSTANCE_NAME = re.compile(r"(.+?)(x(0|[1-9][0-9]?))?(-spot)?")
 
 
 LOAD_S = 150.0
@@ -492,6 +494,32 @@ class ServedModel:
     pool: str = ""
     """`InstanceType.phase` of its instances; empty: it is the only one."""
     quality: float = 1.0
+
+
+CACHE = "cache"
+"""Phase of the pool that keeps the prompts' cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptCache:
+    """Pool of main memory in which prompts find the cache of their beginnings, which then need no prefill."""
+
+    most: int
+    """Instances that it may have."""
+    memory_bytes: int
+    """Of each instance."""
+    price_per_hour: float
+    """Of each instance."""
+    hits: tuple[tuple[float, float], ...]
+    """Time of the demand whose prompts it holds, and the fraction of their tokens that is found in it; both rise."""
+    instances: int = 0
+    """Those that are planned for."""
+
+    def found_share(self, bytes_per_s: float) -> float:
+        """Fraction of the prompts' tokens that is found. bytes_per_s: cache of all prompts that come."""
+        held_s = self.instances * self.memory_bytes / max(bytes_per_s, 1e-9)
+        times, shares = zip((0.0, 0.0), *self.hits, strict=True)
+        return float(np.interp(held_s, times, shares))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -537,8 +565,11 @@ class ModelService:
     quotas: tuple[QuotaShare, ...] = ()
     """Quotas that bound it."""
     phase: str = ""
-    """`prefill` or `decode`: one pool of the service `part_of`, if its phases are apart; empty: of whole requests."""
+    """`prefill` or `decode`: one pool of the service `part_of`, if its phases are apart; or the pool of its cache;
+    empty: of whole requests."""
     part_of: str = ""
+    cache: PromptCache | None = None
+    """Of the whole service, in each of its pools."""
     objective: MixObjective | None = None
     """None: dollars alone."""
     watts: Mapping[InstanceType, float] = field(default_factory=dict)
@@ -580,7 +611,7 @@ class ModelService:
             cpu_milli=self.instance_cpu_milli,
             memory_bytes=self.instance_memory_bytes,
             gpus=instance_type.gpus,
-            gpu_milli=WHOLE_GPU_MILLI,
+            gpu_milli=WHOLE_GPU_MILLI if instance_type.gpus else 0,
             gpu_types=(instance_type.gpu_type,),
             node_terms=terms if mode is None else in_placement_mode(terms, mode),
             tolerations=self.tolerations,

@@ -14,7 +14,7 @@ from cluster.occupancy import Occupancy
 from cluster.plans import Phase, Plan, PlanLimits, Reason, Refused, Step, Unplaced
 from cluster.power_floors import PowerFloors
 from cluster.snapshot import PENDING, Snapshot, device_mask
-from cluster.workloads import InstanceType
+from cluster.workloads import CACHE, InstanceType
 
 REASONS = (
     "AlreadyBound",
@@ -152,6 +152,8 @@ MOST_PODS = 150_000
 def most_instances(snapshot: Snapshot, instance_type: InstanceType) -> int:
     """Number of instances of one type that a fleet without any other pod would hold; cordoned nodes count."""
     width = instance_type.gpus
+    if not width:  # a cache's memory: its service says how much
+        return MOST_PODS
     if width < 1 or instance_type.gpu_type not in snapshot.gpu_type_names:
         return 0
     number = snapshot.gpu_type_names.index(instance_type.gpu_type)
@@ -239,10 +241,11 @@ def _objection_to_scale(guarded: Guarded, scale: actions.Scale) -> Reason | None
         if count > max(most, now.get(instance_type, 0)):
             words = f"{count} instances of {instance_type} are wanted, and the fleet holds at most {most}"
             return Reason("TooManyInstances", words, {"wanted": float(count), "most": float(most)})
-    has_demand = service.demand is not None and service.demand.rate_per_s > 0
+    has_demand = service.demand is not None and service.demand.rate_per_s > 0 and service.phase != CACHE
     # The other mode of a service, together or by phase, has instances for all that this one's do.
     whole = service.part_of or service.name
     others = [s for s in snapshot.services if (s.name == whole if service.part_of else s.part_of == whole)]
+    others = [s for s in others if s.phase != CACHE]
     has_demand &= not others or not all(any((each.replicas or {}).values()) for each in others)
     if has_demand and any(now.values()) and not any({**now, **scale.instances}.values()):
         return Reason("NoInstanceLeft", f"{scale.service} has demand, and would lose its last instance")

@@ -108,7 +108,7 @@ def _ended(state: act.ArbiterState, name: str, peak_bytes: int, now_s: float) ->
         peak = max(peak_bytes, call.peak_bytes)
         learned = learned.after(call.request.command_class, peak, now_s - call.started_at_s)
     calls = {key: other for key, other in state.calls.items() if key != name}
-    return replace(state, ledger=state.ledger.without_call(name), calls=calls, learned=learned)
+    return replace(state, ledger=state.ledger.without_calls({name}), calls=calls, learned=learned)
 
 
 def _used(state: act.ArbiterState, event: act.Used, settings: Settings) -> ladder.Step:
@@ -144,10 +144,16 @@ def _used(state: act.ArbiterState, event: act.Used, settings: Settings) -> ladde
 
 
 def _grow_running(state: act.ArbiterState, now_s: float, settings: Settings) -> ladder.Step:
-    """Grants to agents, then to calls that passed their claim, what fits; freezes the calls that must wait."""
+    """Grants to agents, then to calls that passed their claim, what fits; freezes the calls that must wait.
+
+    Such a call takes nothing from a queued one that its equals make way for, unless that is guaranteed to its sandbox.
+    """
     actions: list[act.Action] = []
+    first = _made_way_for(state, now_s, settings)
     for want in ladder.running_wants(state, settings):
-        ledger = want.granted(state)
+        is_behind = first is not None and isinstance(want, ladder.GrowthWant) and want.priority <= first.priority
+        waits = is_behind and state.ledger.held_bytes(want.sandbox) >= state.ledger.guarantees()[want.sandbox]
+        ledger = None if waits else want.granted(state)
         if isinstance(want, ladder.AgentWant):
             if ledger is not None:
                 wants = {name: wanted for name, wanted in state.agents_want.items() if name != want.sandbox}
@@ -233,10 +239,27 @@ def _unqueued(state: act.ArbiterState, call: str) -> act.ArbiterState:
     return replace(state, queue=tuple(asked for asked in state.queue if asked.call != call))
 
 
-def _queued(state: act.ArbiterState, request: act.CallDemand, now_s: float, settings: Settings) -> act.Queue:
+def _starved(state: act.ArbiterState, now_s: float, settings: Settings) -> ladder.StartWant | None:
+    """The first queued call that waited too long for the node's memory: nothing of its priority or a lower one is
+    admitted before it.
+    """
     older = (each for each in ladder.queued_wants(state) if now_s >= each.request.asked_at_s + settings.starvation_s)
-    aged = any(each.request.call != request.call and not each.exceeds_own(state.ledger) for each in older)
-    reason: act.Reason = "WAITS_BEHIND_OLDER" if aged else "WAITS_FOR_MEMORY"
+    return next((each for each in older if not each.exceeds_own(state.ledger)), None)
+
+
+def _made_way_for(state: act.ArbiterState, now_s: float, settings: Settings) -> ladder.StartWant | None:
+    """That call, where it fits once its equals that passed their claims, and what ends anyway, have made way."""
+    if (starved := _starved(state, now_s, settings)) is None:
+        return None
+    gone = {call.name for call in ladder.outranked(state, starved)}
+    left = state.ledger.without_calls(gone | {call.name for call in state.calls.values() if call.ending is not None})
+    return None if starved.granted(replace(state, ledger=left)) is None else starved
+
+
+def _queued(state: act.ArbiterState, request: act.CallDemand, now_s: float, settings: Settings) -> act.Queue:
+    starved = _starved(state, now_s, settings)
+    is_behind = starved is not None and starved.request.call != request.call
+    reason: act.Reason = "WAITS_BEHIND_OLDER" if is_behind else "WAITS_FOR_MEMORY"
     return act.Queue(request.call, _expected_wait_s(state, request, now_s), reason)
 
 
@@ -258,19 +281,23 @@ def _expected_wait_s(state: act.ArbiterState, request: act.CallDemand, now_s: fl
 
 
 def _relieve(state: act.ArbiterState, now_s: float, settings: Settings) -> ladder.Step:
-    """One step of the ladder for the first want that outranks something."""
+    """One step of the ladder for the first want that outranks something.
+
+    A queued call that waited too long outranks its equals that passed their claims, too, where it fits without them.
+    """
     unmet: list[ladder.Want] = [*ladder.running_wants(state, settings), *ladder.queued_wants(state)]
     ending = [call for call in state.calls.values() if call.ending is not None]
     lowest = min((call.priority for call in state.calls.values()), default=float("inf"))
+    first = _made_way_for(state, now_s, settings)
     for want in unmet:
-        if not isinstance(want, ladder.AgentWant) and want.priority <= lowest:
+        if not isinstance(want, ladder.AgentWant) and want.priority <= lowest and want != first:
             continue  # it outranks nothing
         victims = [*ending, *ladder.outranked(state, want)]
         if isinstance(want, ladder.AgentWant):
             is_own = want.exceeds_own(state.ledger)
             helps = bool(victims) or (not is_own and ladder.agent_victim(state, want.priority) is not None)
         else:
-            helps = any(call.priority < want.priority for call in victims)
+            helps = bool(victims) and (want == first or any(call.priority < want.priority for call in victims))
         if helps:
             return ladder.relieve(state, want, now_s, settings)
     return state, ()

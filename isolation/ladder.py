@@ -166,6 +166,8 @@ def relieve(state: act.ArbiterState, want: Want, now_s: float, settings: Setting
     if victims and any(call.ending is not None for call in state.calls.values()):
         return state, ()
     if victims:
+        if victims[0].outgrown and victims[0].priority == want.priority and not isinstance(want, AgentWant):
+            reason = "OUTGREW_CLAIM"
         return killed(replace(state, relieved_at_s=now_s), victims[0], reason)
     name = agent_victim(state, state.ledger.sandboxes[want.sandbox].priority)
     if name is None:

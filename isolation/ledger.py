@@ -1,6 +1,6 @@
 """Memory ledger of a node: what agents and their tool calls may hold, and what is left for others."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 MIB = 1 << 20
@@ -108,5 +108,5 @@ class MemoryLedger:
     def with_lease(self, call: str, lease_bytes: int) -> "MemoryLedger":
         return self.with_reservation(replace(self.reservations[call], lease_bytes=lease_bytes))
 
-    def without_call(self, call: str) -> "MemoryLedger":
-        return replace(self, reservations={key: kept for key, kept in self.reservations.items() if key != call})
+    def without_calls(self, calls: Collection[str]) -> "MemoryLedger":
+        return replace(self, reservations={key: kept for key, kept in self.reservations.items() if key not in calls})

@@ -37,6 +37,11 @@ class Footprint:
         )
 
 
+def footprint_of(gpus: int, cpu_milli: int, memory_bytes: int) -> Footprint:
+    """Footprint of an instance. One without a device is counted in GiB of memory instead."""
+    return Footprint(gpus, cpu_milli, memory_bytes) if gpus else Footprint(-(-memory_bytes // 2**30))
+
+
 Pattern = tuple[int, ...]
 """Numbers of instances of each footprint that one node holds together."""
 _Filling = tuple[Pattern, Footprint]

@@ -52,8 +52,7 @@ def is_watched(braking: Braking, now_s: float) -> bool:
 
 def is_full(drawn_w: FloatArray, budget_w: FloatArray) -> BoolArray:
     """Limits so near to their budgets that a brake may engage; shape (limits,)."""
-    full: BoolArray = drawn_w >= _FULL_SHARE * budget_w
-    return full
+    return np.asarray(drawn_w >= _FULL_SHARE * budget_w)
 
 
 def watched(

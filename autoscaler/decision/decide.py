@@ -66,14 +66,14 @@ class _Draft:
         return self if replicas == self.replicas else _Draft(replicas, limited_by)
 
 
-def decide(scaler: Scaler, at_s: float, weighing: Weighing = WEIGHING) -> ScalingDecision | None:
+def decide(scaler: Scaler, at_s: float) -> ScalingDecision | None:
     """Decision for this policy at this instant; None where it is off, or its target was not observed."""
     if scaler.mode == "Off" or scaler.replicas is None:
         return None
     stale = is_stale(scaler, at_s)
     curve = None
     if scaler.forecast is not None:
-        curve = cost_curve(scaler, scaler.forecast, scaler.replicas.wanted, at_s, weighing)
+        curve = cost_curve(scaler, scaler.forecast, scaler.replicas.wanted, at_s, WEIGHING)
     wanted = _wanted(scaler, scaler.replicas, curve, stale=stale)
     draft = _within_limits(scaler, scaler.replicas.wanted, wanted, at_s)
     cost = None

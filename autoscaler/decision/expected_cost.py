@@ -30,7 +30,7 @@ KEEP_POINTS = 6
 
 @dataclass(frozen=True, slots=True)
 class Weighing:
-    """Parameters of the objective that are no part of a policy; the case `scaling-ablation` measures each."""
+    """Parameters of the objective that are no part of a policy."""
 
     spread_s: float = 600.0
     """Time over which the costs of starts and stops are spread: what a new replica is expected to serve at least."""
@@ -40,8 +40,6 @@ class Weighing:
     on other traces and leads (docs/autoscaler.md)."""
     stop_s: float = 180.0
     """Cost of a stop beside that of the policy: it is often followed by a start."""
-    returns: bool = True
-    """Whether a stop is judged by the time until the replica could be back; otherwise by the load after the lead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,7 @@ def cost_curve(
     scaler: autoscaling.Scaler, forecast: demand.Forecast, current: int, at_s: float, weighing: Weighing
 ) -> CostCurve:
     """Expected cost of every number of replicas that could be the cheapest, and one beyond."""
-    after, leads_s = _leads(scaler.lead_time.points_s, weighing)
+    after, leads_s = _leads(scaler.lead_time.points_s)
     values, weights = widened_points(forecast, leads_s + max(0.0, at_s - forecast.made_at_s))
     values = values / scaler.replica_load
     # The candidates: from 0 to one more than the highest load needs, and than is wanted or allowed.
@@ -82,7 +80,7 @@ def cost_curve(
 
 
 @lru_cache(maxsize=4096)
-def _leads(points_s: tuple[float, ...], weighing: Weighing) -> tuple[int, arrays.FloatArray]:
+def _leads(points_s: tuple[float, ...]) -> tuple[int, arrays.FloatArray]:
     """Leads that are looked at, seconds, and how many of them are lead times: those come first, then the instants at
     which the need for present replicas is looked at. The lead times of a target change with its starts alone."""
     leads_s = np.asarray(points_s, dtype=np.float64)
@@ -90,7 +88,7 @@ def _leads(points_s: tuple[float, ...], weighing: Weighing) -> tuple[int, arrays
         edges = np.linspace(0.0, len(leads_s), LEAD_POINTS + 1)
         sums = np.concatenate([[0.0], leads_s.cumsum()])
         leads_s = np.asarray(np.diff(np.interp(edges, np.arange(len(sums)), sums)) / np.diff(edges))
-    soon_s = np.linspace(0.0, leads_s.mean(), KEEP_POINTS + 1)[1:] if weighing.returns else leads_s
+    soon_s = np.linspace(0.0, leads_s.mean(), KEEP_POINTS + 1)[1:]
     return len(leads_s), np.concatenate([leads_s, soon_s])
 
 

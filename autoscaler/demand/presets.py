@@ -273,14 +273,17 @@ class Load:
     """Value by role: requests and tokens per second, waiting requests. A role that is missing was not measured."""
     is_censored: bool
     """Whether the rates are lower bounds of what was offered."""
+    is_full: bool | None = None
+    """Whether queue and cache say that the servers are full; None: they were not both measured."""
+
+
+_SHOWN: tuple[Quantity, ...] = ("queue", "saturation")
 
 
 def quantities(preset: Preset, roles: Iterable[Role]) -> tuple[Quantity, ...]:
-    """Quantities that these roles need, and those that show whether they are censored."""
+    """Quantities that these roles need, and those that show whether the servers are full."""
     wanted: list[Quantity] = [quantity for role in roles for quantity in _NEEDED[role]]
-    if not preset.is_offered:
-        wanted += ["queue", "saturation"]
-    return tuple(dict.fromkeys(quantity for quantity in wanted if quantity in preset.expressions))
+    return tuple(dict.fromkeys(each for each in (*wanted, *_SHOWN) if each in preset.expressions))
 
 
 def load_from(
@@ -293,10 +296,11 @@ def load_from(
     """
     known = {quantity: value for quantity, value in measured.items() if math.isfinite(value) and value >= 0}
     values = {role: value for role in roles if (value := _value(role, known)) is not None}
-    shown = {"queue", "saturation"} & preset.expressions.keys()
+    shown = set(_SHOWN) & preset.expressions.keys()
     is_unknown = bool(shown) and not shown & known.keys() and values.get(full[0], math.inf) >= full[1]
-    is_full = is_unknown or known.get("queue", 0.0) > 0 or known.get("saturation", 0.0) >= SATURATED
-    return Load(values, is_censored=is_full and not preset.is_offered)
+    is_full = known.get("queue", 0.0) > 0 or known.get("saturation", 0.0) >= SATURATED
+    is_known = is_full or known.keys() >= set(_SHOWN)
+    return Load(values, (is_full or is_unknown) and not preset.is_offered, is_full if is_known else None)
 
 
 _NEEDED: Mapping[Role, tuple[Quantity, ...]] = {

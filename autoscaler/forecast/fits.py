@@ -88,6 +88,7 @@ def _is_sound_linear(fit: LinearFit, leads: int) -> bool:
         and _holds_numbers(fit.scale_weights, (leads, SCALE_COLUMNS))
         and _holds_numbers(fit.floor, (leads,))
         and _holds_numbers(fit.cap, (leads,))
+        and _holds_numbers(fit.growth, (leads,))
         and bool((fit.floor > 0).all() and (fit.cap >= fit.floor).all())
     )
 

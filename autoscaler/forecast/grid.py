@@ -71,24 +71,23 @@ def due(statements: FloatArray, leads: IntArray) -> FloatArray:
     return found
 
 
+LATER_S = 6 * 3600.0
+"""Age of the last sample up to which errors grow. Chosen: what is known of the level is lost by then."""
+GROWTH = 4.0
+"""Growth of errors up to there in a series of which nothing is known. Chosen; public traces have 1.3 to 9."""
 FRESH_STEPS = 1.5
 """Age of the last sample, in steps, up to which a forecast is fresh: the next sample may be a little late."""
 
 
-def aged(quantiles: FloatArray, leads_s: FloatArray, age_s: float) -> FloatArray:
+def aged(roots: FloatArray, leads_s: FloatArray, age_s: float, growth: FloatArray) -> FloatArray:
     """Quantiles at the leads, counted from now, of a forecast made at a last sample that is `age_s` old.
 
-    Counted from the sample, leads are longer by its age. Over the leads, quantiles above the median may only rise and
-    those below it only fall; beyond the last lead they move away from the median with the root of the lead. So every
-    interval contains the one that was given for the same lead when the sample was younger.
-    quantiles: shape (leads, levels), never falling along the levels; the result likewise, never negative.
+    Medians are those of leads that are longer by the age, and from the last lead on the last one. The distance from
+    them grows as errors do without news: with the root of the age.
+    roots: shape (leads, levels), never falling along the levels; the result likewise.
+    growth: shape (leads,), distance at the age `LATER_S` and beyond, in that of a fresh forecast.
     """
-    upper, lower = LEVELS > 0.5, LEVELS < 0.5
-    envelope = quantiles.copy()
-    envelope[:, upper] = np.maximum.accumulate(quantiles[:, upper], axis=0)
-    envelope[:, lower] = np.minimum.accumulate(quantiles[:, lower], axis=0)
-    later_s = leads_s + age_s
-    found = np.stack([np.interp(later_s, leads_s, column) for column in envelope.T], axis=-1)
-    median = found[:, ~(upper | lower)]
-    stretch = np.sqrt(np.maximum(later_s / leads_s[-1], 1.0))[:, None]
-    return np.asarray(np.maximum(median + (found - median) * stretch, 0.0))
+    centre = roots[:, LEVELS == 0.5]
+    factor = 1 + (growth - 1) * np.sqrt(min(age_s / LATER_S, 1.0))
+    later = np.interp(leads_s + age_s, leads_s, centre[:, 0])
+    return np.asarray(later[:, None] + (roots - centre) * factor[:, None])

@@ -5,11 +5,11 @@ in `features.scale_design`. How far the season is trusted, how fast levels follo
 the coefficients, per series and lead. Everything is in root scale (grid.py), divided by the series' own root level.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autoscaler.forecast.grid import lead_steps, to_root
+from autoscaler.forecast.grid import GROWTH, LATER_S, lead_steps, to_root
 from autoscaler.series import Series, informative
 from cluster.arrays import BoolArray, FloatArray, IntArray
 
@@ -21,6 +21,9 @@ _SEASON_LEVELS = 4
 COLUMNS = len(WEIGHTS) + _SEASON_LEVELS + 1
 SCALE_COLUMNS = 2 + len(ERROR_WEIGHTS)
 _TINY = 1e-3
+_MOST_GROWTH = 10.0
+_IDLE = 0.1
+"""Least course of a season, in its mean: from a lull of a job that runs each night nothing is multiplied by more."""
 
 
 def design(levels: FloatArray, season_levels: FloatArray, season_ahead: FloatArray) -> FloatArray:
@@ -182,6 +185,13 @@ class LinearFit:
     """Shape (leads,), smallest scale."""
     cap: FloatArray
     """Shape (leads,), largest scale: the largest error that was fitted."""
+    growth: FloatArray
+    """Shape (leads,), size of the errors `LATER_S` ahead, where the last lead's forecast goes on as the season does, in
+    that at each lead."""
+
+    def course(self, at_s: FloatArray) -> FloatArray:
+        """What a root without news is proportional to at these instants; never zero."""
+        return np.asarray(np.maximum(self.season.at(at_s), _IDLE))
 
     def centre(self, columns: FloatArray, last: FloatArray) -> FloatArray:
         """Shape (..., leads). columns: of `design`; last: shape (...), the last sample."""
@@ -231,10 +241,24 @@ def fit_linear(series: Series) -> LinearFit | None:
     ahead = _ahead(roots, leads)
     usable = known & (np.arange(len(roots)) >= min(len(roots) // 4, 360))
     weights = np.stack([_ridge(columns[:, n], ahead[:, n] - roots, usable) for n in range(len(leads))])
-    fit = LinearFit(
-        root, season, leads, weights, np.zeros((len(leads), SCALE_COLUMNS)), np.ones(len(leads)), np.ones(len(leads))
-    )
-    return _with_scale(fit, fit.centre(columns, parts[0][:, 0]), roots, ahead, usable)
+    one = np.ones(len(leads))
+    fit = LinearFit(root, season, leads, weights, np.zeros((len(leads), SCALE_COLUMNS)), one, one, one)
+    centre = fit.centre(columns, parts[0][:, 0])
+    growth = _growth(roots, ahead, centre, fit.course(series.at_s), leads[-1], round(LATER_S / series.step_s))
+    return replace(_with_scale(fit, centre, roots, ahead, usable), growth=growth)
+
+
+def _growth(
+    roots: FloatArray, ahead: FloatArray, centre: FloatArray, course: FloatArray, last: int, later: int
+) -> FloatArray:
+    """`LinearFit.growth`, of the errors that three in four do not exceed. last, later: steps of the last lead and of
+    `LATER_S`."""
+    if later <= last or not (~np.isnan(roots[later:] - centre[:-later, -1])).any():
+        return np.full(centre.shape[1], GROWTH)
+    went_on = centre[:-later, -1] * course[later:] / course[last : last - later]
+    size = np.nanquantile(np.abs(roots[later:] - went_on), 0.75)
+    sizes = np.nanquantile(np.abs(ahead - centre), 0.75, axis=0)
+    return np.asarray(np.clip(size / np.maximum(sizes, _TINY), 1.0, _MOST_GROWTH))
 
 
 def course(fit: LinearFit, series: Series, *, of_other_days: bool = False) -> Course:
@@ -317,4 +341,4 @@ def _with_scale(
     columns = scale_design(centre, errors, floor)
     target = np.where(is_known, np.log(np.maximum(size, floor)), np.nan)
     weights = np.stack([_ridge(columns[:, n], target[:, n], usable) for n in range(len(fit.leads))])
-    return LinearFit(fit.root, fit.season, fit.leads, fit.weights, weights, floor, cap)
+    return replace(fit, scale_weights=weights, floor=floor, cap=cap)

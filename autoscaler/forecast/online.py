@@ -6,7 +6,7 @@ import numpy as np
 
 from autoscaler.forecast import calibration
 from autoscaler.forecast.fits import Fit
-from autoscaler.forecast.grid import FRESH_STEPS, LEVELS, LeadRing, aged, due, from_root, lead_steps
+from autoscaler.forecast.grid import FRESH_STEPS, GROWTH, LEVELS, LeadRing, aged, due, from_root, lead_steps
 from autoscaler.forecast.linear import ERROR_WEIGHTS, WEIGHTS, LinearFit, course, design, smoothed, weights_after
 from autoscaler.series import CAPACITY, Series, SeriesBuffer, informative
 from cluster.arrays import FloatArray, IntArray
@@ -115,6 +115,11 @@ def states_of(fit: Fit | None, leads: IntArray, step_s: float) -> dict[str, Stat
     return states
 
 
+MOST_COURSES = 2.0
+"""Most that the season raises a quantile to, in its own root: what is unusual in a lull is not multiplied by the rise
+after it. Chosen: four times the usual load."""
+
+
 class OnlineForecaster:
     """Rival models side by side, each calibrated by its own errors; at each lead the one with the least loss is
     trusted.
@@ -124,6 +129,7 @@ class OnlineForecaster:
 
     __slots__ = (
         "_calibration",
+        "_fit",
         "_given",
         "_last_root",
         "_last_statement",
@@ -141,6 +147,7 @@ class OnlineForecaster:
         """Samples that were taken; fits read them."""
         self._leads = lead_steps(step_s)
         self._states: dict[str, State] = {}
+        self._fit: Fit | None = None
         self._last_root = self._made_at_s = 0.0
         self._now: FloatArray | None = None
         """Quantiles in root scale after the last sample, shape (leads, levels)."""
@@ -171,6 +178,7 @@ class OnlineForecaster:
         errors of the fit's trial.
         """
         before, trusted = self.models, self._scores.trusted
+        self._fit = fit
         states = states_of(fit, self._leads, self.history.step_s)
         if tuple(states) == before and fit is not None:
             self._states = states
@@ -223,10 +231,16 @@ class OnlineForecaster:
             return None
         leads_s = self._leads[usable].astype(np.float64) * self.history.step_s
         age_s = 0.0 if now_s is None else max(now_s - self._made_at_s, 0.0)
-        quantiles = from_root(roots[usable])
+        roots = roots[usable]
         if age_s >= FRESH_STEPS * self.history.step_s:
-            quantiles = aged(quantiles, leads_s, age_s)
-        return Forecast(self._made_at_s, leads_s + age_s, LEVELS, quantiles, model)
+            fit = None if self._fit is None else self._fit.linear
+            growth = np.full(len(self._leads), GROWTH) if fit is None else fit.growth
+            roots = aged(roots, leads_s, age_s, growth[usable])
+            if fit is not None:  # whoever is trusted for minutes: beyond the last lead, it goes on as the season does
+                courses = fit.course(self._made_at_s + np.maximum(np.append(leads_s + age_s, 0.0), leads_s[-1]))
+                ahead, grown = courses[:-1, None], roots * (courses[:-1] / courses[-1])[:, None]
+                roots = np.minimum(grown, np.maximum(roots, MOST_COURSES * fit.root * ahead))
+        return Forecast(self._made_at_s, leads_s + age_s, LEVELS, from_root(roots), model)
 
     def _begin(self, states: dict[str, State]) -> None:
         leads = len(self._leads)

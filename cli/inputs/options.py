@@ -43,7 +43,3 @@ def report_option(words: str = "Write a report with charts, too.") -> Option:
     from pathlib import Path  # 3 ms that a look at a cluster does without
 
     return click.option("--report", type=click.Path(path_type=Path), metavar="FILE.html", help=words)
-
-
-GRACE_PERIOD = click.option("--grace-period", "grace_s", type=click.IntRange(min=0), metavar="SECONDS",
-                            help="Seconds that pods get to terminate.")  # fmt: skip

@@ -88,8 +88,6 @@ class ResourceArgument:
     resource: "ApiResource"
     names: tuple[str, ...] = ()
     """Requested names; empty: all objects."""
-    namespace: str = ""
-    """Namespace that manifests name; empty: that of the command."""
 
 
 def parse_resource_arguments(cluster: LiveCluster, what: tuple[str, ...]) -> list[ResourceArgument]:
@@ -115,17 +113,6 @@ def parse_resource_arguments(cluster: LiveCluster, what: tuple[str, ...]) -> lis
     if names and category_of(cluster, what[0]):
         raise ConfigError(Mistake(what[0], "is a category of kinds, and names need one kind", "name one kind"))
     return [ResourceArgument(resource, names) for resource in resources.values()]
-
-
-async def named_by(cluster: LiveCluster, manifests: Sequence[Manifest]) -> list[ResourceArgument]:
-    """Objects that manifests name, by kind and namespace. Raises TonnageError for a kind that the server lacks."""
-    named: dict[tuple[str, str], ResourceArgument] = {}
-    for manifest in manifests:
-        cluster, resource = await resource_of(cluster, manifest)
-        key = (resource.full_name, manifest.namespace or "")
-        before = named.get(key, ResourceArgument(resource, namespace=key[1]))
-        named[key] = replace(before, names=(*before.names, manifest.name))
-    return list(named.values())
 
 
 def category_of(cluster: LiveCluster, word: str) -> "tuple[ApiResource, ...]":

@@ -10,7 +10,6 @@ Table = Mapping[str, Any]
 
 LEAST_WIDTH, PADDING = 6, 3
 """Least width of a column, and spaces after its longest cell. Source: kubectl's printers.GetNewTabWriter."""
-NONE = "<none>"
 LEAST_POWER, EXPONENT_FROM = -4, 6
 """Powers of ten between which Go writes a number without an exponent. Source: strconv.FormatFloat with 'g' and -1."""
 
@@ -21,12 +20,9 @@ class Look:
 
     wide: bool = False
     namespaces: bool = False
-    labels: bool = False
     headers: bool = True
     kind: str = ""
     """Prefix of each name if several kinds are shown, such as `modelservice.tonnage.dev`."""
-    label_columns: tuple[str, ...] = ()
-    """Labels that have columns of their own."""
     own_headers: bool = False
     """Whether headers stay as they are: names of GPU types have small letters."""
 
@@ -49,10 +45,7 @@ class Sheet:
         if rows and self.look.headers and not self._has_header:
             names = [str(self._columns[n]["name"]) for n in self._shown()]
             names = names if self.look.own_headers else [name.upper() for name in names]
-            # kubectl names the column after the last part of the label.
-            own = [label.rpartition("/")[2].upper() for label in self.look.label_columns]
-            labels = ["LABELS"] if self.look.labels else []
-            rows.insert(0, [*(["NAMESPACE"] if self.look.namespaces else []), *names, *own, *labels])
+            rows.insert(0, [*(["NAMESPACE"] if self.look.namespaces else []), *names])
             self._has_header = True
         for row in rows:
             self._widths += [LEAST_WIDTH] * (len(row) - len(self._widths))
@@ -73,10 +66,7 @@ class Sheet:
         if self.look.kind and cells:
             cells[0] = f"{self.look.kind}/{cells[0]}"
         before = [metadata.get("namespace", "")] if self.look.namespaces else []
-        labels = metadata.get("labels") or {}
-        shown = ",".join(f"{key}={labels[key]}" for key in sorted(labels)) or NONE
-        own = [labels.get(label, "") for label in self.look.label_columns]
-        return [*before, *cells, *own, *([shown] if self.look.labels else [])]
+        return [*before, *cells]
 
 
 def cell_text(value: Any) -> str:

@@ -2,59 +2,19 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import click
 
+from cli.inputs.options import output_choice
 from cli.printing.columns import columns
-from cluster.errors import ConfigError, Mistake
 
 FORMATS = ("table", "wide", "json", "yaml", "name")
-JSONPATH = "jsonpath="
-
+TABLES = ("table", "wide")
 Object = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
-    format: str = "table"
-    """One of FORMATS, or `jsonpath`."""
-    template: str = ""
-    """Template of jsonpath."""
-
-    @property
-    def is_table(self) -> bool:
-        return self.format in ("table", "wide")
-
-
-def output_from(value: str | Output) -> Output:
-    """Output that the value of `-o` names. Raises click.BadParameter."""
-    if isinstance(value, Output):
-        return value
-    if value.startswith(JSONPATH):
-        return Output("jsonpath", value.removeprefix(JSONPATH))
-    if value not in FORMATS:
-        known = f"{', '.join(FORMATS)} and {JSONPATH}TEMPLATE"
-        hint = "'-o' / '--output'"
-        raise click.BadParameter(f"{value!r} is not one of {known}", param_hint=hint)
-    return Output(value)
-
-
-def complete_output(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    """Formats of `-o`."""
-    return [name for name in (*FORMATS, JSONPATH) if name.startswith(incomplete)]
-
-
-output_option = click.option(
-    "-o",
-    "--output",
-    type=output_from,
-    shell_complete=complete_output,
-    default="table",
-    metavar="FORMAT",
-    help=f"{'|'.join(FORMATS)}|{JSONPATH}TEMPLATE. json is stable between versions. [default: table]",
-)
+output_option = output_choice(*FORMATS, words="json is stable between versions.")
 
 
 def as_list(objects: Sequence[Object]) -> Object:
@@ -68,19 +28,9 @@ def without_managed_fields(obj: Object) -> Object:
     return {**obj, "metadata": metadata}
 
 
-def text_of(obj: Object, output: Output) -> str:
-    """Text of an object or a List in a format other than a table. Raises ConfigError."""
-    match output.format:
-        case "json":
-            return go_json(obj) + "\n"
-        case "yaml":
-            return yaml_text(obj)
-        case "jsonpath":
-            from cli.printing.fields import jsonpath
-
-            return jsonpath(output.template)(obj)
-        case _:
-            raise ConfigError(Mistake(f"-o {output.format}", "is not supported here", "use it with get"))
+def text_of(obj: Object, output: str) -> str:
+    """Text of an object or a List as `json` or `yaml`."""
+    return go_json(obj) + "\n" if output == "json" else yaml_text(obj)
 
 
 def show_rows(output: str, data: object, headers: Sequence[str], rows: Iterable[Sequence[str]], nothing: str) -> None:

@@ -116,12 +116,12 @@ async def apply_all(
     async for made in _applied(cluster, manifests, namespace, dry_run, force=force):
         done.append(made.after)
         from cli.printing.differences import object_lines
-        from cli.printing.object_output import Output, text_of, without_managed_fields
+        from cli.printing.object_output import text_of, without_managed_fields
         from cli.printing.terminal import echo_difference
 
         name = name_of(made.after)
         if output in ("json", "yaml"):
-            text = text_of(without_managed_fields(made.after), Output(output))
+            text = text_of(without_managed_fields(made.after), output)
             click.echo(("---\n" if output == "yaml" else "") + text, nl=False)
         elif output == "name":
             click.echo(name)

@@ -10,7 +10,7 @@ import click
 from cli.inputs.cluster import ClusterAccess, LiveCluster, cluster_options, complete_kinds_and_names, on_cluster
 from cli.inputs.resources import name_of
 from cli.printing.columns import as_table, sheet
-from cli.printing.object_output import Output, as_list, output_option, text_of, without_managed_fields
+from cli.printing.object_output import TABLES, as_list, output_option, text_of, without_managed_fields
 from cli.printing.terminal import FAILED, INTERRUPTED, print_error
 from cluster.errors import ConfigError, Mistake
 
@@ -121,7 +121,7 @@ def events(
     ctx: click.Context,
     /,
     target: str | None,
-    output: Output,
+    output: str,
     access: ClusterAccess,
     *,
     no_headers: bool,
@@ -158,12 +158,12 @@ def events(
             return bool(target or all_sources or is_ours(event))
 
         def print_events(found: list[Object]) -> None:
-            if output.is_table:
+            if output in TABLES:
                 rows = (row(event, time.time(), namespaces=all_namespaces) for event in found)
                 click.echo(printed.text([as_table(headers, rows)]), nl=False)
                 return
             for event in found:
-                text = name_of(event) + "\n" if output.format == "name" else text_of(event, output)
+                text = name_of(event) + "\n" if output == "name" else text_of(event, output)
                 click.echo(text, nl=False)
 
         api, is_first = {"apiVersion": "events.k8s.io/v1", "kind": "Event"}, True
@@ -175,12 +175,12 @@ def events(
                     continue
                 items = [{**api, **item} for page in each for item in page.get("items") or () if is_wanted(item)]
                 found = [without_managed_fields(event) for event in in_order(items)]
-                if not watch and output.format not in ("table", "wide", "name"):
+                if not watch and output not in ("table", "wide", "name"):
                     click.echo(text_of(as_list(found), output), nl=False)
                 elif is_first:
                     print_events(found)
                 if not watch:
-                    if not found and output.is_table:
+                    if not found and output in TABLES:
                         where = f" in {namespace} namespace" if namespace else ""
                         click.echo(f"No events found{where}.", err=True)
                     return

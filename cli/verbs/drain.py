@@ -1,4 +1,4 @@
-"""`tonnage drain`, `cordon` and `uncordon`: empties a node, or closes it to new pods, and opens it again."""
+"""`tonnage drain`: empties a node, after showing where its pods would go."""
 
 import asyncio
 import time
@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from cli.inputs import cluster as inputs_cluster
-from cli.inputs.options import GRACE_PERIOD
 from cli.inputs.planning import complete_policies
-from cli.printing.terminal import FAILED, print_error
+from cli.printing.terminal import FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,56 +16,6 @@ if TYPE_CHECKING:
     from controller.queries.drain import Consent, NextPlace, NodePod
 
 DryRun = Literal["none", "client", "server"]
-NODES = click.argument("nodes", nargs=-1, required=True, shell_complete=inputs_cluster.complete_nodes)
-
-
-@click.command(epilog="tonnage cordon gpu-7 gpu-8")
-@NODES
-@inputs_cluster.dry_run_option
-@inputs_cluster.access_options
-@click.pass_context
-def cordon(ctx: click.Context, nodes: tuple[str, ...], dry_run: DryRun, access: inputs_cluster.ClusterAccess) -> None:
-    """Mark nodes as unschedulable: no scheduler starts pods there. Running pods stay (see drain)."""
-    if not _set_all(nodes, access, dry_run, closed=True):
-        ctx.exit(FAILED)
-
-
-@click.command(epilog="tonnage uncordon gpu-7 gpu-8")
-@NODES
-@inputs_cluster.dry_run_option
-@inputs_cluster.access_options
-@click.pass_context
-def uncordon(ctx: click.Context, nodes: tuple[str, ...], dry_run: DryRun, access: inputs_cluster.ClusterAccess) -> None:
-    """Mark nodes as schedulable again, after cordon or drain.
-
-    A node that health keeps out is closed again; `tonnage health release` opens it.
-    """
-    if not _set_all(nodes, access, dry_run, closed=False):
-        ctx.exit(FAILED)
-
-
-def _set_all(nodes: tuple[str, ...], access: inputs_cluster.ClusterAccess, dry_run: DryRun, *, closed: bool) -> bool:
-    """Close or open nodes, with a line for each; False when one failed, which was reported."""
-
-    async def work(cluster: inputs_cluster.LiveCluster) -> bool:
-        return all([await set_one(cluster, node, dry_run, closed=closed) for node in dict.fromkeys(nodes)])
-
-    return inputs_cluster.on_cluster(access, work)
-
-
-async def set_one(cluster: inputs_cluster.LiveCluster, node: str, dry_run: DryRun, *, closed: bool) -> bool:
-    """Close or open a node, with a line about it; False when that failed, which was reported."""
-    from controller.kube.request import KubeReadError, KubeWriteError
-    from controller.queries.drain import set_unschedulable
-
-    try:
-        changed = await set_unschedulable(cluster.connection, node, closed=closed, dry_run=dry_run)
-    except (KubeReadError, KubeWriteError) as error:
-        print_error(error)
-        return False
-    word = "cordoned" if closed else "uncordoned"
-    click.echo(f"node/{node} {'' if changed else 'already '}{word}{inputs_cluster.DRY_RUN_TAIL[dry_run]}")
-    return True
 
 
 @click.command(epilog="tonnage drain gpu-7 --ignore-daemonsets --dry-run=client")
@@ -74,7 +23,8 @@ async def set_one(cluster: inputs_cluster.LiveCluster, node: str, dry_run: DryRu
 @click.option("--ignore-daemonsets", is_flag=True, help="Leave pods of DaemonSets on the node.")
 @click.option("--delete-emptydir-data", is_flag=True, help="Evict pods with data in an emptyDir, which is lost.")
 @click.option("--force", is_flag=True, help="Evict pods that no controller recreates.")
-@GRACE_PERIOD
+@click.option("--grace-period", "grace_s", type=click.IntRange(min=0), metavar="SECONDS",
+              help="Seconds that pods get to terminate.")  # fmt: skip
 @click.option("--timeout", "within_s", type=inputs_cluster.duration, default=0.0, metavar="DURATION",
               help="Stop after this time; evicted pods stay evicted. [default: no limit]")  # fmt: skip
 @click.option("--policy", default="tonnage", show_default=True, shell_complete=complete_policies,
@@ -97,7 +47,7 @@ def drain(
 
     First shows where Tonnage's packer would restart each pod, and the effect on gangs and services. (kube-scheduler
     decides for its own pods.) --dry-run=client stops there; --dry-run=server also asks the server whether it would
-    evict each pod. `tonnage uncordon NODE` makes the node schedulable again.
+    evict each pod. `kubectl uncordon NODE` makes the node schedulable again.
     """
     from controller.queries.drain import Consent
 
@@ -120,7 +70,7 @@ async def drain_node(
     """Show what a drain does, then cordon and empty the node; False where it is not empty, which was reported."""
     from cli.inputs.planning import packer_of
     from controller.kube import crud
-    from controller.queries.drain import NodePod, drain_preview, evict_all, pods_of_node, set_unschedulable
+    from controller.queries.drain import NodePod, cordon, drain_preview, evict_all, pods_of_node
     from controller.queries.list_once import list_cluster
     from controller.settings import settings_from
 
@@ -137,7 +87,7 @@ async def drain_node(
     if dry_run == "client":
         click.echo(f"node/{node} would be drained{tail}")
         return True
-    closed = await set_unschedulable(cluster.connection, node, closed=True, dry_run=dry_run)
+    closed = await cordon(cluster.connection, node, dry_run=dry_run == "server")
     click.echo(f"node/{node} {'cordoned' if closed else 'already cordoned'}{tail}")
     start_s = time.monotonic()
 
@@ -150,7 +100,7 @@ async def drain_node(
                 cluster.connection, leaving, print_outcome, grace_s=grace_s, dry_run=dry_run == "server"
             )
     except TimeoutError:
-        words = f"error: node/{node} is cordoned but not empty after {within_s:g} s; repeat, or tonnage uncordon {node}"
+        words = f"error: node/{node} is cordoned but not empty after {within_s:g} s; repeat, or kubectl uncordon {node}"
         click.echo(words, err=True)
         return False
     click.echo(f"node/{node} {'drained' if is_empty else 'is cordoned but not empty'}{tail}")

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.inputs import cluster as inputs_cluster, resources
-from cli.inputs.options import files_option
 from cli.printing.columns import Look, Sheet
-from cli.printing.object_output import Output, as_list, output_option, text_of, without_managed_fields
+from cli.printing.object_output import TABLES, as_list, output_option, text_of, without_managed_fields
 from cli.printing.terminal import FAILED, INTERRUPTED, print_error
 from cluster.errors import ConfigError, Mistake
 
@@ -18,9 +17,6 @@ if TYPE_CHECKING:
     from controller.kube.discovery import ApiResource
 
 Object = dict[str, Any]
-NOT_FOUND = 404
-SELECTOR = "Only objects with these labels, such as app=chat,tier!=test."
-FIELD_SELECTOR = "Only objects with these fields, such as metadata.name=chat."
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,28 +24,19 @@ class GetOptions:
     """Selection of objects, and how they are shown."""
 
     selectors: dict[str, str]
-    output: Output
+    output: str
     look: Look
     all_namespaces: bool
     watch: bool = False
-    watch_only: bool = False
-    ignore_not_found: bool = False
 
 
 @click.command(epilog="tonnage get all -A")
-@click.argument("what", nargs=-1, metavar="KIND[,KIND...] [NAME...] | KIND/NAME...",
+@click.argument("what", nargs=-1, required=True, metavar="KIND[,KIND...] [NAME...] | KIND/NAME...",
                 shell_complete=inputs_cluster.complete_kinds_and_names)  # fmt: skip
 @click.option("-A", "--all-namespaces", is_flag=True, help="In all namespaces.")
-@click.option("-l", "--selector", metavar="SELECTOR", help=SELECTOR)
-@click.option("--field-selector", metavar="SELECTOR", help=FIELD_SELECTOR)
-@files_option("Objects of these manifests or folders; may be repeated. - reads standard input.")
-@click.option("-L", "--label-columns", multiple=True, metavar="LABEL[,LABEL...]",
-              help="Show these labels as columns; may be repeated.")  # fmt: skip
-@click.option("--ignore-not-found", is_flag=True, help="Report no error for named objects that do not exist.")
+@click.option("-l", "--selector", metavar="SELECTOR",
+              help="Only objects with these labels, such as app=chat,tier!=test.")  # fmt: skip
 @click.option("-w", "--watch", is_flag=True, help="Keep showing changes until Ctrl-C.")
-@click.option("--watch-only", is_flag=True, help="Show only changes, not the current objects.")
-@click.option("--show-labels", is_flag=True, help="Show labels as the last column.")
-@click.option("--no-headers", is_flag=True, help="Omit the header line.")
 @output_option
 @inputs_cluster.cluster_options
 @click.pass_context
@@ -57,43 +44,22 @@ def get(
     ctx: click.Context,
     /,
     what: tuple[str, ...],
-    files: tuple[str, ...],
-    label_columns: tuple[str, ...],
     selector: str | None,
-    field_selector: str | None,
-    output: Output,
+    output: str,
     access: inputs_cluster.ClusterAccess,
     *,
-    show_labels: bool,
-    no_headers: bool,
     watch: bool,
-    watch_only: bool,
     all_namespaces: bool,
-    **given: Any,
 ) -> None:
     """List objects of Tonnage's kinds, or of any other kind that the server has.
 
     Kinds are given by plural, singular or short name, several separated by commas; `all` means all of Tonnage's kinds.
     The columns are the server's, as in kubectl.
     """
-    look = Look(
-        output.format == "wide",
-        all_namespaces,
-        show_labels,
-        not no_headers,
-        label_columns=tuple(label for labels in label_columns for label in labels.split(",") if label),
-    )
-    selectors = {k: v for k, v in (("labelSelector", selector), ("fieldSelector", field_selector)) if v}
-    options = GetOptions(
-        selectors, output, look, all_namespaces, watch=watch or watch_only, watch_only=watch_only, **given
-    )
-    if bool(what) is bool(files):
-        raise click.UsageError("name a kind, or files with -f, and not both")
-    manifests = resources.manifests_in(files) if files else ()
+    selectors = {"labelSelector": selector} if selector else {}
+    options = GetOptions(selectors, output, Look(output == "wide", all_namespaces), all_namespaces, watch)
 
     async def work(cluster: inputs_cluster.LiveCluster) -> bool:
-        if manifests:
-            return await print_named(cluster, await resources.named_by(cluster, manifests), options)
         return await print_objects(cluster, what, options)
 
     try:
@@ -109,23 +75,12 @@ async def print_objects(cluster: inputs_cluster.LiveCluster, what: tuple[str, ..
     arguments = resources.parse_resource_arguments(cluster, what)
     if options.selectors and any(each.names for each in arguments):
         raise ConfigError(Mistake(" ".join(what), "combines names with a selector", "give one of them"))
-    return await print_named(cluster, arguments, options, is_category=bool(resources.category_of(cluster, what[0])))
-
-
-async def print_named(
-    cluster: inputs_cluster.LiveCluster,
-    arguments: list[resources.ResourceArgument],
-    options: GetOptions,
-    *,
-    is_category: bool = False,
-) -> bool:
-    """Print these objects; False when part of them could not be read, which was reported."""
-    many = len(arguments) > 1 or is_category
+    many = len(arguments) > 1 or bool(resources.category_of(cluster, what[0]))
     if options.watch:
         if many or len(arguments[0].names) > 1:
             raise ConfigError(Mistake("--watch", "is more than one watch", "watch one kind, or one object"))
         return await _watch(cluster, arguments[0], options)
-    if options.output.is_table:
+    if options.output in TABLES:
         return await _print_tables(cluster, arguments, options, with_kind=many)
     is_list = many or not arguments[0].names or len(arguments[0].names) > 1
     from controller.kube.request import JSON
@@ -143,7 +98,7 @@ async def print_named(
                     found += _items(page, each.resource)
     if not (found or is_list):
         return is_whole
-    if options.output.format == "name":
+    if options.output == "name":
         text = "".join(f"{resources.name_of(obj)}\n" for obj in found)
     else:
         shown = [without_managed_fields(obj) for obj in found]
@@ -179,7 +134,7 @@ async def _print_tables(
                     tables.append(page)
         text = Sheet(look).text(tables)
         if text:
-            click.echo(("\n" if has_rows and options.look.headers else "") + text, nl=False)
+            click.echo(("\n" if has_rows else "") + text, nl=False)
             has_rows = True
     if not has_rows and not is_named:
         is_within = not options.all_namespaces and any(each.resource.is_namespaced for each in arguments)
@@ -195,7 +150,7 @@ async def _pages(
     from controller.kube import crud
     from controller.kube.request import KubeReadError
 
-    namespace = "" if options.all_namespaces else argument.namespace or cluster.namespace
+    namespace = "" if options.all_namespaces else cluster.namespace
     if not argument.names:
         path = argument.resource.collection(namespace)
         async with aclosing(crud.list_pages(cluster.connection, path, options.selectors, accept)) as pages:
@@ -209,9 +164,8 @@ async def _pages(
             path = argument.resource.path(namespace, name)
             yield crud.decoded(path, await cluster.connection.read(path, accept=accept))
         except KubeReadError as error:
-            if not (options.ignore_not_found and error.refusal.status == NOT_FOUND):
-                print_error(error)
-                yield None
+            print_error(error)
+            yield None
 
 
 async def _watch(
@@ -227,19 +181,17 @@ async def _watch(
             argument.resource.path(namespace, argument.names[0])
         )  # NotFound is reported at once
         query["fieldSelector"] = f"metadata.name={argument.names[0]}"
-    accept = crud.TABLE if options.output.is_table else JSON
+    accept = crud.TABLE if options.output in TABLES else JSON
     look = replace(options.look, namespaces=options.look.namespaces and argument.resource.is_namespaced)
-    printed, is_shown = _printer(options, Sheet(look)), not options.watch_only
+    printed = _printer(options, Sheet(look))
     async with aclosing(crud.watched(cluster.connection, path, query, accept)) as changes:
         async for each in changes:
             if isinstance(each, tuple):
                 printed(each[1])  # also a deleted object in its last state, as kubectl does
                 continue
-            if is_shown:
-                for page in each:
-                    for obj in (page,) if options.output.is_table else _items(page, argument.resource):
-                        printed(obj)
-            is_shown = True  # a later list shows the changes missed meanwhile
+            for page in each:  # a later list shows the changes missed meanwhile
+                for obj in (page,) if options.output in TABLES else _items(page, argument.resource):
+                    printed(obj)
     return True
 
 
@@ -251,7 +203,7 @@ def _items(page: Object, resource: "ApiResource") -> list[Object]:
 
 def _printer(options: GetOptions, sheet: Sheet) -> Callable[[Object], None]:
     """Printer of one object, or of one table of objects, below those printed before."""
-    match options.output.format:
+    match options.output:
         case "table" | "wide":
             return lambda table: click.echo(sheet.text([table]), nl=False)
         case "name":

@@ -31,7 +31,6 @@ row_options: Callable[[Callable[..., None]], Callable[..., None]] = adding(
     click.option("--rate", "rates", type=CSV, metavar="CSV",
                  help="Request rates over time, columns t_s and req_per_s. [default: generated]"),
     click.option("--days", type=click.IntRange(1), help="Number of days to use. [default: all]"),
-    click.option("--worst-day", is_flag=True, help="Only the day with the highest rate."),
     setting("--above above_share", 0.0, "Only periods with at least this fraction of the highest rate.",
             click.FloatRange(0, 1)),
     click.option("--servers", "base_servers", type=click.IntRange(4),
@@ -144,7 +143,7 @@ def headroom(
     A size is safe if, for every seed, the brake never engages, no 2 s period reaches the budget, and latency stays
     within POLCA's goals (low class: P50 +5 %, P99 +50 %; high class: P50 +1 %, P99 +5 %). Sizes are simulated one after
     another by bisection: five or six. The load grows with the servers. With `tonnage`, two weeks of 56 servers take 3
-    to 8 minutes of one core; `--worst-day` and `--above 0.62` cover the critical periods in half a minute. Exits with 1
+    to 8 minutes of one core; `--above 0.62` covers the critical periods in half a minute. Exits with 1
     if not even the planned row is safe.
 
     \b

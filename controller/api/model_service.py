@@ -97,7 +97,9 @@ class TemplateSpec(fields.Open):
 class TemplateVariant(fields.Strict):
     """What some instances have instead, in their first container."""
 
-    phase: Literal["decode", "prefill"] | None = Field(default=None, description="Pool that has it; default: all.")
+    phase: Literal["cache", "decode", "prefill"] | None = Field(
+        default=None, description="Pool that has it; default: all."
+    )
     gpu_type: fields.ObjectName | None = Field(default=None, description="GPUType that has it; default: all.")
     model: ModelName | None = Field(default=None, description="Model that has it, of several; default: all.")
     image: str | None = Field(default=None, min_length=1, max_length=1024, description="Image.")
@@ -148,6 +150,33 @@ class Phases(fields.Strict):
 
     prefill: PhasePool = Field(default=PhasePool(), description="Instances that answer the first token.")
     decode: PhasePool = Field(default=PhasePool(), description="Instances that answer all others.")
+
+
+class CacheHits(fields.Strict):
+    """How much of the prompts a cache finds that holds all prompts of some time."""
+
+    within: fields.Duration = Field(description="Time of the demand whose prompts' cache the pool holds.")
+    share: fields.Fraction = Field(description="Fraction of the prompts' tokens that are then found in it.")
+
+
+class CachePool(PhasePool):
+    """Pool of main memory for the cache of prompts (KV), on nodes of the GPUTypes that name a network. What is found in
+    it needs no prefill."""
+
+    memory: fields.PositiveQuantity = Field(
+        description="Most memory of the pool, bytes (`1Ti`); it has as much of that as saves more than it costs."
+    )
+    instance_memory: fields.PositiveQuantity = Field(
+        default=Decimal(2**36), description="Memory of each of its instances, bytes."
+    )
+    price_per_gib_hour: fields.NumberFromZero = Field(
+        default=0.004,
+        alias="pricePerGiBHour",
+        description="Dollars per hour of a GiB; default: what clouds take for it in on-demand machines.",
+    )
+    hits: fields.ListOf[CacheHits] = Field(
+        default=(), max_length=64, description="As measured; default: those of a published chat service."
+    )
 
 
 Port = Annotated[int, Field(ge=1, le=65_535)]
@@ -223,6 +252,11 @@ class ModelServiceSpec(fields.Strict):
         default=None,
         description="Prefill and decode may be apart, on instances of their own, where that costs less than together "
         "and their GPUTypes name a network; pods then have the label `tonnage.dev/phase`.",
+    )
+    cache: CachePool | None = Field(
+        default=None,
+        description="Default: no pool. Its pods are as the template's, with the label `tonnage.dev/phase`, with memory "
+        "alone, `TONNAGE_CACHE_BYTES`, and no command and arguments but those of variants.",
     )
     demand: ServiceDemand | None = Field(
         default=None, description="Request load; leave it out while it is unmeasured. Unknown is never treated as zero."
@@ -330,7 +364,7 @@ class ModelServiceStatus(ObservedStatus):
     replicas: PerInstanceType | None = Field(
         default=None,
         description="Wanted instances per instance type: GPUType, `x` and GPUs per instance if not 1, `-spot` if "
-        "on spot nodes, after `prefill/`, `decode/` or a model if in such a pool; absent: never planned.",
+        "on spot nodes, after `prefill/`, `decode/`, `cache/` or a model if in such a pool; absent: never planned.",
     )
     running: PerInstanceType | None = Field(default=None, description="Running instances per instance type.")
     wanted_instances: Count | None = Field(default=None, description="Wanted instances of all types.")

@@ -46,7 +46,7 @@ class TeamSpec(fields.Strict):
     )
     max_wait: fields.Duration = Field(
         default=86_400.0,
-        description="Time after which a pod that waits takes from teams beyond their share, as if within its own.",
+        description="Time after which a pod that waits takes from teams beyond their share, its own, and of shares.",
     )
 
 

@@ -14,7 +14,7 @@ from cluster.frame import Buffer, framed, unframed
 from controller.background.tasks import BackgroundTask
 
 KIND = "load_fits"
-FORM = 2
+FORM = 3
 """Version of what fits mean, raised when older ones could not be used: they outlive an upgrade (`fits_in`)."""
 BATCH = 8
 """Most policies in a batch, on average. Chosen: fits take 0.2 s each, so a batch outweighs its way, and what a lost

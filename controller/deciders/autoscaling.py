@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from autoscaler.concurrency.safe_bandit import limit_of
-from autoscaler.decision.decide import WEIGHING, decide as decide_replicas
+from autoscaler.decision.decide import decide as decide_replicas
 from autoscaler.decision.outcome import ScalingDecision
 from cluster.actions import Scale, SetReplicas
 from cluster.autoscaling import ConcurrencyLimit, Scaler
@@ -51,10 +51,7 @@ def decide(snapshot: Snapshot, turn: Turn) -> Plan:
         if scaler.demand is not None:
             demand = replace(scaler.demand, rate_per_s=decision.load)
             leads_s = scaler.lead_time.points_s
-            start_share = sum(leads_s) / len(leads_s) / STAY_S
-            awaited = scaler.replicas.ordered_at_s if scaler.replicas is not None else ()
-            is_loading = any(snapshot.at_s - each <= WEIGHING.spread_s for each in awaited)
-            expected.append(ExpectedDemand(scaler.target.name, demand, start_share, is_loading))
+            expected.append(ExpectedDemand(scaler.target.name, demand, sum(leads_s) / len(leads_s) / STAY_S))
         elif decision.changes:
             action = SetReplicas(scaler.name, scaler.target, decision.replicas, decision.current)
             steps.append(Step(action, decision.reason))

@@ -108,17 +108,6 @@ async def apply(
     return decoded(path, await connection.write("PATCH", path, manifest, query, APPLY_PATCH))
 
 
-async def delete(connection: ApiServer, path: str, *, cascade: str, grace_s: int | None, dry_run: bool) -> Object:
-    """Delete an object. Returns the object while finalizers or a grace period keep it, or a Status when it is gone.
-
-    cascade: `Background`, `Foreground` or `Orphan`. Raises KubeWriteError.
-    """
-    options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": cascade}
-    options |= {} if grace_s is None else {"gracePeriodSeconds": grace_s}
-    options |= {"dryRun": ["All"]} if dry_run else {}
-    return decoded(path, await connection.write("DELETE", path, options))
-
-
 async def until_gone(connection: ApiServer, path: str, uid: str, pause: Sleep) -> None:
     """Wait until the object of this uid is gone; a new object of the same name does not count. Raises KubeReadError."""
     wait_s = 0.05

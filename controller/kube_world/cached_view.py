@@ -205,7 +205,7 @@ class CachedView:
 
     def service(self, name: str) -> cluster_view.SeenService | None:
         """Service of a name, or the one that has a pool of this name."""
-        named = (name, name.removesuffix("-prefill"), name.removesuffix("-decode"))
+        named = (name, *(name.removesuffix(f"-{phase}") for phase in ("prefill", "decode", workloads.CACHE)))
         name = next((each for each in named if self._services.get(each) is not None), name)
         found = self._services.get(name)
         if found is None or found.metadata.deletion_timestamp:

@@ -85,7 +85,7 @@ def deployment_writes(instance: Instance, replicas: int, epoch: int) -> list[Wri
         return Write("PATCH", path, body, APPLY_PATCH, query)
 
     writes = []
-    if instance.placer == "dra":
+    if _has_claim(instance):
         template = {"spec": _claim_spec(instance)}
         writes.append(applied("resource.k8s.io/v1", "ResourceClaimTemplate", _claim_template_name(instance), template))
     spec = {**_spec(instance), "replicas": replicas}
@@ -98,6 +98,11 @@ def content_of(instance: Instance) -> str:
     """Hash of a Deployment's content, without the number of replicas and the epoch."""
     content = [_labels(instance), _owner(instance), _spec(instance)]
     return hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()[:16]
+
+
+def _has_claim(instance: Instance) -> bool:
+    """Whether its devices come from a ResourceClaim."""
+    return instance.placer == "dra" and instance.instance_type.gpus > 0
 
 
 def _claim_spec(instance: Instance) -> dict[str, Any]:
@@ -152,11 +157,15 @@ def _spec(instance: Instance) -> dict[str, Any]:
     written = instance.seen.template or {}
     metadata, spec, kind = map_of(written.get("metadata")), dict(map_of(written.get("spec"))), instance.instance_type
     first, *others = spec["containers"]
+    if not kind.gpus:  # another program than the model's server
+        first = {name: value for name, value in first.items() if name not in ("args", "command")}
     model = next((each.name for each in instance.service.models if each.pool == kind.phase), "")
     own_of = {"phase": instance.service.phase, "gpuType": kind.gpu_type, "model": model}
     for each in written.get("variants") or ():
         if all(each.get(key) in (None, own) for key, own in own_of.items()):
             first = _varied(first, each)
+    if not kind.gpus:
+        first = _varied(first, {"env": {"TONNAGE_CACHE_BYTES": str(instance.service.instance_memory_bytes)}})
     if kind.phase:
         first = _varied(first, {"env": {"TONNAGE_MODEL": model}})
     if adapters := instance.service.adapters:
@@ -166,7 +175,7 @@ def _spec(instance: Instance) -> dict[str, Any]:
     resources = _resources(instance, map_of(first.get("resources")))
     spec["containers"] = [{**first, "resources": resources}, *others]
     spec["affinity"] = _affinity(map_of(spec.get("affinity")), instance)
-    if instance.placer == "dra":
+    if _has_claim(instance):
         claim = {"name": CLAIM_NAME, "resourceClaimTemplateName": _claim_template_name(instance)}
         spec["resourceClaims"] = [*_without(CLAIM_NAME, spec.get("resourceClaims", [])), claim]
     if instance.placer in ("bind", "dra"):
@@ -204,9 +213,13 @@ def _varied(container: Mapping[str, Any], variant: Mapping[str, Any]) -> dict[st
 
 def _resources(instance: Instance, written: Mapping[str, Any]) -> dict[str, Any]:
     """Resources of the first container with the devices, and with CPU and memory requests if it has none."""
+    if not instance.instance_type.gpus:
+        # A namespace with a quota of CPU asks that every container names it.
+        own_bytes = {"cpu": "0", "memory": str(instance.service.instance_memory_bytes)}
+        return {"requests": own_bytes, "limits": own_bytes}
     limits, requests = dict(map_of(written.get("limits"))), dict(map_of(written.get("requests")))
     own: dict[str, Any] = {}
-    if instance.placer == "dra":
+    if _has_claim(instance):
         own["claims"] = [*_without(CLAIM_NAME, written.get("claims", [])), {"name": CLAIM_NAME}]
     else:
         limits[instance.recognised.resource] = str(instance.instance_type.gpus)

@@ -12,7 +12,7 @@ from cluster.held_seats import with_room_kept, with_unseen
 from cluster.nodes import HeldBack
 from cluster.plans import PlanLimits
 from cluster.snapshot import Snapshot
-from cluster.workloads import IdleClaim, InstanceType, LeftOut
+from cluster.workloads import CACHE, IdleClaim, InstanceType, LeftOut
 from controller.deciders.closing import half_started, not_bound, overdue, since
 from controller.kube.cluster_view import SeenDeployment, SeenPod, SeenRefusal
 from controller.kube.sender import REQUEST_TIMEOUT_S
@@ -257,6 +257,8 @@ class PlanningView:
         outdated: dict[str, list[InstanceType]] = {}
         no_pods = {each.service: each.no_pods for each in deployments if each.no_pods}
         profiled = {(s.name, kind) for s in present.services for kind, _ in present.profiles_of(s)}
+        caches = (s.name for s in present.services if s.phase == CACHE and s.cache is not None)
+        profiled |= {(name, InstanceType(each, 0)) for name in caches for each in present.gpu_type_names}
         for each in deployments:
             width = each.service, replace(each.instance_type, spot=False)
             if width not in profiled or each.content == self.instances.content(seen, each.service, each.instance_type):

@@ -376,7 +376,7 @@ def _idle(now: Snapshot, trial: Counterfactual, wanted: Collection[str | None]) 
     items = (Item(names[row], float(idle.closed[row] * trial.device_usd[row])) for row in shut)
     steps = [Command(f"kubectl uncordon {names[row]}", f"kubectl cordon {names[row]}") for row in shut]
     yield from _advice(
-        "half-closed", said, "tonnage uncordon NODE, repair the node, or drain it", items, "frees", steps
+        "half-closed", said, "kubectl uncordon NODE, repair the node, or drain it", items, "frees", steps
     )
     lost = [row for row in in_use if idle.stranded[row] > LEAST_STRANDED]
     short = Counter(idle.short[row] for row in lost).most_common(2)
@@ -490,7 +490,7 @@ def _opened(
     steps = [Command(f"kubectl uncordon {node}", f"kubectl cordon {node}") for node in nodes]
     said = f"{_many(len(seats), 'waiting pod')} would start on {_many(len(nodes), 'cordoned node')}"
     items = (Item(pod, dollars, f"on {node}") for pod, (node, dollars) in seats.items())
-    found = next(_advice("opened", said, "tonnage uncordon NODE, if it is sound", items, "serves", steps), None)
+    found = next(_advice("opened", said, "kubectl uncordon NODE, if it is sound", items, "serves", steps), None)
     return (found, tuple(nodes)) if found else None
 
 

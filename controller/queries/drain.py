@@ -171,20 +171,16 @@ TRY_AGAIN_S = 5.0
 TOO_MANY_REQUESTS, NOT_FOUND, CONFLICT = 429, 404, 409
 
 
-async def set_unschedulable(
-    connection: ApiServer, node: str, *, closed: bool, dry_run: Literal["none", "client", "server"] = "none"
-) -> bool:
-    """Cordon a node, or open it again; False when nothing had to change. Raises KubeReadError, KubeWriteError.
+async def cordon(connection: ApiServer, node: str, *, dry_run: bool) -> bool:
+    """Cordon a node; False where it already is. Raises KubeReadError, KubeWriteError.
 
-    dry_run: `client` writes nothing, `server` lets the server check the write without storing it.
+    dry_run: let the server check the write without storing it.
     """
     path = f"/api/v1/nodes/{node}"
-    if bool((await crud.read(connection, path)).get("spec", {}).get("unschedulable")) is closed:
+    if (await crud.read(connection, path)).get("spec", {}).get("unschedulable"):
         return False
-    if dry_run != "client":
-        query = {"fieldManager": crud.FIELD_MANAGER, **({"dryRun": "All"} if dry_run == "server" else {})}
-        # null removes the field, as kubectl does
-        await connection.write("PATCH", path, {"spec": {"unschedulable": closed or None}}, query, MERGE_PATCH)
+    query = {"fieldManager": crud.FIELD_MANAGER, **({"dryRun": "All"} if dry_run else {})}
+    await connection.write("PATCH", path, {"spec": {"unschedulable": True}}, query, MERGE_PATCH)
     return True
 
 

@@ -114,7 +114,7 @@ def draws_of(now: snapshot.Snapshot) -> Mapping[str, Draw]:
     of_node = {name: float(w) for name, w, count in zip(table.domains.names, each_w, devices, strict=True) if count}
     pods, watts, services = now.pods, defaultdict[str, float](float), {each.name: each for each in now.services}
     for owner, shape, node in zip(pods.owner, pods.shape.tolist(), pods.node.tolist(), strict=True):
-        if owner in services and node != snapshot.PENDING:
+        if owner in services and node != snapshot.PENDING and pods.shapes[shape].gpus:
             whole = services[owner].part_of or owner
             watts[whole] += of_node.get(now.nodes.names[node], np.nan) * pods.shapes[shape].gpus
     tokens = {name: _tokens_per_s(services[name].demand) for name in watts if name in services}

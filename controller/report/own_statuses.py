@@ -289,10 +289,12 @@ def _status_job(kind: Kind, name: str, obj: OwnObject, facts: ObjectFacts, at_s:
     ):
         gone = Reason("NothingFound", "no decider states anything about it now")
         status = _claimed(status, (api_conditions.FOUND, "False", gone), generation, at_s)
+    if status != before and kind is SERVICE and facts.publishes and (removals := [*removals_of(obj, before)]):
+        # Until they are removed, the status is that of the generation before: so they are tried again.
+        last = status_job(kind, name, obj, status).write
+        yield from (WriteJob(f"{kind.name}/{name} routes", each) for each in (*removals, last))
+        status = {**status, "observedGeneration": before["observedGeneration"]}
     if status != before:
-        if kind is SERVICE and facts.publishes:
-            # About another subject than the status: where they fail, that is written all the same.
-            yield from (WriteJob(f"{kind.name}/{name} routes", each) for each in removals_of(obj, before))
         yield status_job(kind, name, obj, status)
 
 

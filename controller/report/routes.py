@@ -11,7 +11,7 @@ import numpy as np
 from autoscaler.demand.lengths import on_grid
 from cluster.plans import ServicePlan
 from cluster.workloads import InstanceType
-from controller.api.labels import API_VERSION, INSTANCE_TYPE_LABEL, SERVICE_LABEL
+from controller.api.labels import API_VERSION, INSTANCE_TYPE_LABEL, ROUTES_LABEL, SERVICE_LABEL
 from controller.api.structs import OwnObject, plain
 from controller.kube.request import APPLY_PATCH
 from controller.kube.sender import Write
@@ -65,7 +65,7 @@ def removals_of(owner: OwnObject, before: Status) -> Iterator[Write]:
     meta, known = owner.metadata, before.get("observedGeneration", 0)
     if known in (0, meta.generation):
         return
-    routes, labelled = plain(owner.spec).get("routes"), {"labelSelector": f"{SERVICE_LABEL}={meta.name}"}
+    routes, labelled = plain(owner.spec).get("routes"), {"labelSelector": f"{ROUTES_LABEL}={meta.uid}"}
     if routes is None:
         query = {**labelled, "fieldSelector": f"metadata.name={meta.name}"}
         yield Write("DELETE", f"/apis/{GATEWAY_API}/namespaces/{meta.namespace}/httproutes", query=query)
@@ -102,7 +102,7 @@ def _applied(owner: OwnObject, version: str, kind: str, name: str, spec: Mapping
     metadata = {
         "name": name,
         "namespace": meta.namespace,
-        "labels": {SERVICE_LABEL: meta.name},
+        "labels": {SERVICE_LABEL: meta.name, ROUTES_LABEL: meta.uid},
         "ownerReferences": [{**own, "name": meta.name, "uid": meta.uid}],
     }
     path = f"/apis/{version}/namespaces/{meta.namespace}/{kind.lower()}s/{name}"

@@ -327,7 +327,8 @@ def shape_from(read: Read[Pod], ask: Amounts, types: nodes.TypeIndex, findings: 
         allowed = _served(read, allowed, (gpus, gpu_milli), types, findings)
     if read.object.metadata.annotations.gpu_memory is not None:
         allowed = _with_memory(read, allowed, gpu_milli, types, findings)
-    if gpus and len(terms) == 1:
+    of_type = gpus or read.object.metadata.labels.get(api_labels.PHASE_LABEL) == workloads.CACHE
+    if of_type and len(terms) == 1:
         terms, allowed = _lift_types(terms[0], allowed, types)
     tolerations, problems = nodes.tolerations_of(spec)
     complain("tolerations", problems)
@@ -336,7 +337,7 @@ def shape_from(read: Read[Pod], ask: Amounts, types: nodes.TypeIndex, findings: 
         memory_bytes=notation.whole(ask.get("memory", Decimal(0))),
         gpus=gpus,
         gpu_milli=gpu_milli,
-        gpu_types=tuple(sorted(types.names[n] for n in allowed)) if gpus and allowed else (),
+        gpu_types=tuple(sorted(types.names[n] for n in allowed)) if of_type and allowed else (),
         node_terms=terms,
         tolerations=tolerations,
         others=tuple(

@@ -16,9 +16,11 @@ from cluster.demand import DeferredWork, Demand, LengthGrid, Slo, ThroughputProf
 from cluster.quotas import QuotaAsk
 from cluster.snapshot import PodTable, Snapshot
 from cluster.workloads import (
+    CACHE,
     InstanceType,
     MixObjective,
     ModelService as Service,
+    PromptCache,
     Routes,
     ServedModel,
     Terms,
@@ -28,7 +30,7 @@ from cluster.workloads import (
 from controller.api import notation
 from controller.api.conditions import PROFILE_ESTIMATED, condition_of
 from controller.api.model_profile import ModelProfile
-from controller.api.model_service import ModelService
+from controller.api.model_service import ModelService, PhasePool
 from controller.api.rule import Path
 from controller.api.structs import NodeConstraints, PodSpec, object_from
 from controller.objects.read import Findings, Read
@@ -38,6 +40,7 @@ from controller.snapshot.quotas import ask_of_instance
 from placement.mix.problem_builder import need_of, usable_profiles
 from placement.roofline import Chip
 
+PHASES = ("prefill", "decode", CACHE)
 UNKNOWN_ERROR = 0.25
 """Error of an estimate that names none. Chosen: that of a model of an unusual kind."""
 
@@ -191,6 +194,12 @@ def _service(
     if spec.adapters and (blind := sorted({p.gpu_type for p in usable if p.cache_tokens is None})):
         words = f"profiles on {', '.join(blind)} have no cacheTokens: what its adapters take of memory is not counted"
         findings.note(read.subject, "AdaptersNotCounted", words)
+    cache = _cache_of(read, findings)
+    linked = {each.name for each in types.types if each.network_bytes_per_s}
+    counted = (p for p in usable if p.cache_bytes_per_token and (spec.phases or p.decoded_per_s is not None))
+    if cache and not any(p.gpu_type in linked for p in counted):
+        words = "no profile has cacheBytesPerToken and decodedPerSecond on a GPUType with a network: it gets no cache"
+        findings.note(read.subject, "CacheNotCounted", words)
     if findings.mistakes:
         return None
     demand: Demand | None = None
@@ -232,6 +241,7 @@ def _service(
         served=models,
         quality_floors=floors,
         adapters=spec.adapters,
+        cache=cache,
         estimated=estimated,
         was_estimated=condition_of(status.conditions, PROFILE_ESTIMATED) is not None,
     )
@@ -245,7 +255,7 @@ def _models(read: Read[ModelService], findings: Findings) -> tuple[ServedModel, 
         quality = spec.quality.of.get(each) if spec.quality else 1.0
         if quality is None:
             findings.mistake(read.mistake(("spec", "quality", "of"), f"says nothing of {each}", "add its quality"))
-        if pool in {*found, "prefill", "decode"} or (spec.phases is not None and pool):
+        if pool in {*found, *PHASES} or (spec.phases is not None and pool):
             problem = f"{each} is called {pool} in names, as another pool" if not spec.phases else "has phases, too"
             findings.mistake(read.mistake(("spec", "models"), problem, "leave out one of the two"))
         found[pool] = ServedModel(each, pool, quality or 0.0)
@@ -335,6 +345,28 @@ def _costs(
     return np.unique([at for name in used for at in series[name][0]]), costs_at
 
 
+PUBLISHED_HITS = ((10.0, 0.30), (103.0, 0.40), (309.0, 0.48), (514.0, 0.50))
+"""Seconds of prompts that a cache holds, and the fraction of tokens that they find in it: 1,000 to 50,000 blocks of 512
+tokens, by least recent use, at 6.56 prompts per second of 7,590 tokens. Source: Mooncake (arXiv 2407.00079), table 1
+and section 4: a chat service."""
+
+
+def _cache_of(read: Read[ModelService], findings: Findings) -> PromptCache | None:
+    """The cache that a service may have, with no instances."""
+    asked = read.object.spec.cache
+    if asked is None:
+        return None
+    if read.object.spec.models:
+        findings.mistake(read.mistake(("spec", "cache"), "is of one model", "leave out spec.models"))
+    memory_bytes = -(-notation.whole(asked.instance_memory) // 2**30) * 2**30
+    most, price = notation.whole(asked.memory) // memory_bytes, asked.price_per_gib_hour * memory_bytes / 2**30
+    if not most:
+        findings.mistake(read.mistake(("spec", "cache", "memory"), "is less than instanceMemory", "ask for more"))
+    hits = sorted((each.within, each.share) for each in asked.hits) or PUBLISHED_HITS
+    rising = np.maximum.accumulate([share for _, share in hits]).tolist()
+    return PromptCache(most, memory_bytes, price, tuple((at_s, x) for (at_s, _), x in zip(hits, rising, strict=True)))
+
+
 NO_TYPE = ("",)
 """GPU types of a pool that may have none."""
 
@@ -342,31 +374,44 @@ NO_TYPE = ("",)
 def _with_pools(
     service: Service, read: Read[ModelService], names: Collection[str], findings: Findings
 ) -> Iterator[Service]:
-    """The service for whole requests, and its pools for prefill and for decode, where they may be or still are apart.
+    """The service for whole requests, and its pools for prefill, decode and cache, as it may or does have.
 
     Pools are services with the whole's demand. Where phases may be apart no more, they are there to be scaled to 0.
     """
-    phases, had = read.object.spec.phases, dict[str, dict[InstanceType, int]]()
+    spec, had = read.object.spec, dict[str, dict[InstanceType, int]]()
     for model in service.models if len(service.models) > 1 else ():
         if (name := f"{service.name}-{model.pool}") in names:
             problem = f"has instances called {name} of {model.name}, and so is another service"
             findings.mistake(read.mistake(("spec", "models"), problem, "rename that service"))
             return
     for each, count in (service.replicas or {}).items():
-        of_phase = each.phase if each.phase in ("prefill", "decode") else ""
+        of_phase = each.phase if each.phase in PHASES else ""
         had.setdefault(of_phase, {})[replace(each, phase="") if of_phase else each] = count
     yield replace(service, replicas=had.get("", {})) if service.replicas is not None else service
-    if phases is None and not had.keys() - {""}:
-        return
-    for phase in ("prefill", "decode"):
-        name = f"{service.name}-{phase}"
+    apart: dict[str, PhasePool | None] = {}
+    if (phases := spec.phases) is not None:
+        apart = {"prefill": phases.prefill, "decode": phases.decode}
+    elif had.keys() & {"prefill", "decode"}:
+        apart = {"prefill": None, "decode": None}
+    wanted = apart | ({CACHE: spec.cache} if spec.cache or CACHE in had else {})
+    for phase, asked in wanted.items():
+        name, replicas = f"{service.name}-{phase}", None if service.replicas is None else had.get(phase, {})
         if name in names:
             problem = f"has a pool called {name}, and so is another service"
-            findings.mistake(read.mistake(("spec", "phases", phase), problem, "rename that service"))
+            findings.mistake(
+                read.mistake(("spec", phase if phase == CACHE else "phases"), problem, "rename that service")
+            )
             continue
-        own = tuple(sorted(getattr(phases, phase).gpu_types)) or service.gpu_types if phases else NO_TYPE
-        replicas = None if service.replicas is None else had.get(phase, {})
-        yield replace(service, name=name, phase=phase, part_of=service.name, gpu_types=own, replicas=replicas)
+        own = NO_TYPE if asked is None else tuple(sorted(asked.gpu_types)) or service.gpu_types
+        pool = replace(service, name=name, phase=phase, part_of=service.name, gpu_types=own, replicas=replicas)
+        if phase == CACHE:
+            memory_bytes = service.cache.memory_bytes if service.cache else 0
+            pool = replace(pool, instance_cpu_milli=0, instance_memory_bytes=memory_bytes)
+            if (ask := service.quota_ask) is not None:  # its pods ask for memory alone
+                of = {"memory": memory_bytes, "cpu": 0}
+                amounts = {name: of.get(name.rpartition(".")[2], amount) for name, amount in ask.amounts.items()}
+                pool = replace(pool, quota_ask=replace(ask, amounts=amounts))
+        yield pool
 
 
 def _check_lengths(read: Read[ModelService], usable: Sequence[ThroughputProfile], findings: Findings) -> None:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -255,6 +255,8 @@ class SearchMemory:
     """Mixes that the next plans may keep without a search."""
     stood: dict[str, tuple[tuple[object, ...], Mix | None]] = field(default_factory=dict)
     """By service: what the last plan asked of a mix that may stand, and the answer."""
+    modes: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    """By service with a cache: what the last plan asked of its modes, and what is known of them."""
     found: dict[str, OwnAnswer] = field(default_factory=dict)
     """By service: the newest answer of a search beside the plans."""
     open: list[OwnQuestion] = field(default_factory=list)

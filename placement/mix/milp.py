@@ -77,7 +77,7 @@ def build_model(question: MixQuestion, *, whole_slices: bool, ask_what_is_short:
     if ask_what_is_short:
         dearest = dict.fromkeys(question.stock, 0.0)
         for offer in (offer for need in question.needs for offer in need.offers):
-            for name, units in (*((name, offer.gpus) for name in offer.stocks), *offer.quotas):
+            for name, units in (*((name, offer.footprint.gpus) for name in offer.stocks), *offer.quotas):
                 if units and name in dearest:
                     dearest[name] = max(dearest[name], offer.price_per_hour / units)
         problem += pulp.lpSum(dearest[name] * short[name] for name in question.stock)

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -15,12 +15,14 @@ from placement.budget import Budget
 from placement.mix import problem, problem_builder
 from placement.mix.admission import Answered, answer_shared
 from placement.mix.feasibility import is_feasible, seats_of
-from placement.mix.heuristics import best_single_type, stocks_without_others
+from placement.mix.heuristics import best_single_type, seats_left, stocks_without_others
 from placement.mix.memory import (
     FoundMixes,
+    Kept,
     SearchMemory,
     StandingMixes,
     VariantMemory,
+    digest_of,
     own_question,
     profiles_digest,
     stock_that_counts,
@@ -111,7 +113,8 @@ def _looser_slos(snapshot: Snapshot, own: problem.MixQuestion, mix: problem.Mix,
     """Savings from looser SLOs for which profiles exist."""
     need = own.needs[0]
     service = next(service for service in snapshot.services if service.name == need.service)
-    looser = {p.slo for _, p in snapshot.profiles_of(service) if p.slo.tpot_s > need.slo.tpot_s}
+    profiles = () if service.phase == workloads.CACHE else snapshot.profiles_of(service)
+    looser = {p.slo for _, p in profiles if p.slo.tpot_s > need.slo.tpot_s}
     for slo in sorted(looser, key=lambda slo: slo.tpot_s):
         relaxed = need_of(service, snapshot, slo_s=slo.tpot_s)
         found = resolve(replace(own, needs=(relaxed,))) if isinstance(relaxed, problem.Need) else None
@@ -160,9 +163,10 @@ def plan_mix(
     memory = SearchMemory() if memory is None else memory
     refusals, needs = _needs_of(snapshot)
     plans = {name: _refused(name, reason) for name, reason in refusals.items()}
-    for gone in memory.found.keys() - {need.service for need in needs}:
-        del memory.found[gone]
-    needs, idle, others = _chosen_phases(snapshot, needs, refusals, settings, budget, memory)
+    for known in (memory.found, memory.modes):
+        for gone in known.keys() - {need.service for need in needs}:
+            del known[gone]
+    snapshot, needs, idle, others, caches = _chosen_pools(snapshot, needs, refusals, settings, budget, memory)
     plans |= idle
     others_wait = any(not snapshot.pods.owner[row] for row in snapshot.pods.pending.tolist())
 
@@ -193,9 +197,9 @@ def plan_mix(
                 service=need.service,
                 instances={offer.instance_type: count for offer, count in counts if count},
                 cost_per_hour=cost,
-                routing=routing_of(need, mix),
+                routing=routing_of(need, mix) if any(offer.gpus for offer in need.offers) else None,
                 certificate=own,
-                notes=notes.get(need.service, ()),
+                notes=(*caches.get(need.service, ()), *notes.get(need.service, ())),
             )
     certificate, memory.standing = None, None
     if answered:
@@ -303,107 +307,243 @@ def _needs_of(snapshot: Snapshot) -> tuple[dict[str, Reason], list[problem.Need]
     return refusals, needs
 
 
-PHASES_SHARE = 0.25
-"""Fraction of the remaining work for each mode of a service whose phases may be apart. Chosen."""
+MODE_SHARE = 0.25
+"""Fraction of the remaining work for each mode of a service whose phases may be apart, or which may have a cache.
+Chosen."""
+MOST_SIZES = 16
+"""Sizes of a cache, and modes without one, that are solved. Chosen."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Mode:
-    """A service's pools for whole requests, or for their phases, as if they had the stock alone."""
+    """A service's pools for whole requests, or for their phases, with or without a cache."""
 
     names: tuple[str, ...]
-    cost: float
-    """Dollars per hour; inf: it cannot be served so."""
-    bound: float
+    needs: tuple[problem.Need, ...] = ()
+    """Of these pools; empty: it cannot be served so."""
+    cached: int = 0
+    """Instances of its cache."""
+    fewest: int = 0
+    """Least size of those caches that its bound is of; the largest is its own."""
+    cost: float = math.inf
+    """Dollars per hour, as if it had the stock alone."""
+    bound: float = math.inf
     why: Reason | None = None
     """Why it cannot be served so, where its pools could be alone."""
+    kept: Mapping[str, Kept] = field(default_factory=dict)
+    """Searches for it."""
 
 
-def _chosen_phases(
+def _chosen_pools(
     snapshot: Snapshot,
     needs: list[problem.Need],
     refusals: dict[str, Reason],
     settings: MixSettings,
     budget: Budget,
     memory: SearchMemory,
-) -> tuple[list[problem.Need], dict[str, ServicePlan], dict[tuple[str, ...], _Mode]]:
-    """Prefill and decode together or apart, for each service that allows both, whichever costs less by itself.
+) -> tuple[
+    Snapshot,
+    list[problem.Need],
+    dict[str, ServicePlan],
+    dict[tuple[str, ...], _Mode],
+    dict[str, tuple[Reason, ...]],
+]:
+    """Prefill and decode together or apart, and the size of the cache, for each service that may have them: whichever
+    costs the least by itself.
 
     Running instances stay in their mode unless the other one's cost, with its starts, is less; and as they are where
     no mode is found, with the reason as a refusal.
 
-    Sets        m ∈ {together, apart}: modes of a service; o ∈ offers of a mode's pools: one pool of whole requests, or
-                one of prefill and one of decode; b: buckets of lengths
+    Sets        m ∈ {together, apart} × {0 … K}: modes of a service, with k instances of its cache; o ∈ offers of a
+                mode's pools: one pool of whole requests, or one of prefill and one of decode, and one of memory;
+                b: buckets of lengths
     Data        load_bo, variance_bo: of whole requests within both SLOs; of prefill, its time or that of the transfer
                 of the prompt's cache, whichever is longer, with as many waiting as are in time for `slo.ttft`; of
-                decode, so many fewer in flight that the cache's time on both networks is within `slo.tpot`
+                decode, so many fewer in flight that the cache's time on both networks is within `slo.tpot`;
+                of k instances of memory, k; hit_k: fraction of the prompts' tokens that k instances hold, by which
+                prefill is shorter in these loads
     Variables   z_m ∈ {0, 1}; per pool those of `placement.mix.milp`
     Objective   min Σ_m z_m · Σ price_o·y_o
     Constraints Σ_m z_m = 1; per pool of the mode with z_m = 1 those of `placement.mix.milp`
 
-    Returns the needs of the chosen modes, the plans of all other pools, which hold no instances, and the other mode of
-    each service by the chosen one's pools.
+    Sizes of the cache are solved only where their bounds are below the best cost so far: of a range the largest, whose
+    bound holds for all of it, as a smaller cache saves no other instances; then the halves of what is left.
+
+    Returns the snapshot whose services know their caches, the needs of the chosen modes, the plans of all other pools,
+    which hold no instances, the best other mode of each service by the chosen one's pools, and what is said of caches.
     """
     services, by_name = {each.name: each for each in snapshot.services}, {need.service: need for need in needs}
 
     def cost_of(mode: _Mode) -> float:
         runs = any(sum((services[each].replicas or {}).values()) for each in mode.names)
+        cache = next((services[each] for each in pools if services[each].phase == workloads.CACHE), None)
+        runs &= cache is None or sum((cache.replicas or {}).values()) == mode.cached
         return mode.cost if runs else mode.cost * (1 + services[mode.names[0]].start_share)
 
     idle: dict[str, ServicePlan] = {}
     others: dict[tuple[str, ...], _Mode] = {}
+    said: dict[str, tuple[Reason, ...]] = {}
+    sizes: dict[str, int] = {}
     for name in dict.fromkeys(service.part_of for service in snapshot.services if service.part_of):
         pools = tuple(service.name for service in snapshot.services if service.part_of == name)
-        both = ((name,), pools)
-        modes = [_mode(snapshot, each, by_name, settings, budget.part(PHASES_SHARE), memory) for each in both]
-        chosen, other = sorted(modes, key=cost_of)
+        phases = tuple(each for each in pools if services[each].phase != workloads.CACHE)
+        modes, sized = _modes(snapshot, by_name, (name, *pools), settings, budget, memory)
+        chosen, *rest = sorted(modes, key=cost_of)
         if math.isinf(chosen.cost) and any(sum((services[each].replicas or {}).values()) for each in pools):
-            unserved = refusals.get(name) or chosen.why or other.why or Reason("NoMode", f"{name}: no mode serves it")
+            whys = (each.why for each in modes if each.why)
+            unserved = refusals.get(name) or next(whys, None) or Reason("NoMode", f"{name}: no mode serves it")
             for each in (name, *pools):
                 refusals[each] = unserved
                 by_name.pop(each, None)
             continue
-        others[chosen.names] = other
-        words = "prefill and decode are apart" if chosen.names == pools else "prefill and decode are together"
-        saved = {} if math.isinf(other.cost) else {"saved_per_hour": other.cost - chosen.cost}
-        if saved:
-            amount = saved["saved_per_hour"]
-            words += f", which costs {abs(amount):.2f} $/h {'less' if amount >= 0 else 'more, and no starts'}"
-        elif why := refusals.get(other.names[0]):
-            words += f": {why.words}"
-        for each in other.names if math.isfinite(chosen.cost) else pools:
-            refusals.pop(each, None)
-            by_name.pop(each, None)
-            idle[each] = ServicePlan(each, {}, 0.0, None, None, (Reason("Phases", words, saved),))
-    return [need for need in needs if need.service in by_name], idle, others
+        if rest or sized:
+            others[chosen.names] = min((*rest, *sized), key=lambda mode: mode.bound)
+        words, saved = "", dict[str, float]()
+        if phases:
+            is_apart = phases[0] in chosen.names
+            words = "prefill and decode are apart" if is_apart else "prefill and decode are together"
+            of_other = [each for each in rest if (phases[0] in each.names) != is_apart]
+            other = min(of_other, key=lambda mode: mode.cost)
+            if math.isfinite(other.cost):
+                amount = saved["saved_per_hour"] = other.cost - chosen.cost
+                words += f", which costs {abs(amount):.2f} $/h {'less' if amount >= 0 else 'more, and no starts'}"
+            elif why := refusals.get(other.names[0]):
+                words += f": {why.words}"
+        for each in (name, *pools) if math.isfinite(chosen.cost) else pools:
+            if each not in chosen.names:
+                refusals.pop(each, None)
+                by_name.pop(each, None)
+                idle[each] = ServicePlan(each, {}, 0.0, None, None, (Reason("Phases", words, saved),) if words else ())
+        by_name |= {need.service: need for need in chosen.needs}
+        memory.kept |= chosen.kept
+        if chosen.cached and (cache := services[name].cache):
+            said[chosen.names[-1]] = (_worth_of_cache(cache, chosen, modes),)
+        sizes[name] = chosen.cached
+    return with_caches(snapshot, sizes), [by_name[each] for each in services if each in by_name], idle, others, said
 
 
-def _mode(
+def _modes(
     snapshot: Snapshot,
-    names: tuple[str, ...],
-    needs: Mapping[str, problem.Need],
+    by_name: Mapping[str, problem.Need],
+    everything: tuple[str, ...],
     settings: MixSettings,
     budget: Budget,
     memory: SearchMemory,
-) -> _Mode:
-    """Cost and bound of these pools, as if they had the stock alone."""
-    own = [needs[each] for each in names if each in needs]
-    if len(own) < len(names):
-        return _Mode(names, math.inf, math.inf)
-    everything = _question(snapshot, own)
+) -> tuple[list[_Mode], list[_Mode]]:
+    """Modes of a service that were solved, and further ones, of which a bound is known. everything: it and its pools.
+
+    The modes of a service with a cache are many: those of the plan before hold while it asks the same, and their search
+    goes on where work ended it.
+    """
+    services = {each.name: each for each in snapshot.services if each.name in everything}
+    cache = next((each for each in services.values() if each.phase == workloads.CACHE), None)
+    whole = _question(snapshot, [by_name[each] for each in everything if each in by_name])
+    question = (digest_of(whole, of_all_stock=True), cache.cache, cache.replicas) if cache else ()
+    known = memory.modes.get(everything[0])
+    if known is not None and cache and known[0] == question:
+        modes, sized = list(known[1]), list(known[2])
+    else:
+        phases = tuple(each.name for each in services.values() if each.phase not in ("", workloads.CACHE))
+        modes, sized = [], []
+        for names in (everything[:1], phases) if phases else (everything[:1],):
+            own = tuple(by_name[each] for each in names if each in by_name)
+            modes.append(_Mode(names, own if len(own) == len(names) else ()))
+            if cache and cache.cache:
+                offers = (offer for need in whole.needs if need.service == cache.name for offer in need.offers)
+                most = int(min(cache.cache.most, math.fsum(seats_left(offer, whole.stock) for offer in offers)))
+                both, runs = (*names, cache.name), min(most, sum((cache.replicas or {}).values()))
+                modes += _with_cache(snapshot, both, max(1, runs), runs, budget)
+                sized += _with_cache(snapshot, both, 1, runs - 1, budget)
+                sized += _with_cache(snapshot, both, runs + 1, most, budget)
+        modes = [_solved(snapshot, each, settings, budget.part(MODE_SHARE), memory) for each in modes]
+    while budget.allows_more() and len(modes) < MOST_SIZES:
+        best, mode = min(each.cost for each in modes), min(sized, key=lambda each: each.bound, default=None)
+        if mode is None or mode.bound >= best * (1 - settings.gap):
+            break
+        price = mode.needs[-1].offers[0].price_per_hour
+        others = mode.bound - mode.fewest * price
+        sized = [each for each in sized if each is not mode]
+        # Beyond these, instances cost more than they can save.
+        worth = mode.cached if not price or math.isinf(best) else max(mode.fewest, int((best - others) / price))
+        if worth < mode.cached:
+            sized += _with_cache(snapshot, mode.names, mode.fewest, worth, budget, others)
+            continue
+        modes.append(_solved(snapshot, mode, settings, budget.part(MODE_SHARE), memory))
+        if math.isfinite(modes[-1].bound):
+            others = max(others, modes[-1].bound - mode.cached * price)
+        middle = (mode.fewest + mode.cached - 1) // 2
+        sized += _with_cache(snapshot, mode.names, mode.fewest, middle, budget, others)
+        sized += _with_cache(snapshot, mode.names, middle + 1, mode.cached - 1, budget, others)
+    if cache and not budget.time_ran_out and math.isfinite(min(each.cost for each in modes)):
+        memory.modes[everything[0]] = question, tuple(modes), tuple(sized)
+    return modes, sized
+
+
+def _sized(service: workloads.ModelService, count: int) -> workloads.ModelService:
+    """The service with so many instances of its cache."""
+    if service.cache is None or service.cache.instances == count:
+        return service
+    return replace(service, cache=replace(service.cache, instances=count))
+
+
+def with_caches(snapshot: Snapshot, sizes: Mapping[str, int]) -> Snapshot:
+    """The snapshot whose services know their caches. sizes: instances of the cache by the whole service's name."""
+    if not any(sizes.values()):
+        return snapshot
+    services = (_sized(each, sizes.get(each.part_of or each.name, 0)) for each in snapshot.services)
+    return replace(snapshot, services=tuple(services))
+
+
+def _with_cache(
+    snapshot: Snapshot, names: tuple[str, ...], fewest: int, most: int, budget: Budget, others: float = 0.0
+) -> Iterator[_Mode]:
+    """These pools with caches of `fewest` to `most` instances, as a mode of the most; none where they are not possible.
+
+    names: with the cache's last. others: bound on the cost of the other pools.
+    """
+    own = (_sized(each, most) for each in snapshot.services if each.name in names and fewest <= most)
+    needs = [need for each in own if isinstance(need := need_of(each, snapshot), problem.Need)]
+    if len(needs) == len(names) and not any(first_unserved(problem.MixQuestion((each,))) for each in needs):
+        # A smaller cache saves no instances of the other pools.
+        others = max(others, math.fsum(_bound_alone(need, budget) for need in needs[:-1]))
+        bound = others + fewest * needs[-1].offers[0].price_per_hour
+        yield _Mode(names, tuple(needs), most, fewest, bound=bound)
+
+
+def _worth_of_cache(cache: workloads.PromptCache, chosen: _Mode, modes: Sequence[_Mode]) -> Reason:
+    """What the chosen size of a cache brings, in dollars."""
+    paid = chosen.needs[-1].offers[0].price_per_hour * chosen.cached
+    words = f"{chosen.cached} instances of {cache.memory_bytes / 2**30:g} GiB cost {paid:.2f} $/h"
+    figures = {"instances": float(chosen.cached)}
+    without = min(each.cost for each in modes if not each.cached)
+    if math.isfinite(without):
+        figures["saved_per_hour"] = without - chosen.cost
+        words += f", and {without - chosen.cost:.2f} $/h less are paid in all than without them"
+    return Reason("Cache", words, figures)
+
+
+def _solved(snapshot: Snapshot, mode: _Mode, settings: MixSettings, budget: Budget, memory: SearchMemory) -> _Mode:
+    """The mode with its cost and bound, as if its pools had the stock alone."""
+    if not mode.needs:
+        return mode
+    everything = _question(snapshot, mode.needs)
     questions = [replace(everything, needs=(need,)) for need in everything.needs]
     states = search(questions, [memory.begun(each, budget) for each in questions], budget, settings.gap)
+    before = dict(memory.kept)
     memory.keep(questions, states)
+    mode = replace(mode, kept=dict(memory.kept))
+    memory.kept = before | memory.kept
     apart = [concluded(each, state, settings.gap) for each, state in zip(questions, states, strict=True)]
     answers: list[problem.MixAnswer | Reason] = list(apart)
     if not _fit_together(everything, apart) and all(isinstance(each, problem.MixAnswer) for each in apart):
         answers = [answer_mix(everything, budget, gap=settings.gap)]
     if undone := [each for each in answers if isinstance(each, Reason)]:
         is_open = any(each.code in UNDECIDED_CODES for each in undone)
-        bound = math.fsum(_bound_alone(each, budget) for each in own) if is_open else math.inf
-        return _Mode(names, math.inf, bound, undone[0])
+        bound = math.fsum(_bound_alone(each, budget) for each in mode.needs) if is_open else math.inf
+        return replace(mode, bound=bound, why=undone[0])
     found = [each for each in answers if isinstance(each, problem.MixAnswer)]
-    return _Mode(names, sum(each.cost_per_hour for each in found), math.fsum(each.certificate.bound for each in found))
+    bound = math.fsum(each.certificate.bound for each in found)
+    return replace(mode, cost=sum(each.cost_per_hour for each in found), bound=bound)
 
 
 def _bound_alone(need: problem.Need, budget: Budget) -> float:
@@ -460,7 +600,7 @@ def _answer_around_running(
     """
     footprints: dict[str, set[Footprint]] = {}
     for need in needs:
-        for offer in need.offers:
+        for offer in (each for each in need.offers if each.gpus):
             footprints.setdefault(offer.gpu_type, set()).add(offer.footprint)
     answered, short = _answer_by_priority(snapshot, needs, settings, budget, memory, ())
     stay: frozenset[problem_builder.Claimant] = frozenset()

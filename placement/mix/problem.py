@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cluster import arrays, demand, plans, workloads
-from placement.stock import Footprint, InstanceGroup, Stock
+from placement.stock import Footprint, InstanceGroup, Stock, footprint_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,13 +47,18 @@ class Offer:
         return self.instance_type.gpus
 
     @property
+    def takes(self) -> str:
+        """What its instances take of nodes, by name: devices of a type, or memory beside them."""
+        return self.gpu_type if self.gpus else f"{self.gpu_type} memory"
+
+    @property
     def stocks(self) -> tuple[str, ...]:
         """Stocks that its instances may use: each of them uses one."""
-        return self.places or (self.gpu_type,)
+        return self.places or (self.takes,)
 
     @property
     def footprint(self) -> Footprint:
-        return Footprint(self.gpus, self.cpu_milli, self.memory_bytes)
+        return footprint_of(self.gpus, self.cpu_milli, self.memory_bytes)
 
     @property
     def group(self) -> InstanceGroup:

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 
@@ -13,7 +13,7 @@ from cluster.demand import LengthGrid, Slo, ThroughputProfile
 from cluster.snapshot import PENDING, Snapshot, device_numbers
 from placement.mix.heuristics import most_of
 from placement.mix.problem import ATTAINMENT_Z, IDLE_SHARE, Need, Offer, in_flight_at_slo
-from placement.stock import Footprint, Stock, stock_of_nodes
+from placement.stock import Footprint, Stock, footprint_of, stock_of_nodes
 
 
 def need_of(service: workloads.ModelService, snapshot: Snapshot, *, slo_s: float | None = None) -> Need | plans.Reason:
@@ -39,6 +39,8 @@ def need_of(service: workloads.ModelService, snapshot: Snapshot, *, slo_s: float
             words = f"{service.name}: no profile of {service.model} has its watts, and its objective counts energy"
             return plans.Reason("NoProfile", words)
     links = {each.name: each.network_bytes_per_s for each in snapshot.gpu_types}
+    if service.phase == workloads.CACHE:
+        return _need_of_memory(service, {p.gpu_type for p in profiles.values() if links.get(p.gpu_type)}, snapshot)
     if service.phase:
         has_phases = {k for k, p in profiles.items() if p.decoded_per_s is not None and p.prefill_s}
         profiles = {kind: p for kind, p in profiles.items() if kind in has_phases and links.get(p.gpu_type)}
@@ -60,6 +62,9 @@ def need_of(service: workloads.ModelService, snapshot: Snapshot, *, slo_s: float
     rate = np.array([part * demand.share[c] * demand.rate_per_s for part, _ in service.quality_floors for c in lengths])
     least = np.repeat([floor for _, floor in service.quality_floors], len(lengths))
     quality = {each.pool: each.quality for each in service.models}
+    prompts_per_s = float(demand.rate_per_s * (demand.share.sum(axis=1) @ np.array(demand.grid.input_tokens)))
+    cache_bytes = max((p.cache_bytes_per_token or 0.0 for p in profiles.values()), default=0.0)
+    found = service.cache.found_share(prompts_per_s * cache_bytes) if service.cache and cache_bytes else 0.0
     # Instances on demand and, where the service may use spot nodes and there are some, on spot. Looked at only for
     # services that may use them: thousands of nodes have labels.
     with_spot = service.spot and any(map(workloads.is_spot, snapshot.nodes.labels))
@@ -69,7 +74,9 @@ def need_of(service: workloads.ModelService, snapshot: Snapshot, *, slo_s: float
             each = replace(kind, spot=on_spot)
             price = snapshot.price_per_hour(service, each) / each.gpus
             link = (links.get(profile.gpu_type) or math.inf) * each.gpus
-            offer = offer_of(profile, price, demand.grid, cells, rate, Work(service.phase, service.slo, link, slowest))
+            own_found = found if links.get(profile.gpu_type) and profile.cache_bytes_per_token else 0.0
+            work = Work(service.phase, service.slo, link, slowest, own_found)
+            offer = offer_of(profile, price, demand.grid, cells, rate, work)
             cpu, memory = service.instance_cpu_milli, service.instance_memory_bytes
             offer = replace(offer, instance_type=each, cpu_milli=cpu, memory_bytes=memory)
             if (bad := least > quality.get(each.phase, 1.0)).any():
@@ -85,6 +92,33 @@ def need_of(service: workloads.ModelService, snapshot: Snapshot, *, slo_s: float
         offers=tuple(offers),
         slice_factor=None if service.continuous_split else service.slice_factor,
         headroom_share=service.headroom_share,
+        priority=service.priority,
+        running=service.replicas,
+    )
+
+
+def _need_of_memory(
+    service: workloads.ModelService, gpu_types: Collection[str], snapshot: Snapshot
+) -> Need | plans.Reason:
+    """Need of the pool of a service's cache: as many instances as it says, on nodes of any of these GPU types."""
+    cache = service.cache
+    if cache is None or not gpu_types:
+        words = (
+            f"{service.name}: no profile of {service.model} has a GPUType with a network, or it has no cache any more"
+        )
+        return plans.Reason("NoNetwork", words)
+    types = (workloads.InstanceType(name, 0) for name in snapshot.gpu_type_names if name in gpu_types)
+    load, size = np.array([cache.instances]), cache.memory_bytes
+    offers = (Offer(each, snapshot.price_per_hour(service, each), load, np.zeros(1), 0, size) for each in types)
+    return Need(
+        service=service.name,
+        slo=service.slo,
+        grid=LengthGrid((1,), (1,)),
+        cells=((0, 0),),
+        rate_per_s=np.ones(1),
+        offers=tuple(offers),
+        slice_factor=max(1, cache.instances),
+        headroom_share=0.0,
         priority=service.priority,
         running=service.replicas,
     )
@@ -119,6 +153,8 @@ class Work:
     """Of one instance's network, each way."""
     slowest_bytes_per_s: float = math.inf
     """Of any instance that its prompts' cache may come from."""
+    found_share: float = 0.0
+    """Fraction of the prompts' tokens whose cache is found elsewhere, and needs no prefill."""
 
 
 TOKEN_QUANTILE = 10.0
@@ -147,8 +183,16 @@ def offer_of(
     j = np.array([cell[1] for cell in cells], dtype=np.int64)
     requests_per_s = beyond[rows[i], columns[j]]
     output_tokens = np.array(grid.output_tokens, dtype=np.float64)[j]
-    held = in_flight_at_slo(requests_per_s, profile.slo.tpot_s, output_tokens)
     first_s = np.append(np.array(profile.prefill_s or np.full(profile.grid.shape[0], np.nan)), np.inf)[rows[i]]
+    moved = np.array(grid.input_tokens)[i] * (profile.cache_bytes_per_token or 0.0)
+    if work.found_share and not work.phase and profile.decoded_per_s is not None:
+        # A request takes the time of one without prefill, and of its prefill what is not found, or comes no sooner.
+        beyond[:-1, :-1] = profile.decoded_per_s
+        whole_s = 1 / np.maximum(requests_per_s, 1e-9)
+        saved_s = whole_s - 1 / np.maximum(np.maximum(beyond[rows[i], columns[j]], requests_per_s), 1e-9)
+        found = np.minimum(work.found_share, whole_s / (saved_s + moved / work.link_bytes_per_s))
+        requests_per_s = np.where(requests_per_s > 0, 1 / (whole_s - found * saved_s), 0.0)
+    held = in_flight_at_slo(requests_per_s, profile.slo.tpot_s, output_tokens)
     waits = np.zeros(len(cells))  # variance of the prompts' work in progress: as many may wait as are in time
     if work.slo is not None and (work.slo.ttft_s is not None or work.phase):
         ttft_s = math.inf if work.slo.ttft_s is None else work.slo.ttft_s
@@ -156,9 +200,9 @@ def offer_of(
         if work.phase != "decode":
             waits = np.where(in_time, rate_per_s * first_s * first_s / ttft_s, 0.0)
             requests_per_s = np.where(in_time, requests_per_s, 0.0)
-        moved = np.array(grid.input_tokens)[i] * (profile.cache_bytes_per_token or 0.0)
         if work.phase == "prefill":
-            requests_per_s = np.where(in_time, 1 / np.maximum(first_s, moved / work.link_bytes_per_s), 0.0)
+            busy_s = np.maximum(first_s * (1 - work.found_share), moved / work.link_bytes_per_s)
+            requests_per_s = np.where(in_time, 1 / busy_s, 0.0)
             held = np.full(len(cells), np.inf)
         if work.phase == "decode":
             # A token may be later on average by what the cache was under way: fewer requests go on at a time.
@@ -195,17 +239,17 @@ def stocked(
     services = {service.name: service for service in snapshot.services}
     needs, quotas = _within_quotas(needs, services)
     if not len(snapshot.nodes):
-        used = {offer.gpu_type for need in needs for offer in need.offers}
+        used = {offer.takes for need in needs for offer in need.offers}
         types = (each for each in snapshot.gpu_types if each.inventory is not None and each.name in used)
         return tuple(needs), {each.name: Stock(each.inventory or 0) for each in types} | quotas
     offers = {(need.service, offer.instance_type): offer for need in needs for offer in need.offers}
     by_claimants = _rooms(snapshot, offers, stay)
     stock: dict[str, Stock] = {}
     places: dict[Claimant, tuple[str, ...]] = {}
-    for gpu_type in dict.fromkeys(offer.gpu_type for offer in offers.values()):
-        own = {claimant: offer for claimant, offer in offers.items() if offer.gpu_type == gpu_type}
+    for name in dict.fromkeys(offer.takes for offer in offers.values()):
+        own = {claimant: offer for claimant, offer in offers.items() if offer.takes == name}
         of_own = {claimants: rooms for claimants, rooms in by_claimants.items() if claimants <= own.keys()}
-        found, of_type = _of_type(gpu_type, of_own, own)
+        found, of_type = _of_type(name, of_own, own)
         stock |= found
         places |= of_type
     placed = []
@@ -274,12 +318,14 @@ def _rooms(
     of_shapes: dict[workloads.PodShape, arrays.BoolArray] = {}
     allowed: dict[Claimant, arrays.BoolArray] = {}
     for name, instance_type in offers:
-        shape = replace(services[name].instance_shape(instance_type), cpu_milli=0, memory_bytes=0, gpus=1)
+        shape = replace(
+            services[name].instance_shape(instance_type), cpu_milli=0, memory_bytes=0, gpus=min(1, instance_type.gpus)
+        )
         if shape not in of_shapes:
             of_shapes[shape] = nodes.eligible_nodes(shape, snapshot.nodes, snapshot.gpu_type_names)
         allowed[name, instance_type] = of_shapes[shape]
     asked = {service for service, _ in offers}
-    free, pods = snapshot.free(), snapshot.pods
+    free, pods, of_caches = snapshot.free(), snapshot.pods, np.zeros(len(snapshot.nodes), dtype=np.int64)
     usable = np.logical_or.reduce(list(allowed.values()))
     rooms: dict[frozenset[Claimant], list[Footprint]] = {}
     for row in np.flatnonzero(pods.node != PENDING).tolist():
@@ -292,21 +338,40 @@ def _rooms(
         if claimant in stay and claimant not in allowed:
             continue
         if claimant in allowed and (claimant in stay or not allowed[claimant][node]):
-            held = Footprint(shape.gpus, shape.cpu_milli, shape.memory_bytes)
+            held = footprint_of(shape.gpus, shape.cpu_milli, shape.memory_bytes)
             rooms.setdefault(frozenset((claimant,)), []).append(held)
+        elif not shape.gpus:
+            of_caches[node] += shape.memory_bytes
         elif usable[node]:
             free.cpu_milli[node] += shape.cpu_milli
             free.memory_bytes[node] += shape.memory_bytes
             free.gpu_milli[node, list(device_numbers(int(pods.devices[row])))] += shape.gpu_milli
     whole = (free.gpu_milli >= workloads.WHOLE_GPU_MILLI).sum(axis=1)
-    claimants = list(allowed)
-    may = np.array([allowed[each] for each in claimants])
+    with_device = {claimant: each for claimant, each in allowed.items() if claimant[1].gpus}
+    for node, claimants in _claimants_of_nodes(with_device, whole > 0):
+        room = Footprint(int(whole[node]), int(free.cpu_milli[node]), int(free.memory_bytes[node]))
+        rooms.setdefault(claimants, []).append(room)
+    if len(with_device) < len(allowed):
+        # A cache has the memory that the idle devices' instances would leave, whichever they are.
+        each_bytes = np.zeros(len(snapshot.gpu_types) + 1)
+        for offer in offers.values():
+            number = snapshot.gpu_type_names.index(offer.gpu_type)
+            each_bytes[number] = max(each_bytes[number], offer.memory_bytes / offer.gpus if offer.gpus else 0)
+        left = (free.memory_bytes + of_caches - whole * each_bytes[snapshot.nodes.gpu_type]) // 2**30
+        for node, claimants in _claimants_of_nodes({k: v for k, v in allowed.items() if not k[1].gpus}, left > 0):
+            rooms.setdefault(claimants, []).append(Footprint(int(left[node])))
+    return rooms
+
+
+def _claimants_of_nodes(
+    allowed: Mapping[Claimant, arrays.BoolArray], has_room: arrays.BoolArray
+) -> Iterator[tuple[int, frozenset[Claimant]]]:
+    """Nodes with room, each with the instances that may be there, of these with the nodes that they may use."""
+    claimants, may = list(allowed), np.array(list(allowed.values()))
     sets: dict[bytes, frozenset[Claimant]] = {}
-    for node in np.flatnonzero(usable & (whole > 0)).tolist():
+    for node in np.flatnonzero(may.any(axis=0) & has_room).tolist() if claimants else ():
         column = may[:, node]
         key = column.tobytes()
         if key not in sets:
             sets[key] = frozenset(claimants[n] for n in np.flatnonzero(column))
-        room = Footprint(int(whole[node]), int(free.cpu_milli[node]), int(free.memory_bytes[node]))
-        rooms.setdefault(sets[key], []).append(room)
-    return rooms
+        yield node, sets[key]

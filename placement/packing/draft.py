@@ -180,7 +180,6 @@ class PackingDraft:
     def renew_resistance(self) -> None:
         """Brings `resistance` up to date with what teams hold by now."""
         if self.shares is not None:
-            self.shares.renew()
             before, own = self.resistance, self._own_resistance
             self.resistance = self.shares.resistance(own, self.priority, self.node, NEVER, ENDING)
             self.view = self.shares.view

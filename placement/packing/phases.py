@@ -211,13 +211,13 @@ def _start(draft: PackingDraft, unit: Unit, part: _Part) -> plans.Phase:
 def _hold(draft: PackingDraft, unit: Unit, rows: Sequence[int], stops: Sequence[int]) -> tuple[plans.Step, ...]:
     """Step that keeps the seats of a unit and of the pods that move for it; none where they are kept already.
 
-    A single pod that preempts needs none: it starts once its victims are gone, before all of lower priority. One that
-    takes from another team does: what it stops may be of a higher one.
+    A single pod that preempts needs none: it starts once its victims are gone, before all of lower priority. It does
+    where teams have shares: what it stops may be of no lower one.
     """
     snapshot, moved = draft.snapshot, [row for row in stops if row in draft.moved]
     waits = [row for row in rows if snapshot.pods.node[row] == PENDING]
-    takes = draft.shares is not None and any(draft.shares.team[row] != draft.shares.team[rows[0]] for row in stops)
-    if not (waits and stops) or not (unit.gang >= 0 or moved or takes) or draft.held_for.issuperset((*waits, *moved)):
+    needs = unit.gang >= 0 or moved or draft.shares is not None
+    if not (waits and stops and needs) or draft.held_for.issuperset((*waits, *moved)):
         return ()
     names, nodes = snapshot.pods.names, snapshot.nodes.names
     seats = [
@@ -250,9 +250,8 @@ def _evict(draft: PackingDraft, row: int, beneficiary: str) -> plans.Step:
         words = f"makes room for {beneficiary}, which fits nowhere else; the move costs ${usd:.2f}"
         return plans.Step(move, plans.Reason("MakesRoom", words, {"price_usd": usd}))
     action = actions.Evict(names[row], here, of_unit)
-    words = f"makes room for {beneficiary}, which has higher priority"
-    if draft.shares is not None and (loser := draft.shares.loser(row, beneficiary)):
-        words = f"makes room for {beneficiary}, whose team is within its share, or borrows less than {loser}"
+    why = "which has higher priority" if draft.shares is None else draft.shares.why(row, beneficiary)
+    words = f"makes room for {beneficiary}, {why}"
     return plans.Step(action, plans.Reason(actions.PREEMPTED, words, {"priority": int(draft.priority[row])}))
 
 

@@ -353,7 +353,8 @@ def _alike(draft: PackingDraft, unit: Unit) -> Hashable:
     more than one, and leave the work to the units behind them.
     """
     near = draft.packer.neighbours
-    helped = 0 if near is None else sum(near.changes(draft.shape(row)) for row in unit.rows)
+    is_late = draft.shares is not None and draft.shares.is_served_first(unit.rows)
+    helped = is_late, 0 if near is None else sum(near.changes(draft.shape(row)) for row in unit.rows)
     if unit.gang < 0:
         return (draft.kind(unit.rows[0]), unit.priority, helped)
     wanted = draft.snapshot.gangs[unit.gang]

@@ -3,6 +3,8 @@
 The rule: a pod takes devices from another team where its own stays within its share and the other is beyond its own,
 or where its own, with it, owes less than the other without them: what it is beyond its share, and borrowed lately, by
 its weight. So nobody takes back what was taken from him. Within a team, priorities decide; between teams, they do not.
+One that waited for as long as its team has it takes from whoever is beyond his share and, with no higher priority, from
+its own team; where it asks for no more than its team's share, narrower ones of shares, too, which come back elsewhere.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -47,7 +49,7 @@ class Shares:
         self._is_late: BoolArray = (pods.node == PENDING) & (since > 0) & (snapshot.at_s - since >= most)
         started = np.where(pods.node == PENDING, 0, since)
         least = np.array([team.min_run_s for team in self.teams])[self.team]
-        self._has_run: BoolArray = (started == 0) | (snapshot.at_s - started >= least)
+        self._has_run: BoolArray = (started == 0) | (snapshot.at_s == 0) | (snapshot.at_s - started >= least)
         since = started if pods.saved_s is None else np.maximum(started, pods.saved_s)
         lost_s = np.where(since > 0, np.maximum(snapshot.at_s - since, RESTART_S), UNKNOWN_S)
         self.work: IntArray = np.ceil(self.milli * lost_s / 1000).astype(np.int64)
@@ -73,9 +75,10 @@ class Shares:
         kind = self.of_node[pods.node[rows]]
         np.add.at(self.used, (self.team[rows], self._type[kind]), self.milli[rows])
         np.add.at(self.usd, self.team[rows], self.milli[rows] * self._price[kind])
-        self._taker, self._mine = -1, np.zeros(len(kinds))
-        self.may_take: BoolArray = np.zeros((len(self.teams), len(kinds)), dtype=np.bool_)
-        """Whether the pods that are being placed may take from a team on nodes of a kind."""
+        self._taker = self._late_one = -1
+        self._mine, self._width = np.zeros(len(kinds)), np.zeros(len(kinds), dtype=np.int64)
+        self.view: Hashable = None
+        """Key of what may be taken for the pods that are being placed: equal ones mean the same."""
 
     def charge(self, row: int, node: int, sign: int) -> None:
         """Counts what a pod holds on a node (sign 1), or no longer (-1)."""
@@ -97,10 +100,8 @@ class Shares:
 
     def _left(self, team: int) -> IntArray:
         """Thousandths of devices of each kind that a team may still take. Shape (kinds,)."""
-        if self._in_usd[team]:
-            left: IntArray = (self.most_usd[team] - self.usd[team]) // self._price
-        else:
-            left = (self.most[team] - self.used[team])[self._type]
+        by_price, by_type = self.most_usd[team] - self.usd[team], self.most[team] - self.used[team]
+        left: IntArray = np.minimum(by_price // self._price, by_type[self._type])
         return left
 
     def allowed(self, row: int) -> BoolArray | None:
@@ -118,7 +119,7 @@ class Shares:
         """Thousandths of devices that these pods ask for."""
         return int(self.milli[list(rows)].sum())
 
-    def _is_served_first(self, rows: Sequence[int]) -> bool:
+    def is_served_first(self, rows: Sequence[int]) -> bool:
         """Whether pods that start together have all waited for as long as anybody of their team may."""
         return bool(self._is_late[list(rows)].all())
 
@@ -127,7 +128,7 @@ class Shares:
         they waited too long. before: thousandths of devices that it gets before.
         """
         team, asked = int(self.team[rows[0]]), self.asked(rows)
-        if self._is_served_first(rows):
+        if self.is_served_first(rows):
             return 0.0
         kinds = [not gpu_types or self._types[each] in gpu_types for each in self._type.tolist()]
         if not asked or not any(kinds):
@@ -138,37 +139,33 @@ class Shares:
     def consider(self, rows: Sequence[int]) -> None:
         """From now on, others are asked for what these pods need, which start together; for nothing without pods."""
         self._taker = int(self.team[rows[0]]) if rows else -1
+        self._late_one = rows[0] if rows and self.is_served_first(rows) and self.asked(rows) else -1
         if rows:
-            asked, left = self.asked(rows), self._left(self._taker)
+            asked, is_late = self.asked(rows), self._late_one >= 0
+            is_allowed = (self._left(self._taker) >= asked) & (asked > 0)
             owed = self._owed(self.beyond()[self._taker] + asked, self._taker)
-            owed = owed * (not self._is_served_first(rows))
-            self._mine = np.where((left >= asked) & (asked > 0), owed, NO_LIMIT)
-        self.renew()
-
-    def renew(self) -> None:
-        """Brings `may_take` up to date."""
-        now = np.zeros_like(self.may_take)
-        if self._taker >= 0:
-            now = self._owed(self.beyond(), np.arange(len(self.teams))[:, None]) > self._mine
-            now[self._taker] = False
-        self.may_take = now
-
-    @property
-    def view(self) -> Hashable:
-        """Key of what may be taken: equal ones mean the same."""
-        return None if self._taker < 0 else (self._taker, self._mine.tobytes(), self.may_take.tobytes())
+            self._mine = np.where(is_allowed, owed * (not is_late), NO_LIMIT)
+            # What it takes of shares comes back, as its own holds it: all that is beyond shares then is of others.
+            share = self._share_usd[self._taker] // self._price + self.share[self._taker][self._type]
+            self._width = np.where(is_allowed & is_late & (asked <= share), self.milli[list(rows)].max(), 0)
 
     def resistance(self, own: IntArray, priority: IntArray, node: IntArray, never: int, ending: int) -> IntArray:
         """Priority above which each pod may be stopped for those that are being placed. Shape (pods,).
 
         own: the same for pods of its own team. priority, node: of each pod in the draft.
         """
-        others = (self.milli > 0) & (self.team != self._taker) & (own != never) & (own != ending) & (node != PENDING)
+        self.view = None
         if self._taker < 0:
             return own
-        # Who was served for his waiting keeps it in this plan: those that it was taken from owe less.
-        may = self.may_take[self.team, self.of_node[node]] & self._has_run & ~self._is_late
-        found: IntArray = np.where(others, np.where(may, LENT + priority, never), own)
+        may_take = self._owed(self.beyond(), np.arange(len(self.teams))[:, None]) > self._mine
+        may_take[self._taker] = self._late_one >= 0
+        self.view = self._taker, self._mine.tobytes(), self._width.tobytes(), may_take.tobytes()
+        runs = (self.milli > 0) & (own != never) & (own != ending) & (node != PENDING)
+        others, kind = self.team != self._taker, self.of_node[node]
+        may = may_take[self.team, kind] | (self.milli < self._width[kind])
+        # Who was served for his waiting keeps it in this plan: those that it was taken from would take it back.
+        may &= runs & self._has_run & ~self._is_late & (others | (priority <= priority[self._late_one]))
+        found: IntArray = np.where(may, LENT + priority, np.where(runs & (others | self._is_late), never, own))
         return found
 
     def may_lose(self, gone: Iterable[int], node: IntArray, gang: IntArray) -> bool:
@@ -191,18 +188,19 @@ class Shares:
         for key, units in lost.items():
             team, kind, total = key[0], kinds[key], sum(units.values())
             mine = self._mine[kind]
-            if mine == 0 and beyond[team, kind] - total + max(units.values()) <= 0:
+            if mine == 0 and not self._width[kind] and beyond[team, kind] - total + max(units.values()) <= 0:
                 return False
             if mine > 0 and self._owed(beyond[team, kind] - total, team) < mine:
                 return False
         return True
 
-    def loser(self, row: int, unit: str) -> str:
-        """Team of a pod that is stopped for a unit of this label, in words; empty where that is of the same team."""
-        space = unit.split("/")[1] if "/" in unit else ""
+    def why(self, row: int, unit: str) -> str:
+        """Why a pod is stopped for a unit of this label, in words."""
+        space, name = unit.split("/")[1] if "/" in unit else "", self.teams[self.team[row]].name
         if not space or self._of_namespace.get(space, len(self.teams) - 1) == self.team[row]:
-            return ""
-        return f"team {self.teams[self.team[row]].name}" if self.teams[self.team[row]].name else "pods of no team"
+            return "which has higher priority, or waited for as long as its team has it"
+        loser = f"team {name}" if name else "pods of no team"
+        return f"whose team is within its share, borrows less than {loser}, or has it wait no longer"
 
     def words(self, rows: Sequence[int], eligible: BoolArray) -> str:
         """What a team that waits beyond its share is told; empty where it is within."""

@@ -41,8 +41,7 @@ class ByClassMemory:
     @property
     def alternates(self) -> BoolArray:
         """Devices whose phases alternate faster than they are read."""
-        found: BoolArray = self.prompts >= _ALTERNATES_SHARE
-        return found
+        return np.asarray(self.prompts >= _ALTERNATES_SHARE)
 
 
 class ByClass:
@@ -172,7 +171,7 @@ def burst_ends_w(plant: Plant, memory: ByClassMemory, seen: PolicyInput, cap_w: 
         asked_w = tree.at_worst(np.where(own & ~swings, rise_w, 0.0))
         if any_of(own & swings):
             asked_w = asked_w + (rules.low_burst_swings if rank else rules.burst_swings) * memory.swing_w
-        fits = np.clip(room_w / np.maximum(asked_w, MEANT_W), 0.0, 1.0)
+        fits = np.minimum(np.maximum(room_w / np.maximum(asked_w, MEANT_W), 0.0), 1.0)
         share = np.where(own, np.minimum(tree.least(fits), 1.0), share)  # 1 below no limit
         room_w = room_w - asked_w * fits
     to_w: FloatArray = lease_w + share * (open_w - lease_w)

@@ -30,6 +30,8 @@ def pour(tree: Tree, width_w: FloatArray, level: IntArray, room_w: FloatArray) -
 
     def least(of: FloatArray) -> FloatArray:
         """Least value among the limits of each piece, shape (devices, pieces); 1 where it has none."""
+        if tree.only_share is not None:  # a tenth of the time
+            return np.asarray(np.minimum(of.ravel()[cell], 1.0))
         made = np.ones(width_w.shape)
         np.minimum.at(made, tree.path_device, of.ravel()[cell])
         return made
@@ -43,7 +45,7 @@ def pour(tree: Tree, width_w: FloatArray, level: IntArray, room_w: FloatArray) -
         load = (left_w[tree.path_device] * burden).ravel()
         asked = np.asarray(np.bincount(cell.ravel(), load, room_w.size), dtype=np.float64).reshape(room_w.shape)
         before = np.cumsum(asked, axis=0) - asked
-        given_w = left_w * least(np.clip((free_w - before) / np.maximum(asked, _FULL_W), 0.0, 1.0))
+        given_w = left_w * least(np.maximum((free_w - before) / np.maximum(asked, _FULL_W), 0.0))
         got, left_w = got + given_w.sum(axis=1), left_w - given_w
     return got
 

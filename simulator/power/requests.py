@@ -49,12 +49,6 @@ class RateCurve:
         steps = np.diff(fine_s) * (fine[1:] + fine[:-1]) / 2
         return fine_s, np.concatenate([[0.0], np.cumsum(steps)])
 
-    def days(self, first: int, count: int) -> "RateCurve":
-        """These days alone, with rates still relative to the highest of the whole curve."""
-        per_day = round(DAY_S / self.bucket_s)
-        kept = self.share[first * per_day : (first + count) * per_day]
-        return RateCurve(f"{self.source}, days {first} to {first + count - 1}", self.bucket_s, kept)
-
     def above(self, share: float) -> "RateCurve":
         """Only the stretches in which the rate is at least this fraction of the highest, each with a bucket on both
         sides.
@@ -75,10 +69,6 @@ class RateCurve:
         change = np.diff(np.concatenate([[0], self.share >= 0.5 * self.share.max(), [0]]).astype(np.int64))
         begins, ends = (np.flatnonzero(change == sign) * self.bucket_s for sign in (1, -1))
         return begins.tolist(), ends.tolist()
-
-    def hottest_day(self) -> int:
-        """The day (from 0) that has the highest rate."""
-        return int(self.share.argmax() * self.bucket_s // DAY_S)
 
 
 def read_rates(path: Path, days: int | None = None) -> RateCurve:

@@ -176,12 +176,19 @@ class Row:
         server = self._servers[number]
         if (clock, cap_w, burst_j, burst_w) == (server.clock, server.cap_w, server.burst_j, server.burst_w):
             return
-        counts = server.burst_j > 0 or burst_j > 0
+        # Limits that bind neither before nor after leave the phase as it is; ends of bursts bind bursts alone.
+        free_w = min(burst_w, server.burst_w) if server.bursting else NEVER
+        free_w = free_w if cap_w == server.cap_w else min(cap_w, server.cap_w)
+        goes_on = clock == server.clock and burst_j == server.burst_j
+        goes_on = goes_on and (server.phase == IDLE or server.idle_w + server.swing_w * clock <= free_w)
+        if goes_on and cap_w == server.cap_w:
+            server.burst_w = burst_w
+            return
         if server.burst_j:
             self._count_credit(server, self.now_s)
         server.clock, server.cap_w, server.burst_j, server.burst_w = clock, cap_w, burst_j, burst_w
         server.credit_at_s = self.now_s
-        if server.phase != IDLE and (counts or self._share(server) != 1.0 or server.speed != 1.0):
+        if server.phase != IDLE and not goes_on:
             self._settle(server, self.now_s)
             self._run(server, self.now_s)
 

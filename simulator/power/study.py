@@ -45,11 +45,7 @@ class Study:
     """Pools of that row to which servers are added; none: all, in proportion."""
     rates: Path | None = None
     """CSV of request rates; None for the built-in synthetic rates."""
-    shape: str | None = None
-    """Name of a synthetic course instead (`demand.SHAPES`)."""
     days: int | None = None
-    worst_day: bool = False
-    """Whether to use only the day with the highest rate."""
     above_share: float = 0.0
     """Use only the stretches with at least this fraction of the highest rate."""
     mix: str = "chat"
@@ -101,10 +97,7 @@ class Study:
 
     def curve(self) -> requests.RateCurve:
         """Raises ConfigError where the rates cannot be read."""
-        if self.shape is not None:
-            return requests.shaped_rates(self.shape)
         curve = requests.made_up_rates(self.days) if self.rates is None else requests.read_rates(self.rates, self.days)
-        curve = curve.days(curve.hottest_day(), 1) if self.worst_day else curve
         return curve.above(self.above_share) if self.above_share else curve
 
     def delay_of(self, policy: str) -> float:

@@ -20,26 +20,10 @@ from simulator.scaling.rival_rules import Recommendation, oracle_replicas
 from simulator.scaling.traces import DAY_S, LoadTrace
 
 
-@dataclass(frozen=True, slots=True)
-class Leads:
-    """Lead times of a replay: each start draws one of these with equal probability, seconds."""
-
-    points_s: tuple[float, ...]
-
-    @property
-    def mean_s(self) -> float:
-        return sum(self.points_s) / len(self.points_s)
-
-    def drawn(self, seed: int) -> Callable[[], float]:
-        """Source of lead times, the same for the same seed."""
-        chance = np.random.default_rng(seed)
-        return lambda: self.points_s[int(chance.integers(len(self.points_s)))]
-
-
 class ReplicaFleet:
     """Replicas over time. A scale-down stops the latest orders first, then ready replicas, as a Deployment does."""
 
-    def __init__(self, ready: int, lead_s: Callable[[], float]) -> None:
+    def __init__(self, ready: int, lead_s: float) -> None:
         self._lead_s = lead_s
         self._ready = ready
         self._pending: list[tuple[float, float]] = []
@@ -64,7 +48,7 @@ class ReplicaFleet:
 
     def scale(self, replicas: int, at_s: float) -> None:
         for _ in range(replicas - self.wanted):
-            self._pending.append((at_s, at_s + self._lead_s()))
+            self._pending.append((at_s, at_s + self._lead_s))
         surplus = self.wanted - replicas
         if surplus > 0:
             kept = max(0, len(self._pending) - surplus)
@@ -139,13 +123,8 @@ class ReplaySettings:
     """Facts of the simulated target."""
 
     objective: ScalingObjective = field(default_factory=ScalingObjective)
-    behavior: Behavior = field(default_factory=Behavior)
     min_replicas: int = 1
     max_replicas: int = 10_000
-    learned_lead: bool = True
-    """Whether the lead time is learned from the starts of the replay; otherwise it stays the assumption."""
-    seed: int = 0
-    """Seed of random lead times."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -159,11 +138,11 @@ class ReplayRun:
 
 
 def replay(
-    scenario: LoadScenario, policy: Policy, leads: Leads, outlook: Outlook, settings: ReplaySettings | None = None
+    scenario: LoadScenario, policy: Policy, lead_s: float, outlook: Outlook, settings: ReplaySettings | None = None
 ) -> ReplayRun:
     """Let a policy scale the service step by step."""
     settings = settings or ReplaySettings()
-    service = _Service(scenario, leads, settings)
+    service = _Service(scenario, lead_s, settings)
     steps = len(scenario.load)
     wanted, ready = np.zeros(steps, dtype=np.int64), np.zeros(steps, dtype=np.int64)
     for step in range(steps):
@@ -175,12 +154,11 @@ def replay(
 class _Service:
     """State of the simulated service: its replicas, what was observed of its load and its starts, and its memory."""
 
-    def __init__(self, scenario: LoadScenario, leads: Leads, settings: ReplaySettings) -> None:
+    def __init__(self, scenario: LoadScenario, lead_s: float, settings: ReplaySettings) -> None:
         self._scenario, self._settings = scenario, settings
-        drawn = leads.drawn(settings.seed)
-        self._took_s = deque((drawn() for _ in range(TRAINED_STARTS)), maxlen=MODEL.most)
+        self._took_s = deque([lead_s] * TRAINED_STARTS, maxlen=MODEL.most)
         first = scenario.demand[0]
-        self.fleet = ReplicaFleet(max(settings.min_replicas, int(np.ceil(first / 0.7))), drawn)
+        self.fleet = ReplicaFleet(max(settings.min_replicas, int(np.ceil(first / 0.7))), lead_s)
         self._load, self._observed_at_s = float(scenario.trained[np.isfinite(scenario.trained)][-1]), 0.0
         self._recommended: deque[tuple[float, int]] = deque()
         self._changes: deque[tuple[float, int]] = deque()
@@ -203,7 +181,7 @@ class _Service:
                 max_replicas=self._settings.max_replicas,
                 replica_load=1.0,
                 objective=self._settings.objective,
-                behavior=self._settings.behavior,
+                behavior=Behavior(),
                 load=self._load,
                 observed_at_s=self._observed_at_s,
                 max_age_s=3 * self._scenario.step_s,
@@ -220,9 +198,7 @@ class _Service:
         self.fleet.scale(answer.replicas, at_s)
 
     def _lead_time(self, at_s: float) -> LeadTime:
-        """Learned or assumed distribution; estimated again when a start has finished, and every five minutes."""
-        if not self._settings.learned_lead:
-            return _ASSUMED
+        """Learned distribution; estimated again when a start has finished, and every five minutes."""
         if self._lead is None or self._lead[0] != int(at_s // 300.0):
             pending_s = [at_s - ordered for ordered in self.fleet.replicas().ordered_at_s]
             self._lead = (int(at_s // 300.0), lead_time_of(tuple(self._took_s), pending_s))
@@ -230,7 +206,6 @@ class _Service:
 
 
 _TARGET = ScaleTarget("apps/v1", "Deployment", "simulated/replay")
-_ASSUMED = lead_time_of((), ())
 
 
 def _remember(events: deque[tuple[float, int]], at_s: float, number: int) -> None:

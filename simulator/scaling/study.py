@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autoscaler.decision.decide import WEIGHING, decide
-from autoscaler.decision.expected_cost import Weighing
+from autoscaler.decision.decide import decide
 from autoscaler.forecast.fits import fit
 from autoscaler.forecast.online import OnlineForecaster
 from autoscaler.series import regular
@@ -36,11 +35,10 @@ class TonnageScaling:
     """Our decision as a policy of the replay."""
 
     miss_cost: float = MISS_COST
-    weighing: Weighing = WEIGHING
 
     def __call__(self, scaler: Scaler, at_s: float) -> Recommendation:
         objective = replace(scaler.objective, miss_cost=self.miss_cost)
-        decision = decide(replace(scaler, objective=objective), at_s, self.weighing)
+        decision = decide(replace(scaler, objective=objective), at_s)
         if decision is None:
             return Recommendation.plain(0 if scaler.replicas is None else scaler.replicas.wanted)
         return Recommendation(decision.replicas, decision.recommended)
@@ -76,17 +74,17 @@ def check_policies(names: tuple[str, ...]) -> None:
 def replayed(
     scenario: replay.LoadScenario,
     name: str,
-    leads: replay.Leads,
+    lead_s: float,
     outlook: replay.Outlook,
     settings: replay.ReplaySettings | None = None,
 ) -> ReplayedPolicy:
     """A policy with its default parameter."""
     if name == ORACLE:
-        run = replay.oracle_run(scenario, leads.mean_s)
+        run = replay.oracle_run(scenario, lead_s)
     else:
         contender = CONTENDERS[name]
-        run = replay.replay(scenario, contender.of(contender.default, scenario), leads, outlook, settings)
-    return ReplayedPolicy(name, run, score(scenario, run, leads.mean_s))
+        run = replay.replay(scenario, contender.of(contender.default, scenario), lead_s, outlook, settings)
+    return ReplayedPolicy(name, run, score(scenario, run, lead_s))
 
 
 REFIT_S = DAY_S / 2
@@ -155,6 +153,5 @@ def compared(
     """Every policy with its defaults; all of them know the load up to each step and nothing after it."""
     forecasts = forecasts_of(scenario)
     settings = replay.ReplaySettings(objective=objective)
-    leads = replay.Leads((lead_s,))
-    results = [replayed(scenario, name, leads, outlook_of(forecasts), settings) for name in policies]
+    results = [replayed(scenario, name, lead_s, outlook_of(forecasts), settings) for name in policies]
     return Compared(scenario, lead_s, objective, results, forecasts)

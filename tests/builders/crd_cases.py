@@ -212,6 +212,13 @@ FULL: Mapping[str, Object] = {
             "objective": {"dollars": 1, "kWh": 0.12, "kgCO2": 0.1},
             "gpuTypes": ["a100"],
             "phases": {"prefill": {"gpuTypes": ["h100"]}, "decode": {"gpuTypes": ["a100"]}},
+            "cache": {
+                "gpuTypes": ["a100"],
+                "memory": "1Ti",
+                "instanceMemory": "64Gi",
+                "pricePerGiBHour": 0.004,
+                "hits": [{"within": "1m", "share": 0.4}],
+            },
             "spot": False,
             "headroom": 0.2,
             "split": "sliced",
@@ -738,9 +745,12 @@ def _rule_cases() -> Iterator[Case]:
     yield from _quantity_cases(service, "spec.instance.cpu", "-1")
     yield from _quantity_cases(service, "spec.instance.memory", "-1")
     yield from _quantity_cases(service, "spec.adapterMemory", "-1")
+    yield from _quantity_cases(service, "spec.cache.memory", "0")
+    yield from _quantity_cases(service, "spec.cache.instanceMemory", "0")
     for full, path in (
         (service, "spec.slo.tpot"),
         (service, "spec.slo.ttft"),
+        (service, "spec.cache.hits[].within"),
         (profile, "spec.throughput[].slo.tpot"),
         (profile, "spec.prefill[]"),
     ):

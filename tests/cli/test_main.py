@@ -130,7 +130,7 @@ def test_objects_are_completed_from_the_files_that_are_named() -> None:
 
 
 def test_formats_policies_and_fields_are_completed() -> None:
-    assert completed("tonnage get pods -o js", 4) == ["json", "jsonpath="]
+    assert completed("tonnage get pods -o js", 4) == ["json"]
     assert completed("tonnage whatif --policies fgd,best", 3) == ["fgd,bestfit"]
     assert completed("tonnage explain modelservice.spec.slo", 2) == ["modelservice.spec.slo"]
 

@@ -59,7 +59,7 @@ def test_files_and_a_cluster_are_not_planned_at_once() -> None:
         assert result.exit_code == 2
 
 
-@pytest.mark.parametrize("words", [["get"], ["delete"], ["delete", "gang", "x", "-f", "y"], ["top", "people"],
+@pytest.mark.parametrize("words", [["get"], ["top", "people"],
                                    ["get", "nodes", "-o", "csv"], ["events", "--for", "chat"]])  # fmt: skip
 def test_wrong_usage_is_reported_before_a_cluster_is_read(words: list[str]) -> None:
     assert CliRunner().invoke(tonnage, [*words, "--kubeconfig", "/nowhere"]).exit_code == 2

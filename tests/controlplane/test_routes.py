@@ -64,13 +64,18 @@ def test_a_route_and_its_pools_follow_the_mix_are_repaired_and_end_with_the_serv
         # Of what is there under such names and labels, all that Tonnage wrote goes with the spec's routes, and no more.
         other = {**route, "metadata": {"name": "other", "namespace": "default"}}
         admin("apply", "-f", "-", stdin=other)
+        written = admin.get("inferencepool", "s-dear")
+        labels = {"tonnage.dev/service": "s"}  # as somebody's own may have, who tells their pools by it
+        mine = {**written, "metadata": {"name": "mine", "namespace": "default", "labels": labels}}
+        admin("apply", "-f", "-", stdin=mine)
         admin("patch", "modelservice", "s", "--type=merge", "-p", json.dumps({"spec": {"routes": None}}))
 
         def left() -> list[str]:
             return [each["metadata"]["name"] for kind in KINDS for each in admin.get(kind)["items"]]
 
-        until(lambda: left() == ["other"], "the route and its pools are gone with spec.routes")
+        until(lambda: left() == ["other", "mine"], "the route and its pools are gone with spec.routes")
         admin("delete", "httproute", "other")
+        admin("delete", "inferencepool", "mine")
         admin("patch", "modelservice", "s", "--type=merge", "-p", json.dumps({"spec": {"routes": routes}}))
         until(lambda: backends() == {"s-dear": 1000}, "and are there again with them")
 

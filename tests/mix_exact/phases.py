@@ -1,9 +1,11 @@
-"""Exact model of one service whose prefill and decode may be apart, written from the manifests' documentation alone.
+"""Exact model of one service whose prefill and decode may be apart, and which may have a cache, written from the
+manifests' documentation alone.
 
-Sets        modes: one pool of whole requests for each (GPU type, width), or one of prefill and one of decode; nodes v
+Sets        k in 0..K: instances of the cache; modes: one pool of whole requests for each (GPU type, width), or one of
+            prefill and one of decode; nodes v
 Data        load[c,o], variance[c,o] of the cells c of demand on each pool's offer o, F slices per cell
 Variables   x[c,o] in 0..F: slices; n[o,v]: instances on node v; t[o,l] in {0,1}: the line of the burst curve that holds
-Objective   dollars per hour; the cheaper of both modes
+Objective   dollars per hour, the cache's among them; the cheapest of all modes and k
 Constraints every phase of every slice is on one offer; each pool holds its load and headroom; nodes hold their devices
 """
 
@@ -36,7 +38,7 @@ def own(kind: str, name: str, **spec: Any) -> Manifest:
     return {"apiVersion": "tonnage.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
-def random_service(seed: int) -> list[Manifest]:
+def random_service(seed: int, *, cached: bool = False) -> list[Manifest]:
     """Types with networks of unlike speed, profiles of two widths with their phases, nodes, and one service."""
     rng = np.random.default_rng(seed)
     made: list[Manifest] = []
@@ -65,6 +67,17 @@ def random_service(seed: int) -> list[Manifest]:
     if rng.random() < 0.3:
         phases["decode"] = {"gpuTypes": [str(rng.choice(list(PRICES)))]}
     made.append(own("ModelService", "s", model="m", slo=slo, demand=demand, phases=phases, sliceFactor=SLICES))
+    if cached:
+        each, spec = int(rng.choice([16, 64, 200])), made[-1]["spec"]
+        spec["cache"] = {"memory": f"{each * int(rng.integers(1, 17))}Gi", "instanceMemory": f"{each}Gi"}
+        if rng.random() < 0.5:
+            spec["cache"]["pricePerGiBHour"] = float(rng.choice([0.0005, 0.01]))
+        if rng.random() < 0.5:
+            spec["cache"]["hits"] = [{"within": "30s", "share": 0.2}, {"within": "5m", "share": 0.7}]
+        if rng.random() < 0.5:
+            spec["instance"] = {"memory": f"{int(rng.choice([16, 48, 100]))}Gi"}
+        if rng.random() < 0.4:
+            del spec["phases"]
     return made
 
 
@@ -87,8 +100,51 @@ def _seconds(text: str) -> float:
     return float(text.removesuffix("ms")) / 1000
 
 
-def modes_of(manifests: Sequence[Manifest]) -> dict[str, list[list[Offer]]]:
-    """Pools of each mode, each with its offers; load infinite where an offer cannot serve a cell."""
+def most_of_cache(manifests: Sequence[Manifest]) -> int:
+    """Instances of the cache that the nodes have room for beside those that all their devices could have, and that it
+    may have."""
+    (spec,) = (each["spec"] for each in manifests if each["kind"] == "ModelService")
+    profiles = [each["spec"] for each in manifests if each["kind"] == "ModelProfile"]
+    networks = {
+        each["metadata"]["name"]: each["spec"].get("network") for each in manifests if each["kind"] == "GPUType"
+    }
+    each_gib, own_gib = _gib(spec["cache"]["instanceMemory"]), _gib(spec.get("instance", {}).get("memory", "0Gi"))
+    room = 0
+    for node in (each for each in manifests if each["kind"] == "Node"):
+        gpu_type, has = node["metadata"]["labels"]["nvidia.com/gpu.product"], node["status"]["allocatable"]
+        widths = [p["gpusPerInstance"] for p in profiles if p["gpuType"] == gpu_type]
+        if widths and networks[gpu_type]:
+            room += max(0, int(_gib(has["memory"]) - int(has["nvidia.com/gpu"]) * own_gib / min(widths))) // each_gib
+    return min(room, _gib(spec["cache"]["memory"]) // each_gib)
+
+
+def _gib(text: str) -> int:
+    return int(text.removesuffix("Gi"))
+
+
+def found_share(manifests: Sequence[Manifest], instances: int) -> float:
+    """Fraction of the prompts' tokens that so many instances of the cache find."""
+    (spec,) = (each["spec"] for each in manifests if each["kind"] == "ModelService")
+    profiles = [each["spec"] for each in manifests if each["kind"] == "ModelProfile"]
+    published = [(10, 0.3), (103, 0.4), (309, 0.48), (514, 0.5)]
+    asked = [({"30s": 30, "5m": 300}[each["within"]], each["share"]) for each in spec["cache"].get("hits", [])]
+    demand = spec["demand"]
+    tokens = sum(sum(row) * edge for row, edge in zip(demand["histogram"], demand["inputTokens"], strict=True))
+    allowed = spec.get("gpuTypes") or list(PRICES)
+    each_bytes = max(p["cacheBytesPerToken"] for p in profiles if p["gpuType"] in allowed)
+    bytes_per_s = tokens * demand["requestsPerSecond"] * each_bytes
+    held_s = instances * _gib(spec["cache"]["instanceMemory"]) * 2**30 / bytes_per_s
+    before_s, before = 0.0, 0.0
+    for at_s, share in asked or published:
+        if held_s < at_s:
+            return before + (share - before) * (held_s - before_s) / (at_s - before_s)
+        before_s, before = at_s, share
+    return before
+
+
+def modes_of(manifests: Sequence[Manifest], found: float = 0.0) -> dict[str, list[list[Offer]]]:
+    """Pools of each mode, each with its offers; load infinite where an offer cannot serve a cell. found: fraction of
+    the prompts that a cache finds."""
     kinds: dict[str, list[Manifest]] = {}
     for each in manifests:
         kinds.setdefault(each["kind"], []).append(each)
@@ -124,8 +180,13 @@ def modes_of(manifests: Sequence[Manifest]) -> dict[str, list[list[Offer]]]:
             elif first <= ttft:
                 waiting = rate * first * first / ttft
                 if what == "prefill":
-                    load, variance = rate * max(first, cache / link), waiting
+                    load, variance = rate * max(first * (1 - found), cache / link), waiting
                 elif (each := table["requestsPerSecond"][i][j]) > 0:
+                    if found and networks[p["gpuType"]]:
+                        # The time of what is found is that with prefill less that without. Its cache has to come: of
+                        # that, no more is fetched than comes while the rest is computed.
+                        saved_s = max(0.0, 1 / each - 1 / table["decodedPerSecond"][i][j])
+                        each = 1 / (1 / each - min(found, 1 / each / (saved_s + cache / link)) * saved_s)
                     load = rate / each
                     variance = load / max(1.0, each * outputs * tpot)
                     if "ttft" in slo:
@@ -136,6 +197,8 @@ def modes_of(manifests: Sequence[Manifest]) -> dict[str, list[list[Offer]]]:
         return Offer(p["gpuType"], p["gpusPerInstance"], price, tuple(loads), tuple(variances))
 
     def allowed(phase: str) -> list[Manifest]:
+        if "phases" not in spec:
+            return []
         types = spec["phases"][phase].get("gpuTypes") or list(PRICES)
         return [p for p in linked if p["gpuType"] in types]
 
@@ -192,11 +255,17 @@ def cheapest(pools: Sequence[Sequence[Offer]], nodes: Mapping[str, tuple[str, in
     return float(pulp.value(problem.objective)) if problem.sol_status == pulp.LpSolutionOptimal else math.inf
 
 
-def solved_exactly(manifests: Sequence[Manifest]) -> dict[str, float]:
-    """Cost of the optimum of each mode."""
+def solved_exactly(manifests: Sequence[Manifest], cached: int = 0) -> dict[str, float]:
+    """Cost of the optimum of each mode. cached: instances of the cache."""
     nodes = {
         each["metadata"]["name"]: (each["metadata"]["labels"]["nvidia.com/gpu.product"],
                                    int(each["status"]["allocatable"]["nvidia.com/gpu"]))
         for each in manifests if each["kind"] == "Node"
     }  # fmt: skip
-    return {mode: cheapest(pools, nodes) for mode, pools in modes_of(manifests).items()}
+    (spec,) = (each["spec"] for each in manifests if each["kind"] == "ModelService")
+    found, paid = 0.0, 0.0
+    if cached:
+        found = found_share(manifests, cached)
+        cache = spec["cache"]
+        paid = cached * cache.get("pricePerGiBHour", 0.004) * _gib(cache["instanceMemory"])
+    return {mode: cheapest(pools, nodes) + paid for mode, pools in modes_of(manifests, found).items()}

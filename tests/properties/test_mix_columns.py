@@ -4,9 +4,9 @@ import math
 
 from hypothesis import given, settings
 
-from placement.mix.columns import ColumnPool, choose, column_prices, generate
+from placement.mix.columns import ColumnPool, choose, generate
 from placement.mix.feasibility import is_feasible
-from placement.mix.milp import no_prices
+from placement.mix.milp import no_prices, relaxed_prices
 from placement.mix.optimizer import answer_mix, first_unserved
 from placement.mix.problem import MixAnswer, MixQuestion
 from tests.builders.mix import ample
@@ -20,7 +20,7 @@ def test_columns_chosen_together_are_feasible_and_no_solution_is_below_their_bou
         return
     pool = ColumnPool(asked, no_prices(asked))
     for _ in range(2):
-        pool.prices = column_prices(pool, ample()) or pool.prices
+        pool.prices = relaxed_prices(pool.question, pool.priced, ample()) or pool.prices
         generate(pool, ample(), 0.0)
     chosen = choose(pool, ample(), 0.0)
     answer = answer_mix(asked, ample())

@@ -6,7 +6,8 @@ from collections import Counter
 import pytest
 
 from cluster.changes import instance_type_of
-from cluster.snapshot import PENDING
+from cluster.plans import Plan
+from cluster.snapshot import PENDING, Snapshot
 from controller.settings import settings_from
 from tests.mix_exact.comparison import planned
 from tests.mix_exact.phases import random_service, solved_exactly
@@ -32,9 +33,15 @@ def test_the_mode_its_pools_and_their_cost_are_those_of_the_exact_model(seed: in
     assert certificate.gap <= GAP
     is_apart = any(each.instances for each in plan.services if each.service != "default/s")
     assert exact["apart" if is_apart else "together"] == pytest.approx(best, rel=GAP)
+    seated, sold = seats_and_sales(snapshot, plan)
+    assert seated == sold
+
+
+def seats_and_sales(snapshot: Snapshot, plan: Plan) -> tuple[dict[tuple[str, object], int], ...]:
+    """Instances that have a node after the plan, and those that it sells, by service and type."""
     seated, pods = Counter[tuple[str, object]](), snapshot.after(plan.actions).pods
     for row, owner in enumerate(pods.owner):
         if owner and pods.node[row] != PENDING:
             seated[owner, instance_type_of(pods.shapes[pods.shape[row]])] += 1
     sold = {(p.service, kind): count for p in plan.services for kind, count in p.instances.items()}
-    assert dict(seated) == sold
+    return dict(seated), sold

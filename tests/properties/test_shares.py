@@ -215,3 +215,54 @@ def test_shares_are_exact_and_little_work_is_lost_for_them() -> None:
     print(f"{CASES} cases: {ours / least:.3f} of the least work, {short} with a unit that could have started")  # noqa: T201
     assert ours <= 1.1 * least
     assert short == 0
+
+
+def late_case(seed: int, priorities: Sequence[int]) -> tuple[Snapshot, list[Pod]]:
+    """A full fleet whose teams share all of it, and up to three pods that waited too long, with them."""
+    rng = random.Random(seed)  # noqa: S311
+    nodes, pods = rng.randint(2, 4), list[Pod]()
+    for n in range(nodes):
+        first = 0
+        while first < 8:
+            gpus = min(rng.choice((1, 1, 2, 4)), 1 << ((8 - first).bit_length() - 1))
+            devices, started = tuple(range(first, first + gpus)), NOW_S - rng.randint(600, 50_000)
+            name, priority = f"{rng.choice(TEAMS)}/r{n}-{first}", rng.choice(priorities)
+            pods.append(pod(name, gpus, on=f"n{n}", devices=devices, started_s=started, priority=priority))
+            first += gpus
+    cut = sorted(rng.sample(range(nodes * 8 + 1), 2))
+    share = dict(zip(TEAMS, (high - low for low, high in pairwise((0, *cut, nodes * 8))), strict=True))
+    late = [
+        pod(f"{rng.choice(TEAMS)}/late{n}", rng.choice((2, 4, 8)), started_s=NOW_S - 90_000 - n)
+        for n in range(rng.randint(1, 3))
+    ]
+    fresh = [
+        pod(f"{rng.choice(TEAMS)}/w{n}", rng.choice((1, 2, 4)), started_s=NOW_S - 9) for n in range(rng.randint(0, 4))
+    ]
+    made = world([node(f"n{n}", gpus=8) for n in range(nodes)], [*pods, *late, *fresh])
+    teams = tuple(
+        Team(name, frozenset({name}), Amounts({"A100": 1000 * share[name]}), min_run_s=300.0) for name in TEAMS
+    )
+    within = [each for each in late if each.shape.gpus <= share[each.name.partition("/")[0]]]
+    return replace(made, teams=teams, at_s=float(NOW_S)), within
+
+
+@pytest.mark.parametrize("priorities", [(0,), (0, 0, 0, 1)], ids=["equal", "some-higher"])
+def test_who_waited_too_long_starts_at_once_and_the_fleet_comes_to_rest(priorities: Sequence[int]) -> None:
+    """Pods that ask for no more than their team's share; higher priorities of their own team may keep them waiting."""
+    for seed in range(CASES // 2):
+        now, late = late_case(seed, priorities)
+        started = set[str]()
+        for _ in range(8):
+            plan = pack(now, Packer(now, BestFit()))
+            done = [each for each in plan.actions if not isinstance(each, HoldSeats)]
+            if not done:
+                break
+            started |= {each.pod for each in done if not isinstance(each, Evict)}
+            now = now.after(done)
+            assert now.pods.started_s is not None
+            since = now.pods.started_s.copy()
+            since[[now.pods.names.row(each.pod) for each in done]] = int(now.at_s)
+            now = replace(now, pods=replace(now.pods, started_s=since), at_s=now.at_s + 400)
+        else:
+            pytest.fail(f"seed {seed} never comes to rest")
+        assert len(priorities) > 1 or started.issuperset(each.name for each in late), seed

@@ -50,10 +50,10 @@ def without_fits(scenario: replay.LoadScenario) -> tuple[Forecast | None, ...]:
 
 def fits(traces: Sequence[Path], train_days: int, days: int) -> Iterator[Row]:
     """A row for each trace."""
-    leads = replay.Leads((60.0 * LEAD_MIN,))
+    lead_s = 60.0 * LEAD_MIN
     for scenario in scenarios(traces, train_days, days):
         scores = [
-            study.replayed(scenario, study.TONNAGE, leads, study.outlook_of(forecasts)).score
+            study.replayed(scenario, study.TONNAGE, lead_s, study.outlook_of(forecasts)).score
             for forecasts in (without_fits(scenario), study.forecasts_of(scenario))
         ]
         history = regular(0.0, scenario.step_s, scenario.trained)

@@ -1,6 +1,6 @@
 """A week of three teams on one fleet, by Tonnage's shares and by the published rules of Kueue and KAI.
 
-    python -m tests.rigs.shared_week FOLDER_OF_DEMAND
+    python -m tests.rigs.shared_week FOLDER_OF_DEMAND [PART_OF_A_NAME [SEED [LOADS]]]
 
 Each team submits jobs as often as requests came to one of three recorded models; sizes and lengths are drawn by a seed.
 Jobs are stopped and start again from their last checkpoint, made every half hour. Simulated.
@@ -111,8 +111,8 @@ class Rule(Protocol):
 class Tonnage:
     """Plans of the packing decider, one after the other until nothing is left to do."""
 
-    def __init__(self, max_wait_s: float = 86_400.0) -> None:
-        self._max_wait_s, self._usage = max_wait_s, dict.fromkeys(SHARES, 0.0)
+    def __init__(self, max_wait_s: float = 86_400.0, *, knows_saves: bool = True) -> None:
+        self._max_wait_s, self._knows_saves, self._usage = max_wait_s, knows_saves, dict.fromkeys(SHARES, 0.0)
 
     def decide(self, fleet: Fleet) -> None:
         kept = 0.5 ** (TICK_S / HALF_LIFE_S)
@@ -123,7 +123,7 @@ class Tonnage:
             pods = [
                 pod(job.name, job.gpus, on=f"n{job.node}" if job.node >= 0 else None,
                     devices=job.devices if job.node >= 0 else (), started_s=max(1, int(job.since_s)),
-                    saved_s=int(job.saved_s) if job.node >= 0 else 0)
+                    saved_s=int(job.saved_s) if job.node >= 0 and self._knows_saves else 0)
                 for job in fleet.jobs
             ]  # fmt: skip
             made = world([node(f"n{n}", gpus=GPUS) for n in range(NODES)], pods)
@@ -246,6 +246,8 @@ class Outcome:
     """Likewise, without what stops lost."""
     usd_per_useful_hour: float
     stops: int
+    lost_h: float
+    """Device-hours of work that stops lost."""
     waits_h: Mapping[str, tuple[float, float]]
     """Median and longest wait of each team, also those that go on at the end."""
 
@@ -296,14 +298,16 @@ def week(rule: Rule, jobs: Sequence[Job], for_s: float = WEEK_S) -> Outcome:
     waits = [*fleet.waits_s, *((each.team, fleet.now_s - each.since_s) for each in fleet.waiting)]
     by_team = {team: [each / 3600 for name, each in waits if name == team] for team in SHARES}
     useful_s = held_s - fleet.lost_s
-    return Outcome(held_s / total_s, useful_s / total_s, USD * total_s / useful_s, fleet.stops,
-                   {team: (median(each), max(each)) for team, each in by_team.items()})  # fmt: skip
+    waits_h = {team: (median(each), max(each)) for team, each in by_team.items()}
+    usd, lost_h = USD * total_s / useful_s, fleet.lost_s / 3600
+    return Outcome(held_s / total_s, useful_s / total_s, usd, fleet.stops, lost_h, waits_h)
 
 
 RULES: Mapping[str, Callable[[], Rule]] = {
     "Tonnage, maxWait 24 h": lambda: Tonnage(),
     "Tonnage, maxWait 6 h": lambda: Tonnage(6 * 3600.0),
     "Tonnage, no bound": lambda: Tonnage(1e9),
+    "Tonnage, saves unknown": lambda: Tonnage(knows_saves=False),
     "Kueue": Kueue,
     "KAI": Kai,
 }
@@ -311,13 +315,15 @@ RULES: Mapping[str, Callable[[], Rule]] = {
 
 def main() -> None:
     demand = demand_of(Path(sys.argv[1]))
-    for load in (0.9, 1.1):
-        for name, rule in RULES.items():
-            found = week(rule(), jobs_of(demand, 1, load))
+    names, seed = sys.argv[2:3] or [""], int((sys.argv[3:4] or ["1"])[0])
+    for load in [float(each) for each in sys.argv[4:]] or (0.9, 1.1):
+        for name, rule in ((name, rule) for name, rule in RULES.items() if names[0] in name):
+            found = week(rule(), jobs_of(demand, seed, load))
             waits = ", ".join(f"{team} {mid:.2f} / {most:.1f} h" for team, (mid, most) in found.waits_h.items())
             shares = f"used {100 * found.used_share:.1f} %, useful {100 * found.useful_share:.1f} %"
             usd = f"${found.usd_per_useful_hour:.2f} a useful hour"
-            print(f"{load:.1f} {name:22} {shares}, {usd}, {found.stops} stops; waits {waits}", flush=True)  # noqa: T201
+            stops = f"{found.stops} stops lose {found.lost_h:.0f} h"
+            print(f"{load:.1f} {name:22} {shares}, {usd}, {stops}; waits {waits}", flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from controller.kube.api_server import ApiServer
 from controller.kube.connection import LoopThread
 from controller.loops.autoscaler import http_server
 from controller.loops.autoscaler.external_metrics import METRIC, ExternalMetrics, FrontError, front_in
-from controller.loops.autoscaler.measured import LengthShares, Measured
+from controller.loops.autoscaler.measured import LengthShares, Measured, Sample as LoadSample
 from controller.loops.autoscaler.policies import DesiredReplicas, PolicyReader
 from controller.loops.loop import Leader, LoopClocks, LoopContext, repeat
 from controller.loops.reviews import Access, AccessReviews, TooBusyError
@@ -201,7 +201,7 @@ class PushEndpoint:
         self._budgets = {name: each for name, each in self._budgets.items() if now_s - each[1] < BURST / PER_S}
         self._budgets[policy] = (left - 1, now_s)
         for role, value in push.values.items():
-            self._measured.put_sample(policy, role, push.at_s, value)
+            self._measured.put_sample(policy, role, LoadSample(push.at_s, value))
         if push.lengths is not None:
             self._measured.put_lengths(policy, push.lengths)
         return "ok", _reply(202, "taken")

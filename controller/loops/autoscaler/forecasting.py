@@ -69,14 +69,14 @@ class _Kept:
     returned: tuple[Sample, ...] = ()
     """Samples in a row that the forecaster before holds for possible, oldest first."""
 
-    def observe(self, sample: Sample) -> None:
-        """Takes a sample. One beyond all that is possible was confirmed: a forecaster of its own begins with it, and
-        the one before goes on when the load is back."""
-        forecast = self.forecaster.forecast()
-        if forecast is not None and sample.value > forecast.most:
+    def observe(self, sample: Sample, served: float) -> None:
+        """Takes a sample. One beyond all that is possible and what is served was confirmed: a forecaster of its own
+        begins with it, and the one before goes on when the load is back."""
+        forecast = self.forecaster.forecast(sample.at_s)
+        if forecast is not None and sample.value > max(forecast.most, served):
             self.before, self.forecaster = self.forecaster, OnlineForecaster(STEP_S, self.capacity)
             self.fit_due_at_s = 0.0
-        known = self.before.forecast() if self.before is not None else None
+        known = self.before.forecast(sample.at_s) if self.before is not None else None
         self.returned = (*self.returned, sample) if known is not None and sample.value <= known.most else ()
         self._take(sample)
         if self.before is not None and self.returned and sample.at_s - self.returned[0].at_s >= RETURNED_S:
@@ -209,7 +209,7 @@ class Forecasts:
             kept.fit_due_at_s = 0.0
             return
         for each in samples:
-            kept.observe(each)
+            kept.observe(each, self._measured.served.get(name, 0.0))
 
     def take_fits(self) -> bool:
         """Adopts the fits that came, and asks for more of what is due; False where none came."""

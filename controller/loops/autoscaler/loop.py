@@ -97,6 +97,13 @@ LENGTHS_EVERY_S = 300.0
 """Seconds between two readings of request lengths, which are averaged over a longer window."""
 
 
+def served_by(policy: ScalingPolicy) -> float:
+    """Load that the ready replicas of a policy serve, or one; 0: not known. Of a new policy, no status says it yet."""
+    capacity, status = policy.spec.capacity, policy.own_status
+    each = (status.replica_load or 0.0) if capacity is None else capacity.per_replica
+    return (status.current_replicas or 1) * each
+
+
 class Collector:
     """Reads the sources of policies. It begins with their histories, since another replica read before."""
 
@@ -136,6 +143,7 @@ class Collector:
         self._forget(policies)
         if policies:  # before a new history comes
             self._measured.keep({name: policy.about for name, policy in policies.items()})
+            self._measured.served = {name: served_by(policy) for name, policy in policies.items()}
         wanted = {name: policy for name, policy in policies.items() if policy.spec.mode != "Off"}
         work = [self._read_serving(name, policy) for name, policy in wanted.items()]
         work += [
@@ -163,16 +171,15 @@ class Collector:
         try:
             if isinstance(reading, readings.CustomReading):
                 sample = await self._custom.read(namespace, reading)
-                self._measured.put_sample(name, reading.role, sample.at_s, sample.value)
+                self._measured.put_sample(name, reading.role, sample)
             else:
                 query, server = _query(reading, self._windows), self._servers.of(reading.server)
-                status, role = policy.own_status, policy.spec.demand.load.role
-                full = role, SATURATED * (status.current_replicas or 0) * (status.replica_load or 0.0)
+                full = policy.spec.demand.load.role, SATURATED * self._measured.served.get(name, 0.0)
                 found = _by_role(reading, await server.now(query, namespace, at_s, reading.max_age_s), full)
                 for role in reading.roles:
                     samples = found.get(role, ())
                     for sample in samples[-1:]:
-                        self._measured.put_sample(name, role, sample.at_s, sample.value, is_censored=sample.is_censored)
+                        self._measured.put_sample(name, role, sample)
                     if not samples:
                         words = "the query has no result; are the pods scraped, and do the labels fit?"
                         self._measured.put_failure(name, role, at_s, "QueryEmpty", words)
@@ -303,7 +310,7 @@ def _by_role(
     loads = {at_s: load_from(reading.preset, reading.roles, values, full) for at_s, values in sorted(measured.items())}  # type: ignore[arg-type]
     return {
         role: tuple(
-            Sample(at_s, load.values[role], load.is_censored and role != "queue")
+            Sample(at_s, load.values[role], load.is_censored and role != "queue", load.is_full)
             for at_s, load in loads.items()
             if role in load.values
         )

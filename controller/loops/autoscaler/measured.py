@@ -27,10 +27,18 @@ FROZEN_RUNS = 20.0
 """Length of a run of equal values from which it is no chance, in mean runs of the series."""
 FEWEST_RUNS = 30
 """Runs of equal values after which their mean length is known. A load that is constant by itself never has them."""
-ONCE_S = 6 * 3600.0
-"""Longest time of a load in a history that is left out because nothing else there comes near it (chosen)."""
-ONCE_FACTOR = 100.0
-"""Ratio to the next lower load from which nothing comes near (chosen): launches and peaks stay, wrong units do not."""
+STANDING_RUNS = 3.0
+"""Length of a run, likewise, from which its samples wait for the next value: those of a source that stands teach
+nothing."""
+FAR_FACTOR = 100.0
+"""Ratio to all known loads, and to what the ready replicas serve, from which a load is far beyond them. Chosen:
+launches and peaks stay below, wrong units do not."""
+FAR_SHARE = 0.05
+"""Part of the known history for which such a load must last, unless the servers are full: it is weighed against what
+speaks against it. Chosen: 17 hours of two weeks."""
+ROOM_FACTOR = 10.0
+"""Ratio to what the ready replicas serve within their SLO that servers with room cannot have. Chosen: no declared
+capacity is that far from the real one."""
 MOST_WAITING = 50_000
 """Samples of one role that wait to be taken, at most: a month in steps of a minute, as a history has. The oldest are
 dropped first."""
@@ -46,6 +54,8 @@ class Sample:
     """In the unit of its role, never negative."""
     is_censored: bool = False
     """Whether the target was saturated: the offered value is at least this."""
+    is_full: bool | None = None
+    """Whether the servers' own figures say that they are full; None: those were not measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,48 +64,73 @@ class Belief:
 
     most: float = inf
     """Largest value that the forecast holds for possible."""
+    largest: float = 0.0
+    """Largest value that was believed."""
+    since_s: float = inf
+    """Instant of the first sample."""
+    far_since_s: float = inf
+    """Instant since which all samples are far beyond what is known."""
     doubted: tuple[Sample, ...] = ()
-    """Samples in a row beyond that, oldest first."""
+    """Samples in a row that are not believed yet: those of the last `CONFIRMED_S`, oldest first."""
     run: tuple[float, float] = (-1.0, 0.0)
     """Value of the run of equal values that goes on, and its beginning."""
+    standing: tuple[Sample, ...] = ()
+    """Samples of a long run, oldest first, that are learned once it ends."""
     runs: int = 0
     mean_run_s: float = 0.0
     """Mean length of earlier runs."""
 
-    def judge(self, sample: Sample) -> tuple["Belief", tuple[Sample, ...], str]:
-        """Belief after a sample, the samples that count now, and why this one does not, as `Code: words`."""
+    def judge(self, sample: Sample, served: float) -> tuple["Belief", tuple[Sample, ...], str]:
+        """Belief after a sample, the samples that are learned now, and why this one does not count, as `Code: words`.
+
+        served: load that the ready replicas serve; 0: not known.
+        """
         value, since_s = self.run
-        after = self
+        after, standing = replace(self, since_s=min(self.since_s, sample.at_s), standing=()), self.standing
         if sample.value != value:
             run_s = min(max(sample.at_s - since_s, 0.0), FROZEN_S)
             mean_run_s = self.mean_run_s + (run_s - self.mean_run_s) / min(self.runs, FEWEST_RUNS) if self.runs else 0.0
-            after = replace(self, run=(sample.value, sample.at_s), runs=self.runs + 1, mean_run_s=mean_run_s)
+            after = replace(after, run=(sample.value, sample.at_s), runs=self.runs + 1, mean_run_s=mean_run_s)
         elif value and self.runs > FEWEST_RUNS:
             stands_s = sample.at_s - since_s
             if stands_s >= max(FROZEN_S, FROZEN_RUNS * self.mean_run_s):
-                return self, (), f"LoadFrozen: {value:.6g} for {stands_s:.0f} s, in a series that changes"
-        if sample.value <= self.most:
-            return replace(after, doubted=()), (sample,), ""
-        doubted = (*self.doubted, sample)
-        if sample.at_s - doubted[0].at_s >= CONFIRMED_S:
-            return replace(after, doubted=(), most=inf), doubted, ""
-        words = f"{sample.value:.6g} is beyond {self.most:.6g}, the most that the forecast holds for possible"
-        return replace(after, doubted=doubted), (), f"LoadImplausible: {words}"
+                return after, (), f"LoadFrozen: {value:.6g} for {stands_s:.0f} s, in a series that changes"
+            if stands_s >= STANDING_RUNS * self.mean_run_s and sample.value <= self.most:
+                return replace(after, standing=(*standing, sample)), (), ""
+        known = max(self.largest, served)
+        for each in self.doubted:  # of a launch that grows tenfold each minute, no sample is far beyond the one before
+            known = max(known, each.value) if each.value <= FAR_FACTOR * known else known
+        far = FAR_FACTOR * known or inf
+        if sample.value <= max(served, min(self.most, far)):
+            after = replace(after, doubted=(), largest=max(self.largest, sample.value), far_since_s=inf)
+            return after, (*standing, sample), ""
+        doubted, begins_s = (*self.doubted, sample), sample.at_s - CONFIRMED_S
+        doubted = doubted[sum(each.at_s <= begins_s for each in doubted[1:]) :]
+        far_since_s = min(self.far_since_s, sample.at_s)
+        says = {each.is_full for each in doubted}
+        has_weight = sample.at_s - far_since_s >= FAR_SHARE * (far_since_s - after.since_s)
+        is_confirmed = sample.value <= far or says == {True} or has_weight
+        is_refuted = False in says and 0 < ROOM_FACTOR * served < sample.value
+        if doubted[0].at_s <= begins_s and is_confirmed and not is_refuted:
+            largest = max(self.largest, *(each.value for each in doubted))
+            after = replace(after, doubted=(), most=inf, largest=largest, far_since_s=inf)
+            return after, (*standing, *doubted), ""
+        words = f"{sample.value:.6g} is beyond {min(self.most, far):.6g}, the most that is held for possible"
+        after = replace(after, doubted=doubted, far_since_s=far_since_s)
+        return after, standing, f"LoadImplausible: {words}{', and the servers have room' if is_refuted else ''}"
 
+    def after_history(self, samples: Sequence[Sample], served: float) -> tuple["Belief", Sequence[Sample]]:
+        """Belief after a history, and what of it is learned: not what is far beyond all but a small part of it.
 
-def without_excursion(samples: Sequence[Sample]) -> Sequence[Sample]:
-    """A history without the load that came once, went, and was far beyond all others.
-
-    As for new samples, one that still lasts counts once it is confirmed. samples: oldest first.
-    """
-    values = np.array([each.value for each in samples])
-    falling = np.sort(values)[::-1]
-    for gap in np.flatnonzero((falling[:-1] > ONCE_FACTOR * falling[1:]) & (falling[1:] > 0)).tolist():
-        rows = np.flatnonzero(values > falling[gap + 1])
-        for_s = samples[rows[-1]].at_s - samples[rows[0]].at_s
-        if for_s <= ONCE_S and (rows[-1] + 1 < len(samples) or for_s < CONFIRMED_S):
-            return [each for each in samples if each.value <= falling[gap + 1]]
-    return samples
+        samples: oldest first.
+        """
+        values, at_s = np.array([each.value for each in samples]), np.array([each.at_s for each in samples])
+        if not (values > 0).any():
+            return self, samples
+        far = values > FAR_FACTOR * max(np.quantile(values[values > 0], 1 - FAR_SHARE), served)
+        far_since_s = at_s[~far][-1] if far[-1] else inf
+        after = replace(self, largest=values[~far].max(), since_s=at_s[0], far_since_s=far_since_s)
+        return after, [each for each, is_far in zip(samples, far.tolist(), strict=True) if not is_far]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,18 +186,20 @@ class Measured:
         self._of: dict[str, PolicyMeasurement] = {}
         self._waiting: dict[tuple[str, Role], list[Sample]] = {}
         self._about: dict[str, str] = {}
+        self.served: Mapping[str, float] = {}
+        """Load that each policy's ready replicas serve within the SLO, or one replica; replaced whole."""
 
-    def put_sample(self, policy: str, role: Role, at_s: float, value: float, *, is_censored: bool = False) -> None:
+    def put_sample(self, policy: str, role: Role, sample: Sample) -> None:
         """Adds a sample. One that is no newer than the newest of its role only joins the history.
 
         A value that is not finite or is negative is no sample, and is ignored: missing is not zero. One that cannot be
         believed counts when later ones confirm it; until then the last one ages.
         """
+        at_s, value = sample.at_s, sample.value
         if not 0 <= value < MOST_LOAD:
             if value >= MOST_LOAD:
                 self.put_failure(policy, role, at_s, "LoadImplausible", f"{value:.6g} is no load")
             return
-        sample = Sample(at_s, value, is_censored)
         with self._lock:
             known = self._of.get(policy, _NOTHING)
             belief, problem = known.beliefs.get(role, Belief()), ""
@@ -171,7 +208,7 @@ class Measured:
             # One from the future was put before the clock was set back, and would stand until the clock is there again.
             is_newer = newest is None or at_s > newest.at_s or newest.at_s > self._clock()
             if is_newer:
-                belief, counted, problem = belief.judge(sample)
+                belief, counted, problem = belief.judge(sample, self.served.get(policy, 0.0))
             waiting = self._waiting.setdefault((policy, role), [])
             waiting.extend(counted)
             del waiting[:-MOST_WAITING]
@@ -179,15 +216,19 @@ class Measured:
             if problem:
                 code, _, words = problem.partition(": ")
                 failures[role] = SourceFailure(at_s, code, words)
-            samples = {**known.newest, role: sample} if is_newer and counted else known.newest
+            samples = {**known.newest, role: sample} if is_newer and not problem else known.newest
             beliefs = {**known.beliefs, role: belief}
             self._of[policy] = replace(known, newest=samples, failures=failures, beliefs=beliefs)
 
     def put_history(self, policy: str, role: Role, samples: Sequence[Sample]) -> None:
         """Adds older samples, at once: a history has tens of thousands. They join the history only."""
+        sound = [sample for sample in samples if 0 <= sample.value < MOST_LOAD]
         with self._lock:
+            known = self._of.get(policy, _NOTHING)
+            belief, learned = known.beliefs.get(role, Belief()).after_history(sound, self.served.get(policy, 0.0))
+            self._of[policy] = replace(known, beliefs={**known.beliefs, role: belief})
             waiting = self._waiting.setdefault((policy, role), [])
-            waiting.extend(without_excursion([sample for sample in samples if 0 <= sample.value < MOST_LOAD]))
+            waiting.extend(learned)
             del waiting[:-MOST_WAITING]
 
     def put_failure(self, policy: str, role: Role, at_s: float, code: str, words: str) -> None:

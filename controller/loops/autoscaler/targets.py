@@ -11,7 +11,7 @@ import msgspec
 from cluster.autoscaling import MOST_ORDERED, Replicas
 from cluster.clock import Clock
 from cluster.errors import UNREADABLE, ObservationError
-from cluster.workloads import InstanceType
+from cluster.workloads import CACHE, InstanceType
 from controller.api import labels, notation, scaling_policy, structs
 from controller.api.model_service import KIND as SERVICE
 from controller.fair_shares import FairTurns
@@ -240,7 +240,8 @@ class Targets:
     async def _read(self, policy: scaling_policy.ScalingPolicy, known: _Known) -> TargetState:
         namespace, target, at_s = policy.metadata.namespace, policy.spec.target, self._clock()
         if (target.api_version, target.kind) == (SERVICE.api_version, SERVICE.name):
-            pods = await self._pods(namespace, f"{labels.SERVICE_LABEL}={target.name}")
+            own = await self._pods(namespace, f"{labels.SERVICE_LABEL}={target.name}")
+            pods = [pod for pod in own if pod.metadata.labels.phase != CACHE]  # those answer no requests
             wanted = sum(pod.counts for pod in pods)
             seen = known.starts.see(wanted, pods, at_s)
             types = Counter(

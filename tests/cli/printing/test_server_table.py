@@ -44,12 +44,12 @@ def test_columns_of_lesser_priority_are_for_wide_output() -> None:
     assert "secret" in Sheet(Look(wide=True)).text([made])
 
 
-def test_namespaces_kinds_and_labels_stand_where_kubectl_has_them() -> None:
-    look = Look(namespaces=True, labels=True, kind="gang.tonnage.dev")
+def test_namespaces_and_kinds_stand_where_kubectl_has_them() -> None:
+    look = Look(namespaces=True, kind="gang.tonnage.dev")
 
     line = Sheet(look).text([table(["a", "5s"])]).splitlines()[1]
 
-    assert line.split() == ["ns", "gang.tonnage.dev/a", "5s", "a=1,b=2"]
+    assert line.split() == ["ns", "gang.tonnage.dev/a", "5s"]
 
 
 def test_nothing_is_printed_where_there_are_no_rows() -> None:
@@ -63,17 +63,3 @@ def test_nothing_is_printed_where_there_are_no_rows() -> None:
 )  # fmt: skip
 def test_a_cell_reads_as_go_prints_it(value: Any, text: str) -> None:
     assert cell_text(value) == text
-
-
-def test_labels_have_columns_of_their_own_named_after_their_last_part() -> None:
-    table = {
-        "columnDefinitions": [{"name": "Name"}],
-        "rows": [
-            {"cells": ["a"], "object": {"metadata": {"labels": {"example.org/tier": "gold"}}}},
-            {"cells": ["b"], "object": {"metadata": {}}},
-        ],
-    }
-
-    lines = Sheet(Look(label_columns=("example.org/tier",))).text([table]).splitlines()
-
-    assert [line.split() for line in lines] == [["NAME", "TIER"], ["a", "gold"], ["b"]]

@@ -7,7 +7,7 @@ import pytest
 
 from cli.verbs.drain import drain_node
 from controller.kube.request import Refusal
-from controller.queries.drain import Consent, NodePod, evict_all
+from controller.queries.drain import Consent, NodePod, cordon, evict_all
 from tests.cli.verbs.fake_cluster import FakeConnection, Sent
 
 NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a", "resourceVersion": "1"}, "spec": {}, "status": {}}
@@ -94,3 +94,12 @@ def test_a_pod_that_was_replaced_meanwhile_is_gone_and_its_successor_stays() -> 
 
     assert asyncio.run(evict_all(made, [seen], lambda *_: None, pause=never))  # type: ignore[arg-type]
     assert len(made.sent) == 1
+
+
+def test_a_node_that_is_cordoned_is_not_cordoned_again() -> None:
+    path, closed = "/api/v1/nodes/n", {"spec": {"unschedulable": True}}
+    open_node, closed_node = FakeConnection({path: {"spec": {}}}), FakeConnection({path: closed})
+
+    assert asyncio.run(cordon(open_node, "n", dry_run=False))
+    assert not asyncio.run(cordon(closed_node, "n", dry_run=False))
+    assert [sent.body for sent in (*open_node.sent, *closed_node.sent)] == [closed]

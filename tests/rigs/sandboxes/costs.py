@@ -3,9 +3,9 @@
 import mmap
 import os
 import select
+import signal
 import socket
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from isolation.settings import Settings
 from isolation.state import CallDemand
 from isolation.tree import CONTROLLERS
 from nodeagent.sandboxes.enforcer import Enforcer
-from tests.rigs.launcher import fork_into, run_in
+from tests.rigs.launcher import fork_into
 
 ROOT = Path("/sys/fs/cgroup")
 FOLDER = "costs"
@@ -48,16 +48,7 @@ def clear_if_there() -> None:
 def _emptied(files: CgroupFs, group: str) -> None:
     files.write(group, "cgroup.kill", "1")
     while "populated 1" in files.read(group, "cgroup.events"):
-        _reap()
         select.select([], [], [], 0.002)
-
-
-def _reap() -> None:
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        return
 
 
 def freezes(repetitions: int, rate_mib_s: float, lease_mib: int) -> dict[str, Any]:
@@ -65,21 +56,24 @@ def freezes(repetitions: int, rate_mib_s: float, lease_mib: int) -> dict[str, An
 
     A process allocates at the rate (0: as fast as it can) and meets a lease that may not grow: another call holds the
     rest of the node, and ends some time. So the call is frozen, and not killed.
+
+    As for a real call, another process forks: a parent pays after each fork for copies of the pages that it writes.
     """
     files = _files()
+    channel = _client()
     os.setpriority(os.PRIO_PROCESS, 0, -20)
     settings = Settings(agent_slack_bytes=0)
     budget_bytes = 3 * lease_mib * MIB
     enforcer = Enforcer(files, budget_bytes, settings, time.monotonic)
     enforcer.tree.prepare()
     beside = CgroupFs(ROOT / FOLDER)  # a read of its own files would take events from the enforcer
-    holder = _started(enforcer, beside, "holder", 2 * lease_mib, lambda: _hold(2 * lease_mib - SPARE_MIB))
+    holder = _started(enforcer, beside, channel, "holder", 2 * lease_mib, f"hold {2 * lease_mib - SPARE_MIB}")
     while enforcer.tree.used_bytes(holder) < (2 * lease_mib - SPARE_MIB) * MIB:
         enforcer.wait(0.05)
     milliseconds, over_mib = [], []
     for number in range(repetitions):
         name = f"s{number}"
-        group = _started(enforcer, beside, name, lease_mib, lambda: _allocate(rate_mib_s))
+        group = _started(enforcer, beside, channel, name, lease_mib, f"allocate {rate_mib_s}")
         while enforcer.state.calls[name].frozen is None:
             enforcer.wait(1.0)
         milliseconds.append(enforcer.reactions_s[-1] * 1e3)
@@ -90,34 +84,34 @@ def freezes(repetitions: int, rate_mib_s: float, lease_mib: int) -> dict[str, An
         _emptied(beside, group)
         while name in enforcer.state.calls:
             enforcer.wait(0.05)
-            _reap()
         enforcer.forget(name)
         enforcer.take_ends()
         beside.forget(name)
+    channel.close()
     return {"milliseconds": milliseconds, "over_mib": over_mib}
 
 
-def _started(enforcer: Enforcer, beside: CgroupFs, name: str, claim_mib: int, program: Callable[[], int]) -> str:
-    """Group of an admitted call, in a sandbox of its own, that runs the program."""
+def _started(
+    enforcer: Enforcer, beside: CgroupFs, channel: socket.socket, name: str, claim_mib: int, program: str
+) -> str:
+    """Group of an admitted call, in a sandbox of its own, in which the client runs the program."""
     enforcer.add_sandbox(Sandbox(name, enforcer.state.ledger.budget_bytes))
     enforcer.ask(CallDemand(name, name, time.monotonic(), claim_mib * MIB))
     while name not in enforcer.state.calls:
         enforcer.wait(0.05)
     group = enforcer.tree.call_group(name, name)
-    run_in(beside.folder(group), program)
+    socket.send_fds(channel, [program.encode()], [beside.folder(group)])
+    channel.recv(1)
     return group
 
 
-def _hold(mib: int) -> int:
-    os.setpriority(os.PRIO_PROCESS, 0, 0)
-    blocks = [mmap.mmap(-1, MIB, flags=FLAGS) for _ in range(mib)]
+def _hold(mib: float) -> None:
+    blocks = [mmap.mmap(-1, MIB, flags=FLAGS) for _ in range(int(mib))]
     while blocks:
         time.sleep(60)
-    return 0
 
 
-def _allocate(rate_mib_s: float) -> int:
-    os.setpriority(os.PRIO_PROCESS, 0, 0)
+def _allocate(rate_mib_s: float) -> None:
     blocks = []
     began_s = time.monotonic()
     while True:
@@ -130,19 +124,14 @@ def calls(repetitions: int) -> dict[str, list[float]]:
     """Milliseconds of a process in a leaf of its own and in a shared one, and of the leaf alone (make, limits, events,
     peak, remove).
 
-    As for a real call, another process forks: a parent pays after each fork for copies of the pages that it writes.
+    Another process forks, as in `freezes`.
     """
     files = _files()
     os.setpriority(os.PRIO_PROCESS, 0, -20)
     enforcer = Enforcer(files, 1024 * MIB, Settings(), time.monotonic)
     enforcer.tree.prepare()
     enforcer.tree.add_sandbox("s")
-    ours, clients = socket.socketpair()
-    client = os.fork()
-    if not client:
-        ours.close()
-        os._exit(_run_calls(clients))
-    clients.close()
+    ours = _client()
     own: list[float] = []
     shared: list[float] = []
     leaf: list[float] = []
@@ -161,7 +150,6 @@ def calls(repetitions: int) -> dict[str, list[float]]:
         own.append((leaf_s + process_s) * 1e3)
         shared.append(_process_s(ours, files.folder("s/light")) * 1e3)
     ours.close()
-    os.waitpid(client, 0)
     return {"own": own, "shared": shared, "leaf": leaf}
 
 
@@ -173,19 +161,30 @@ def _process_s(channel: socket.socket, folder: int) -> float:
     return time.perf_counter() - began_s
 
 
-def _run_calls(channel: socket.socket) -> int:
-    """The client: starts a process, which ends at once, in each group that it is given."""
+def _client() -> socket.socket:
+    """The near end of a channel to a process that runs programs in the groups that it is given, until it is closed."""
+    ours, clients = socket.socketpair()
+    if os.fork():
+        clients.close()
+        return ours
+    ours.close()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that are killed
     while True:
-        _, folders, _, _ = socket.recv_fds(channel, 4, 1)
+        told, folders, _, _ = socket.recv_fds(clients, 64, 1)
         if not folders:
-            return 0
-        pid, pidfd = fork_into(folders[0])
-        if not pid:
             os._exit(0)
-        os.waitpid(pid, 0)
+        pid, pidfd = fork_into(folders[0])
+        program, _, number = told.decode().partition(" ")
+        if not pid:
+            os.setpriority(os.PRIO_PROCESS, 0, 0)
+            if number:
+                {"hold": _hold, "allocate": _allocate}[program](float(number))
+            os._exit(0)
+        if program == "call":
+            select.select([pidfd], [], [])  # it has ended
         os.close(pidfd)
         os.close(folders[0])
-        channel.send(b".")
+        clients.send(b".")
 
 
 class CountedReads(CgroupFs):

@@ -1,8 +1,6 @@
-"""Scaling policies with what hindsight chooses, random lead times, and figures as the benchmark writes them."""
+"""Scaling policies with what hindsight chooses, and figures as the benchmark writes them."""
 
 from collections.abc import Mapping
-
-import numpy as np
 
 from simulator.scaling import replay
 from simulator.scaling.study import CONTENDERS, ReplayedPolicy
@@ -18,24 +16,24 @@ GRIDS: Mapping[str, tuple[float, ...]] = {
 
 
 def tuned_in_hindsight(
-    scenario: replay.LoadScenario, name: str, leads: replay.Leads, outlook: replay.Outlook
+    scenario: replay.LoadScenario, name: str, lead_s: float, outlook: replay.Outlook
 ) -> tuple[ReplayedPolicy, float]:
     """A policy with the parameter of its grid that has the lowest J on the very days that it is scored on, and that."""
     found = []
     for parameter in GRIDS[name]:
-        run = replay.replay(scenario, CONTENDERS[name].of(parameter, scenario), leads, outlook)
-        found.append((ReplayedPolicy(name, run, replay.score(scenario, run, leads.mean_s)), parameter))
+        run = replay.replay(scenario, CONTENDERS[name].of(parameter, scenario), lead_s, outlook)
+        found.append((ReplayedPolicy(name, run, replay.score(scenario, run, lead_s)), parameter))
     return min(found, key=lambda each: each[0].score.j)
 
 
 def record_of(
-    scenario: replay.LoadScenario, leads: replay.Leads, result: ReplayedPolicy, tuned: float | None = None
+    scenario: replay.LoadScenario, lead_s: float, result: ReplayedPolicy, tuned: float | None = None
 ) -> dict[str, object]:
     """Figures of a replay. tuned: parameter that hindsight chose; None: the default."""
     figures = result.score
     return {
         "trace": scenario.trace,
-        "lead_min": round(leads.mean_s / 60.0, 3),
+        "lead_min": round(lead_s / 60.0, 3),
         "policy": result.policy,
         "tuned": tuned,
         "gpu_hours_ratio": round(figures.gpu_hours_ratio, 4),
@@ -44,10 +42,3 @@ def record_of(
         "violation_minutes_pct": round(figures.violation_minutes_pct, 3),
         "direction_changes_per_day": round(figures.direction_changes_per_day, 1),
     }
-
-
-def lognormal(median_s: float, spread: float, points: int = 50) -> replay.Leads:
-    """Midpoint quantiles of a lognormal distribution. spread: standard deviation of the logarithm."""
-    levels = (np.arange(points) + 0.5) / points
-    normal = np.sort(np.random.default_rng(0).normal(size=20_001))
-    return replay.Leads(tuple((median_s * np.exp(spread * np.quantile(normal, levels))).tolist()))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from autoscaler.decision.decide import WEIGHING
 from cluster.actions import Scale
 from cluster.arrays import FloatArray, IntArray
 from cluster.autoscaling import Replicas
@@ -22,16 +23,7 @@ from controller.report.scaling_status import scaling_status_after
 from controller.settings import OperatorSettings
 from controller.snapshot.scalers import PolicyState, scaler_of
 from placement.mix.heuristics import best_single_type
-from simulator.scaling.replay import (
-    TRAINED_STARTS,
-    Leads,
-    LoadScenario,
-    Outlook,
-    Policy,
-    ReplaySettings,
-    ReplicaFleet,
-    replay,
-)
+from simulator.scaling.replay import TRAINED_STARTS, LoadScenario, Outlook, Policy, ReplaySettings, ReplicaFleet, replay
 from simulator.scaling.rival_rules import Hpa
 from tests.rigs.scaling.mixed_fleet import Counts, MixAccount, MixCapacity, MixedService, MixRun, account
 
@@ -87,7 +79,7 @@ def run_of(scenario: LoadScenario, units: Units, policy: Policy, lead_s: float) 
         scenario.trained / units.load, scenario.unit * units.load,
     )  # fmt: skip
     settings = ReplaySettings(max_replicas=MOST_UNITS)
-    run = replay(in_units, policy, Leads((lead_s,)), lambda _: None, settings)
+    run = replay(in_units, policy, lead_s, lambda _: None, settings)
     return MixRun(_rows(units, run.wanted), _rows(units, run.ready))
 
 
@@ -203,7 +195,7 @@ class _Operated:
             replace(fleet, fleet=replace(fleet.fleet, services=(replace(service, demand=demand),))),
         )
         self._brain = InlineBrain(decisions, clock=stopped)
-        self._instances = [ReplicaFleet(count, lambda: lead_s) for count in fleet.counts(first)]
+        self._instances = [ReplicaFleet(count, lead_s) for count in fleet.counts(first)]
         self._policy = policy
         self._status: dict[str, Any] = {}
         self._took_s = [lead_s] * TRAINED_STARTS
@@ -237,6 +229,8 @@ class _Operated:
             took_s=tuple(self._took_s[-TRAINED_STARTS:]),
             ready=self._fleet.by_type(self.ready),
         )
+        is_loading = any(at_s - instant <= WEIGHING.spread_s for instant in ordered)
+        plain = replace(plain, services=tuple(replace(own, is_loading=is_loading) for own in plain.services))
         seen = replace(plain, scalers=(scaler_of(POLICY, policy, plain, state),))
         plan = self._brain.plan(seen, DEADLINE_S)
         self._act(plan, at_s)

@@ -11,7 +11,7 @@ from autoscaler.decision.decide import decide
 from autoscaler.forecast.fits import fit
 from autoscaler.forecast.online import OnlineForecaster
 from autoscaler.series import regular
-from benchmarks.scaling import VARIANTS, scaling, scaling_ablation
+from benchmarks.scaling import scaling
 from cluster.autoscaling import Behavior, LeadTime, Replicas, Scaler, ScaleTarget, ScalingObjective
 from cluster.errors import ConfigError
 from simulator.scaling.traces import generated_trace
@@ -83,14 +83,6 @@ def test_each_run_is_a_row_with_the_figures_that_others_compare(load: Path) -> N
     fields = {"trace", "lead_min", "policy", "gpu_hours_ratio", "shortfall_ratio", "j", "violation_minutes_pct"}
     assert all(fields < set(record) for record in records)
     assert records[3]["j"] <= records[2]["j"]  # 70 % is in the grid
-
-
-def test_every_mechanism_is_measured_beside_the_whole_on_the_same_lead_times(load: Path) -> None:
-    records = list(scaling_ablation(traces=(load,), leads=(10.0,), train_days=2, days=1))
-    assert len(records) == len(VARIANTS)
-    wholes = {record["leads"]: record["j"] for record in records if record["without"] == "nothing"}
-    assert set(wholes) == {"fixed", "random"}
-    assert {str(record["without"]) for record in records} >= {"conformal", "switching cost"}
 
 
 def test_an_unknown_policy_is_refused() -> None:

@@ -22,6 +22,7 @@ from isolation.state import (
     Refuse,
     SandboxEnded,
     SandboxStarted,
+    SetAgentLease,
     SetLease,
     Thaw,
     Used,
@@ -372,3 +373,83 @@ def test_who_under_declared_waits_for_an_honest_neighbour() -> None:
 
     assert node.outcome == {"honest": "done", "liar": "done"}
     assert node.ended_at_s["honest"] < 4.1 < 6.9 < node.ended_at_s["liar"]
+
+
+def liars(*claims_mib: int) -> ArbiterState:
+    """Calls of sandbox `liar` that declared 10 MiB and hold so much of 500 MiB; `honest` asks for 200 at 1 s."""
+    state = started(500, sandbox("liar"), sandbox("honest"))
+    state, _ = step(state, [Asked(request(f"l{n}", "liar", 10)) for n in range(len(claims_mib))], 0.0, SETTINGS)
+    state, _ = step(state, [ReachedLease(f"l{n}", 10 * MIB) for n in range(len(claims_mib))], 0.1, SETTINGS)
+    used = {f"l{n}": mib * MIB for n, mib in enumerate(claims_mib)}
+    state, _ = step(state, [Used(used, {})], 0.2, SETTINGS)
+    return step(state, [Asked(request("h", "honest", 200, at_s=1.0))], 1.0, SETTINGS)[0]
+
+
+def test_a_call_that_waited_too_long_outranks_its_equals_that_passed_their_claims() -> None:
+    state = liars(240, 240)
+
+    assert later(state, from_s=1.1, until_s=6.0) == []  # it waits for 5 s
+    state, actions = step(state, [], 6.0, SETTINGS)
+
+    assert actions == (Kill("l0", "OUTGREW_CLAIM"),)
+    assert later(state, from_s=6.1, until_s=20.0) == []  # one is enough
+    _, actions = step(state, [Ended("l0")], 20.0, SETTINGS)
+    assert actions == (Admit("h", "honest", 200 * MIB),)
+
+
+def test_no_call_that_passed_its_claim_is_ended_where_that_does_not_help() -> None:
+    # Another holds 310 as it declared: with the liar's 100 there are 190 of the 200 that are asked for.
+    state = liars(100)
+    state, _ = step(state, [Asked(request("other", "honest", 310, at_s=1.1))], 1.1, SETTINGS)
+
+    assert later(state, from_s=1.2, until_s=30.0) == []
+
+
+def test_a_call_that_passed_its_claim_takes_nothing_from_one_that_waited_too_long() -> None:
+    # 200 are asked for and 180 are free: the next to come would be the liar's.
+    state = liars(320)
+    reached = [ReachedLease("l0", 320 * MIB)]
+
+    assert [type(action) for action in step(state, reached, 5.9, SETTINGS)[1]] == [SetLease]
+    assert [type(action) for action in step(state, reached, 6.0, SETTINGS)[1]] == [Freeze, Kill]
+
+
+def test_what_is_guaranteed_to_a_sandbox_makes_way_for_nobody_who_waited() -> None:
+    state = started(500, sandbox("kept", guaranteed_mib=300), sandbox("honest"))
+    state, _ = step(state, [Asked(request("k", "kept", 10))], 0.0, SETTINGS)
+    state, _ = step(state, [Used({"k": 250 * MIB}, {})], 0.1, SETTINGS)
+    state, _ = step(state, [Asked(request("h1", "honest", 150)), Asked(request("h2", "honest", 150))], 1.0, SETTINGS)
+
+    state, actions = step(state, [ReachedLease("k", 250 * MIB)], 7.0, SETTINGS)
+
+    assert [type(action) for action in actions] == [SetLease]
+    assert kills(later(state, from_s=7.1, until_s=20.0)) == set()
+
+
+def test_a_claim_that_no_end_of_equals_makes_fit_freezes_none_of_them_beside_free_memory() -> None:
+    """400 of 1,000 MiB are held as declared, 700 are asked for, and 590 are free for a call that passed its claim."""
+    state = started(1000, sandbox("long"), sandbox("s"), sandbox("big"))
+    asked = [Asked(request("l", "long", 400)), Asked(request("g", "s", 10)), Asked(request("b", "big", 700))]
+    state, _ = step(state, asked, 0.0, SETTINGS)
+
+    state, actions = step(state, [ReachedLease("g", 10 * MIB)], 6.0, SETTINGS)
+
+    assert [type(action) for action in actions] == [SetLease]
+    _, actions = step(state, [Ended("l")], 7.0, SETTINGS)
+    assert [type(action) for action in actions] == [Admit]
+
+
+def test_a_queued_call_that_was_not_tried_ends_no_agent() -> None:
+    """Calls of a higher priority, which do not fit, use up the tries of a step; nothing runs, and 250 MiB are free."""
+    settings = replace(SETTINGS, tried_requests=1)
+    agents = sandbox("mid", agent_mib=50), sandbox("low", priority=-1, agent_mib=50)
+    state = started(500, sandbox("high", priority=1), *agents)
+    state, _ = step(state, [Asked(request("first", "high", 400))], 0.0, settings)
+    state, _ = step(state, [Asked(request("waits", "mid", 50))], 0.1, settings)
+    grows = Used({}, {"low": 150 * MIB})
+    state, _ = step(state, [Asked(request("second", "high", 400, at_s=5.9)), grows], 5.9, settings)
+
+    state, actions = step(state, [Ended("first")], 6.0, settings)
+
+    assert actions == (SetAgentLease("low", state.ledger.sandboxes["low"].agent_bytes, "LEASE_GROWN"),)
+    assert not any(isinstance(each, KillAgent) for each in later(state, from_s=6.1, until_s=9.0, settings=settings))

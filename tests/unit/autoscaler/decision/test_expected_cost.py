@@ -13,7 +13,7 @@ from tests.builders.scalers import NOW_S, forecast_of, scaler
 
 LEADS_S = tuple(np.linspace(100.0, 600.0, 20).tolist())
 MISS_COST = ScalingObjective().miss_cost
-NO_SWITCHING = Weighing(start_s=0.0, stop_s=0.0, returns=False)
+NO_SWITCHING = Weighing(start_s=0.0, stop_s=0.0)
 
 
 def test_the_cost_of_a_number_is_its_price_and_that_of_the_load_that_it_misses_at_every_point() -> None:

@@ -87,9 +87,9 @@ def test_the_models_inside_an_ensemble_are_found_by_the_namespace_alone() -> Non
     assert service.without_model == 'namespace="team-a",cluster="eu"'
 
 
-def test_only_what_is_needed_is_asked() -> None:
-    assert quantities(VLLM, ["load"]) == ("requests",)
-    assert quantities(VLLM, ["requests", "outputTokens"]) == ("requests", "output_mean")
+def test_what_is_needed_is_asked_and_what_shows_whether_the_servers_are_full() -> None:
+    assert quantities(VLLM, ["load"]) == ("requests", "queue", "saturation")
+    assert quantities(VLLM, ["requests", "outputTokens"]) == ("requests", "output_mean", "queue", "saturation")
     assert quantities(SGLANG, ["load"]) == ("requests", "queue", "saturation")
     assert quantities(ISTIO, EVERY) == ("requests",)
 
@@ -120,6 +120,26 @@ def test_a_served_rate_is_a_lower_bound_while_the_server_is_full(measured: dict[
     load = load_from(SGLANG, ["load"], {"requests": 2.0, **measured})  # type: ignore[dict-item]
 
     assert load.is_censored is is_censored
+
+
+@pytest.mark.parametrize(
+    ("measured", "is_full"),
+    [
+        ({"queue": 1.0}, True),
+        ({"saturation": 0.95}, True),
+        ({"queue": 0.0, "saturation": 0.5}, False),
+        ({"queue": 0.0}, None),
+        ({"saturation": 0.5}, None),
+        ({}, None),
+    ],
+)
+def test_servers_have_room_where_neither_queue_nor_cache_says_otherwise(
+    measured: dict[str, float], is_full: bool | None
+) -> None:
+    load = load_from(VLLM, ["load"], {"requests": 2.0, **measured})  # type: ignore[dict-item]
+
+    assert load.is_full is is_full
+    assert not load.is_censored
 
 
 @pytest.mark.parametrize("preset", [VLLM, RAY_SERVE], ids=lambda preset: preset.name)

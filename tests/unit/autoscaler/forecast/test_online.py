@@ -117,6 +117,7 @@ def test_duplicates_and_samples_out_of_order_change_nothing() -> None:
 
 
 def test_the_interval_widens_with_the_age_of_the_last_sample() -> None:
+    """In its median, from half an hour on: before, the median itself is a forecast of its own at each age."""
     values = history(3)
     forecaster = after(values, with_fit=True)
     last_s = (len(values) - 1) * MINUTE_S
@@ -125,10 +126,43 @@ def test_the_interval_widens_with_the_age_of_the_last_sample() -> None:
         for age_s in np.arange(0.0, 7200.0, 60.0):
             forecast = forecaster.forecast(last_s + age_s)
             assert forecast is not None
-            ahead.append(forecast.at(age_s + lead_s))
-        rounding = 1e-9 * values.max()
-        assert (np.diff([each[HIGH] for each in ahead]) >= -rounding).all()
-        assert (np.diff([each[LOW] for each in ahead]) <= rounding).all()
+            quantiles = forecast.at(age_s + lead_s)
+            ahead.append(quantiles[[LOW, HIGH]] / quantiles[8])
+        low, high = np.array(ahead).T
+        assert (high >= 0.99 * high[0]).all()
+        assert (low <= 1.01 * low[0]).all()
+        assert (np.diff(high[30:]) >= -1e-9).all()
+        assert (np.diff(low[30:]) <= 1e-9).all()
+
+
+@pytest.mark.parametrize("hours", [2, 4, 6])
+def test_a_forecast_without_news_goes_on_as_the_season_does(hours: int) -> None:
+    """History and what comes are one day's rhythm with noise; the last value alone would be far off after hours."""
+    days, minute = 8, np.arange(9 * 1440)
+    chance = np.random.default_rng(7)
+    course = 300 * (1 + 0.6 * np.sin(2 * np.pi * minute / 1440))
+    values = chance.poisson(course).astype(np.float64)
+    for begin in range(days * 1440, days * 1440 + 1080, 180):
+        forecaster = after(values[:begin], with_fit=True)
+        end = begin - 1 + 60 * hours
+        forecast = forecaster.forecast(end * MINUTE_S)
+        assert forecast is not None
+        later = forecast.at((end - begin + 1 + 5) * MINUTE_S)
+        assert later[8] == pytest.approx(course[end + 5], rel=0.1)
+        assert later[-1] < 1.6 * course[end + 5]
+
+
+def test_what_is_unusual_in_a_lull_is_not_multiplied_by_the_job_that_follows() -> None:
+    """A job of 100 each night from 2:00, almost nothing by day; the last half hour before silence has a load of 1."""
+    minute = np.arange(8 * 1440 - 600)
+    values = np.where((minute % 1440 >= 120) & (minute % 1440 < 180), 100.0, 0.0)
+    values += np.random.default_rng(2).gamma(2, 0.01, len(minute))
+    values[-30:] = 1.0
+    forecast = after(values, with_fit=True).forecast((8 * 1440 + 135) * MINUTE_S)
+
+    assert forecast is not None
+    assert forecast.quantiles[0, MEDIAN] > 25
+    assert forecast.quantiles.max() < 1000
 
 
 def test_ten_minutes_without_metrics_widen_the_interval_and_the_next_sample_ends_that() -> None:

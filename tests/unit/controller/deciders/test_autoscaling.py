@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cluster.actions import SetReplicas
-from cluster.autoscaling import LeadTime, Replicas, Scaler, ScaleTarget
+from cluster.autoscaling import LeadTime, Scaler, ScaleTarget
 from cluster.demand import DeferredWork
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
@@ -90,16 +90,6 @@ def test_a_start_costs_the_mix_what_its_load_takes_of_the_time_until_the_next_de
     (expected,) = added(of_service(wanted=1, lead_time=LeadTime((60.0, 240.0)))).expected
 
     assert expected.start_share == 150.0 / 3600.0
-
-
-@pytest.mark.parametrize(("age_s", "is_loading"), [(60.0, True), (3601.0, False)])
-def test_what_takes_longer_to_load_than_its_mix_is_expected_to_stay_is_not_waited_for(
-    age_s: float, is_loading: bool
-) -> None:
-    waiting = replace(of_service(wanted=2), replicas=Replicas(2, 1, (NOW_S - age_s,)))
-
-    assert [each.is_loading for each in added(waiting).expected] == [is_loading]
-    assert [each.is_loading for each in added(of_service(wanted=2)).expected] == [False]
 
 
 def test_only_in_force_is_a_service_planned_for_measured_demand() -> None:

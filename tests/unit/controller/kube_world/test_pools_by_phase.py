@@ -99,3 +99,12 @@ def test_adapters_come_as_a_variable_and_as_arguments_in_its_place() -> None:
         contents.append(instances.content(view.snapshot(), "default/chat", InstanceType("a100")))
 
     assert contents[0] != contents[1]
+
+
+def test_a_caches_pods_name_their_cpu_as_a_quota_of_it_asks() -> None:
+    view, instances = seen(service(template={"spec": {"containers": [{"name": "s"}]}}, cache={"memory": "1Ti"}))
+    instance = instances.instance(view.snapshot(), "default/chat-cache", InstanceType("a100", 0))
+    assert instance is not None
+    (container,) = deployment_writes(instance, 1, 7)[0].body["spec"]["template"]["spec"]["containers"]
+
+    assert container["resources"]["requests"] == container["resources"]["limits"] == {"cpu": "0", "memory": str(2**36)}

@@ -8,7 +8,7 @@ from cluster.errors import ActionError
 from cluster.held_seats import text_of
 from cluster.plans import Phase, Plan, Reason, ServicePlan, Step
 from cluster.snapshot import PENDING, HeldSeat, HeldSeats, Snapshot
-from cluster.workloads import InstanceType
+from cluster.workloads import CACHE, InstanceType, ModelService, PromptCache
 from controller.deciders.edits import without_pods_to_come
 from controller.kube.cluster_view import SeenDeployment, SeenPod, SeenService
 from controller.kube.sender import Stamp, Write
@@ -542,3 +542,19 @@ def test_a_template_that_cannot_be_used_stops_no_other_object() -> None:
     assert "AttributeError" in str(scaled)
     assert bound is None
     assert len(writer.sent) == 1
+
+
+def test_a_cache_that_an_earlier_specification_runs_is_written_again() -> None:
+    """No profile has its width, as no model runs there; a service that has no cache any more scales it to none."""
+    sightings = with_template(small())
+    sightings.services["ns/chat-cache"] = SeenService("ns/chat-cache", "uid-chat", 1, TEMPLATE)
+    sightings.deployed = (SeenDeployment("ns/chat-cache", InstanceType("A100", 0), 3, "of an older template"),)
+    (chat,) = sightings.now.services
+
+    def seen(cache: PromptCache | None) -> ModelService:
+        pool = replace(chat, name="ns/chat-cache", phase=CACHE, part_of="ns/chat", cache=cache)
+        sightings.now = replace(sightings.now, services=(chat, pool))
+        return kubernetes(sightings, FakeWriter()).observe().services[1]
+
+    assert seen(PromptCache(4, 2**36, 0.256, ((10.0, 0.5),))).outdated == (InstanceType("A100", 0),)
+    assert seen(None).replicas == {InstanceType("A100", 0): 3}

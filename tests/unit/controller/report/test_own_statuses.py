@@ -186,3 +186,27 @@ def test_a_status_is_computed_again_only_when_something_changed() -> None:
     assert cycle(right, whole) == (0, 0)
     assert list(status_jobs([], NOON_S, settled)) == []
     assert settled == {}
+
+
+def test_a_failed_removal_of_routes_is_tried_again() -> None:
+    """The status is of the new generation only by the write that follows all removals of the same subject."""
+    obj = stored("ModelService", observedGeneration=1)
+    spec = {name: each for name, each in FULL["ModelService"]["spec"].items() if name != "routes"}
+    gone = msgspec.structs.replace(obj, spec=msgspec.Raw(json.dumps(spec).encode()))
+    mistake = Mistake("ModelService/ns/full, spec.gpuTypes[0]", "there is no GPUType 'a100'")
+    facts = ObjectFacts((mistake,), publishes=True)
+
+    def jobs(of: OwnObject) -> list[WriteJob]:
+        return list(status_jobs([(BY_NAME["ModelService"], "ns/full", of, facts)], NOON_S, {}))
+
+    *removals, after, before = jobs(gone)
+    assert [each.write.method for each in removals] == ["DELETE", "DELETE"]
+    assert {each.about for each in (*removals, after)} == {"ModelService/ns/full routes"}
+    told_of: list[Any] = [after.write.body, before.write.body]
+    assert [each["status"]["observedGeneration"] for each in told_of] == [2, 1]
+    # The removal failed: all that is written is what is due again. It succeeded: nothing is.
+    failed, done = (
+        msgspec.structs.replace(gone, status=msgspec.Raw(json.dumps(each["status"]).encode())) for each in told_of[::-1]
+    )
+    assert [each.write.method for each in jobs(failed)] == ["DELETE", "DELETE", "PATCH"]
+    assert jobs(done) == []

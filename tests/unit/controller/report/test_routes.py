@@ -123,14 +123,16 @@ def test_a_mix_that_was_planned_for_measured_lengths_has_a_route() -> None:
 
 
 def removed(generation: int, known: int | None, spec: str) -> list[tuple[str, Mapping[str, str]]]:
-    body = f'{{"metadata": {{"name": "chat", "namespace": "ns", "generation": {generation}}}, "spec": {spec}}}'
+    body = (
+        f'{{"metadata": {{"name": "chat", "namespace": "ns", "uid": "u", "generation": {generation}}}, "spec": {spec}}}'
+    )
     before = {} if known is None else {"observedGeneration": known}
     writes = removals_of(msgspec.json.decode(body, type=OwnObject), before)
     return [(each.path.rpartition("/")[2], each.query) for each in writes]
 
 
 def test_what_was_written_is_removed_once_the_spec_has_no_routes_or_no_picker_any_more() -> None:
-    of_service = {"labelSelector": "tonnage.dev/service=chat"}
+    of_service = {"labelSelector": "tonnage.dev/routes-of=u"}
     route, pools = ("httproutes", {**of_service, "fieldSelector": "metadata.name=chat"}), ("inferencepools", of_service)
 
     assert removed(3, 2, "{}") == [route, pools]

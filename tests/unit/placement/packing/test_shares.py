@@ -127,6 +127,8 @@ def test_pods_that_borrow_run_for_their_least_time() -> None:
 
     assert not planned(seen(1, [*young, *waits("a", 1)], *teams)).actions
     assert planned(seen(1, [*old, *waits("a", 1)], *teams)).actions
+    without_a_clock = replace(seen(1, [*young, *waits("a", 1)], *teams), at_s=0.0)
+    assert planned(without_a_clock).actions, "a plan from files"
 
 
 def test_a_pod_that_waited_as_long_as_anybody_may_takes_although_its_team_would_owe_more() -> None:
@@ -155,6 +157,64 @@ def test_a_pod_that_waited_too_long_takes_nothing_of_a_share() -> None:
     assert not planned(seen(1, [*filled("b", 1), late], team("a", 0), team("b", 8))).actions
 
 
+def stopped(now: Snapshot) -> set[str]:
+    return {each.pod for each in planned(now).actions if isinstance(each, Evict)}
+
+
+def test_a_pod_that_waited_too_long_takes_from_its_own_team_but_nothing_of_higher_priority() -> None:
+    late, own = pod("a/wide", 8, started_s=1), filled("a", 1, started_s=90_000)
+    dear = [replace(own[0], priority=1), *own[1:]]
+
+    assert len(stopped(seen(1, [*own, late], team("a", 8)))) == 8
+    assert len(stopped(seen(1, [*own, late], team("a", 8, most=0)))) == 8, "at the limit of its team, too"
+    assert not stopped(seen(1, [*dear, late], team("a", 8)))
+    assert not stopped(seen(1, [*own, pod("a/wide", 8, started_s=99_000)], team("a", 8)))
+
+
+def test_a_pod_that_waited_too_long_has_its_turn_after_one_like_it_that_fits_nowhere() -> None:
+    like = [pod(f"a/{name}", 8, started_s=since) for name, since in (("fresh", 99_990), ("late", 1))]
+    plan = planned(seen(1, [*filled("a", 1, started_s=90_000), *like], team("a", 16)))
+
+    assert {each.pod for each in plan.actions if isinstance(each, Bind)} <= {"a/late"}
+    assert len([each for each in plan.actions if isinstance(each, Evict)]) == 8
+
+
+def test_a_late_pod_without_devices_stops_none_of_its_team_that_have_some() -> None:
+    full = filled("a", 1, started_s=90_000, cpu_milli=12_000)
+
+    assert not stopped(seen(1, [*full, pod("a/late", 0, cpu_milli=12_000, started_s=1)], team("a", 8)))
+
+
+def mixed(late: Pod, *, gpus: int = 1) -> Snapshot:
+    """Two nodes, each with four devices of b, within its share of eight, and four of a, beside a late pod of a."""
+    own = [
+        each if n % (8 // gpus) < 4 // gpus else replace(each, name=f"a/{n}")
+        for n, each in enumerate(filled("b", 2, gpus, started_s=90_000))
+    ]
+    return seen(2, [*own, late], team("a", 8), team("b", 8))
+
+
+def test_a_pod_that_waited_too_long_takes_of_a_share_what_comes_back_elsewhere() -> None:
+    now = mixed(pod("a/late", 8, started_s=1))
+
+    later = after(now, planned(now))
+    assert later.pods.node[later.pods.names.row("a/late")] != PENDING
+    for _ in range(3):
+        later = after(later, planned(later))
+
+    assert (held(later, "a"), held(later, "b")) == (8, 8)
+    assert later.pods.node[later.pods.names.row("a/late")] != PENDING
+    assert not planned(later).actions
+
+
+def test_a_pod_that_waited_too_long_takes_nothing_of_a_share_that_is_as_wide_or_where_its_own_is_less() -> None:
+    wide, late = mixed(pod("a/late", 4, started_s=1), gpus=4), mixed(pod("a/late", 8, started_s=1))
+    less = replace(late, teams=(team("a", 7), team("b", 8)))
+
+    assert {each.partition("/")[0] for each in stopped(wide)} == {"a"}
+    assert not stopped(less)
+
+
 def test_a_gang_waited_too_long_once_its_last_member_did() -> None:
     def plan_of(last_s: int) -> int:
         gang = [pod(f"a/g{n}", 4, gang="a/g", started_s=(1, last_s)[n]) for n in range(2)]
@@ -177,6 +237,13 @@ def test_the_seat_of_a_pod_that_takes_is_held_for_it() -> None:
 
     (hold,) = [each for each in plan.actions if isinstance(each, HoldSeats)]
     assert hold.held.holder == "a/p000"
+
+
+def test_the_seat_of_a_late_pod_is_held_for_it_against_those_of_its_team_that_it_stopped() -> None:
+    plan = planned(seen(1, [*filled("a", 1, started_s=90_000), pod("a/late", 8, started_s=1)], team("a", 8)))
+
+    (hold,) = [each for each in plan.actions if isinstance(each, HoldSeats)]
+    assert hold.held.holder == "a/late"
 
 
 def test_a_gang_takes_its_share_whole() -> None:

@@ -5,8 +5,8 @@ import pytest
 
 from cluster.arrays import column
 from simulator.power.machine import DGX_A100
-from simulator.power.requests import Requests, draw_requests, made_up_rates, shaped_rates
-from simulator.power.row import AGENT_LOOKS_S, CREDIT_BACK_S, Row
+from simulator.power.requests import RateCurve, Requests, draw_requests, made_up_rates, shaped_rates
+from simulator.power.row import AGENT_LOOKS_S, CREDIT_BACK_S, IDLE, NEVER, Row
 from tests.builders.power_pools import pools_of
 
 TOKEN_W = DGX_A100.idle_w + DGX_A100.token_swing_w(1)
@@ -214,3 +214,43 @@ def test_a_plateau_is_level_for_hours_and_a_cold_start_begins_at_the_highest_rat
     assert plateau.share.tolist() == [0.5] * 6 + [1.0] + [0.76] * 36
     assert cold.share.tolist() == [1.0] * 3 + [0.9] * 12
     assert plateau.for_s == 25_800.0
+
+
+class EveryPhaseAnew(Row):
+    """The slow and clear form of `limit`: whatever changes, the phase is counted and begun anew."""
+
+    def limit(self, number: int, clock: float, cap_w: float, burst_j: float = 0.0, burst_w: float = NEVER) -> None:
+        server = self._servers[number]
+        if server.burst_j:
+            self._count_credit(server, self.now_s)
+        server.clock, server.cap_w, server.burst_j, server.burst_w = clock, cap_w, burst_j, burst_w
+        server.credit_at_s = self.now_s
+        if server.phase != IDLE:
+            self._settle(server, self.now_s)
+            self._run(server, self.now_s)
+
+
+@pytest.mark.parametrize("burst_j", [0.0, 1e6])
+def test_limits_that_bind_nothing_change_nothing(burst_j: float) -> None:
+    """burst_j: more than is ever used. Used up, it is found by the agent's next look alone."""
+    pools = pools_of((4, 4), RateCurve("steady", 600.0, np.ones(1)), batch=2)
+    requests = draw_requests(pools, seed=3)
+    rows = Row(pools, requests), EveryPhaseAnew(pools, requests)
+    chance = np.random.default_rng(4)
+    drawn_w = []
+    for period in range(1, 300):
+        for server in chance.permutation(8)[:5].tolist():
+            clock, cap_w, burst_w = (
+                chance.choice((0.6, 1.0, 1.0)),
+                chance.uniform(2500, 6000),
+                chance.uniform(3000, 6000),
+            )
+            for row in rows:
+                row.limit(server, float(clock), float(cap_w), burst_j, float(burst_w))
+        for row in rows:
+            row.advance(2.0 * period)
+        drawn_w.append([row.close_window() for row in rows])
+    ours_w, plain_w = np.array(drawn_w).swapaxes(0, 1)
+    np.testing.assert_allclose(ours_w, plain_w, rtol=1e-9)
+    np.testing.assert_allclose(rows[0].latency_s, rows[1].latency_s)
+    np.testing.assert_allclose(rows[0].held_s(), rows[1].held_s())

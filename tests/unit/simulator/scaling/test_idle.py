@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.scaling import BESIDE, idle_summary
-from simulator.scaling.replay import Leads, ReplaySettings, replay, scenario_of
+from simulator.scaling.replay import ReplaySettings, replay, scenario_of
 from simulator.scaling.rival_rules import Recommendation
 from simulator.scaling.study import TonnageScaling
 from tests.builders.scalers import scaler
@@ -37,7 +37,7 @@ def test_a_service_without_load_keeps_no_replica_where_none_is_required() -> Non
     scenario = scenario_of(idle_trace("silent", seed=3, days=2), 1, 1, replica_load=1.0)
 
     runs = [
-        replay(scenario, TonnageScaling(), Leads((120.0,)), lambda _: None, ReplaySettings(min_replicas=fewest))
+        replay(scenario, TonnageScaling(), 120.0, lambda _: None, ReplaySettings(min_replicas=fewest))
         for fewest in (0, 1)
     ]
 

@@ -9,10 +9,8 @@ from cluster.demand import Forecast
 from cluster.errors import ConfigError
 from simulator.scaling.replay import (
     MISS_COST,
-    Leads,
     LoadScenario,
     ReplayRun,
-    ReplaySettings,
     ReplicaFleet,
     direction_changes,
     oracle_run,
@@ -20,9 +18,8 @@ from simulator.scaling.replay import (
     scenario_of,
     score,
 )
-from simulator.scaling.rival_rules import Fixed, Hpa, Recommendation
+from simulator.scaling.rival_rules import Fixed, Recommendation
 from simulator.scaling.traces import generated_trace
-from tests.rigs.scaling.hindsight import lognormal
 
 
 def scenario(*load: float) -> LoadScenario:
@@ -39,13 +36,13 @@ def after_load(scaler: Scaler, _at_s: float) -> Recommendation:
 
 
 def test_a_replica_is_billed_from_its_order_and_serves_after_its_lead_time() -> None:
-    run = replay(scenario(1, 1, 5, 5, 5, 5, 5), after_load, Leads((120.0,)), nothing)
+    run = replay(scenario(1, 1, 5, 5, 5, 5, 5), after_load, 120.0, nothing)
     assert run.wanted.tolist() == [1, 1, 5, 5, 5, 5, 5]
     assert run.ready.tolist() == [1, 1, 1, 1, 5, 5, 5]
 
 
 def test_a_scale_down_cancels_the_latest_orders_first() -> None:
-    fleet = ReplicaFleet(3, lambda: 120.0)
+    fleet = ReplicaFleet(3, 120.0)
     fleet.scale(5, 0.0)
     fleet.scale(6, 60.0)
     fleet.scale(4, 60.0)
@@ -76,22 +73,13 @@ def test_the_oracle_has_the_lowest_cost_without_a_miss() -> None:
 def test_load_that_was_not_observed_is_not_missed_and_not_zero() -> None:
     nan = float("nan")
     seen = scenario(4, 4, nan, nan, 4)
-    run = replay(seen, after_load, Leads((60.0,)), nothing)
+    run = replay(seen, after_load, 60.0, nothing)
     assert run.wanted.tolist() == [4] * 5
     assert score(seen, ReplayRun(run.wanted, np.zeros(5, dtype=np.int64)), 60.0).violation_minutes_pct == 100.0
 
 
 def test_direction_changes_ignore_repeated_steps_of_one_direction() -> None:
     assert direction_changes(np.array([1, 2, 2, 3, 2, 1, 1, 4])) == 2
-
-
-def test_the_same_seed_gives_the_same_random_lead_times() -> None:
-    seen = scenario(*np.random.default_rng(4).uniform(0, 20, 300))
-    leads = lognormal(300.0, 0.6)
-    runs = [replay(seen, Hpa(), leads, nothing, ReplaySettings(seed=seed)).ready for seed in (1, 1, 2)]
-    assert (runs[0] == runs[1]).all()
-    assert (runs[0] != runs[2]).any()
-    assert np.median(leads.points_s) == pytest.approx(300.0, rel=0.05)
 
 
 def test_a_policy_learns_the_lead_time_from_the_starts_of_the_replay() -> None:
@@ -102,11 +90,8 @@ def test_a_policy_learns_the_lead_time_from_the_starts_of_the_replay() -> None:
         learned.append(float(np.median(scaler.lead_time.points_s)))
         return after_load(scaler, at_s)
 
-    replay(seen, listening, Leads((900.0,)), nothing)
+    replay(seen, listening, 900.0, nothing)
     assert learned[-1] == 900.0
-    learned.clear()
-    replay(seen, listening, Leads((900.0,)), nothing, ReplaySettings(learned_lead=False))
-    assert learned[-1] < 900.0
 
 
 def test_the_scale_is_forty_replicas_at_the_peak_of_the_training_days() -> None:
@@ -124,5 +109,5 @@ def test_a_trace_without_load_is_refused() -> None:
 
 
 def test_fixed_replicas_never_change() -> None:
-    run = replay(scenario(1, 9, 1), Fixed(7), Leads((0.0,)), nothing)
+    run = replay(scenario(1, 9, 1), Fixed(7), 0.0, nothing)
     assert run.wanted.tolist() == [7, 7, 7]

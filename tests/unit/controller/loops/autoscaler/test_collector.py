@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from controller.api.notation import rfc3339
-from controller.api.scaling_policy import ScalingPolicy
-from controller.loops.autoscaler.loop import Collector
+from controller.api.scaling_policy import ReplicaCapacity, ScalingPolicy
+from controller.loops.autoscaler.loop import Collector, served_by
 from controller.loops.autoscaler.measured import Measured, Sample
 from controller.loops.autoscaler.prometheus import Series, SourceError
 from controller.loops.autoscaler.readings import Allowed, CustomReading
@@ -235,6 +235,17 @@ def test_a_custom_metric_is_measured() -> None:
     stage.turns()
 
     assert stage.measured.of(NAME).newest["queue"].value == 7.0
+
+
+def test_what_the_replicas_of_a_policy_serve_is_known_before_it_has_a_status() -> None:
+    """Or the peaks of its first history, which are many times what it has between them, are taken for mistakes."""
+    (chat,) = Stage(status={"currentReplicas": 3, "replicaLoad": 2.0}).policies().values()
+    capacity = chat.spec.model_copy(update={"capacity": ReplicaCapacity(perReplica=5.0)})
+    known, new = (Stage(status=status).policies()[NAME] for status in ({"currentReplicas": 3}, {}))
+
+    assert served_by(chat) == 6.0
+    assert served_by(known.model_copy(update={"spec": capacity})) == 15.0
+    assert (served_by(new), served_by(new.model_copy(update={"spec": capacity}))) == (0.0, 5.0)
 
 
 TUNED = {"max": 64, "p95": "10s", "interval": "5m"}

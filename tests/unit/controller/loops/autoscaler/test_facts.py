@@ -47,7 +47,7 @@ def measured_scaler(
 
 def test_a_scaler_has_what_was_measured_of_its_policy() -> None:
     measured = Measured()
-    measured.put_sample(NAME, "load", BEGIN_S + 45.0, 33.0)
+    measured.put_sample(NAME, "load", Sample(BEGIN_S + 45.0, 33.0))
 
     found = measured_scaler(measured, conflict="HorizontalPodAutoscaler/default/hpa")
 
@@ -62,14 +62,14 @@ def test_a_load_in_the_status_from_the_future_gives_way_to_what_is_measured() ->
     read = policy(mode="Auto")
     ahead = read.model_copy(update={"status": ScalingPolicyStatus(load=99.0, load_time=BEGIN_S + 3600.0)})
     measured = Measured()
-    measured.put_sample(NAME, "load", BEGIN_S + 45.0, 33.0)
+    measured.put_sample(NAME, "load", Sample(BEGIN_S + 45.0, 33.0))
 
     assert measured_scaler(measured, ahead).load == 33.0
 
 
 def test_a_failed_reading_is_stated_with_the_last_sample() -> None:
     measured = Measured()
-    measured.put_sample(NAME, "load", BEGIN_S, 33.0)
+    measured.put_sample(NAME, "load", Sample(BEGIN_S, 33.0))
     measured.put_failure(NAME, "load", BEGIN_S + 15.0, "PrometheusUnreachable", "no answer")
 
     found = measured_scaler(measured)
@@ -80,7 +80,7 @@ def test_a_failed_reading_is_stated_with_the_last_sample() -> None:
 def test_the_load_is_the_role_that_comes_first_even_while_only_another_one_is_measured() -> None:
     both = policy(demand={"sources": [{"role": "queue", "push": {}}, {"role": "requests", "push": {}}]})
     measured = Measured()
-    measured.put_sample(NAME, "queue", BEGIN_S, 7.0)
+    measured.put_sample(NAME, "queue", Sample(BEGIN_S, 7.0))
 
     assert both.spec.demand.load.role == "requests"
     assert measured_scaler(measured, both).load is None
@@ -89,7 +89,7 @@ def test_the_load_is_the_role_that_comes_first_even_while_only_another_one_is_me
 def test_a_service_without_demand_works_from_measured_rate_and_lengths() -> None:
     of_service = policy(target=SERVICE, capacity=None, demand={"sources": [{"role": "requests", "push": {}}]})
     measured = Measured()
-    measured.put_sample(NAME, "requests", BEGIN_S, 5.0)
+    measured.put_sample(NAME, "requests", Sample(BEGIN_S, 5.0))
     measured.put_lengths(NAME, LengthShares(BEGIN_S, LengthGrid((100,), (50,)), np.array([[1.0]])))
 
     found = measured_scaler(measured, of_service, TargetState(Replicas(0, 0, (), BEGIN_S)))
@@ -188,7 +188,7 @@ def test_samples_become_a_forecast_with_its_skill() -> None:
     forecasts = Forecasts(measured, clock, Here())
     for minute in range(120):
         clock.now_s = BEGIN_S + minute * STEP_S
-        measured.put_sample(NAME, "load", clock.now_s, 40.0 + minute % 3)
+        measured.put_sample(NAME, "load", Sample(clock.now_s, 40.0 + minute % 3))
         forecasts.turn(SERIES)
 
     known = measured.of(NAME)
@@ -202,7 +202,7 @@ def test_samples_become_a_forecast_with_its_skill() -> None:
 def test_a_history_that_comes_after_the_first_sample_is_taken_in_order() -> None:
     measured, clock = Measured(), HandClock(BEGIN_S)
     forecasts = Forecasts(measured, clock, Here())
-    measured.put_sample(NAME, "load", BEGIN_S, 40.0)
+    measured.put_sample(NAME, "load", Sample(BEGIN_S, 40.0))
     forecasts.turn(SERIES)
     history = [Sample(BEGIN_S - minute * STEP_S, 40.0) for minute in range(300, 0, -1)]
     measured.put_history(NAME, "load", history)
@@ -218,7 +218,7 @@ def test_a_history_that_comes_after_the_first_sample_is_taken_in_order() -> None
 def test_a_policy_that_is_gone_is_not_forecast() -> None:
     measured, clock = Measured(), HandClock(BEGIN_S)
     forecasts = Forecasts(measured, clock, Here())
-    measured.put_sample(NAME, "load", BEGIN_S, 40.0)
+    measured.put_sample(NAME, "load", Sample(BEGIN_S, 40.0))
     forecasts.turn(SERIES)
     measured.keep({})
     forecasts.turn({})

@@ -25,7 +25,7 @@ def test_a_history_that_comes_after_the_first_turn_is_learned_from_at_once(first
     measured, clock = Measured(), HandClock(NOW_S)
     forecasts = Forecasts(measured, clock, Here())
     for sample in first:
-        measured.put_sample(NAME, "requests", sample.at_s, sample.value)
+        measured.put_sample(NAME, "requests", Sample(sample.at_s, sample.value))
     forecasts.turn(WANTED)
 
     measured.put_history(NAME, "requests", _history())
@@ -51,7 +51,7 @@ def test_a_clock_that_is_set_back_stops_no_forecast() -> None:
     clock.now_s = NOW_S - DAY_S / 2
     for minute in range(5):
         clock.now_s += 60
-        measured.put_sample(NAME, "requests", clock.now_s, 70.0 + minute)
+        measured.put_sample(NAME, "requests", Sample(clock.now_s, 70.0 + minute))
         forecasts.turn(WANTED)
 
     known = measured.of(NAME)

@@ -225,6 +225,18 @@ def test_the_instances_of_a_service_are_its_pods() -> None:
     assert state.ready == {InstanceType("A100", 2): 1}
 
 
+def test_a_caches_pods_are_no_replicas_of_its_service() -> None:
+    """They start in seconds, as no instance that loads a model does."""
+    reading, labels = Reading(), {"tonnage.dev/gpu-type": "A100", "tonnage.dev/phase": "cache"}
+    reading.api.answers[PODS] = {"items": [pod("a", 0, 300), pod("b", 0, 2, labels=labels)]}
+    service = {"apiVersion": "tonnage.dev/v1alpha1", "kind": "ModelService", "name": "chat"}
+
+    state = reading.turn(policy(target=service))
+
+    assert state.replicas is not None
+    assert (state.replicas.wanted, state.replicas.ready) == (1, 1)
+
+
 def hpa(kind: str = "Deployment", name: str = "web", namespace: str = "default", **meta: Any) -> Hpa:
     ref = {"apiVersion": "apps/v1", "kind": kind, "name": name}
     return object_from(
