@@ -33,7 +33,7 @@ def test_a_question_that_one_round_does_not_answer_has_further_ones_of_more_node
 def test_what_the_work_does_not_suffice_for_says_so_and_how_far_it_came() -> None:
     asked = question(hard_need(0))
 
-    short, full = answered_with(asked, 3_000.0), answered(asked)
+    short, full = answered_with(asked, 1_500.0), answered(asked)
 
     assert short.certificate.cut_short == "work"
     assert 0 < short.certificate.gap < 1
@@ -61,8 +61,8 @@ def test_what_an_easy_question_leaves_is_there_for_a_hard_one() -> None:
 
 def test_every_question_has_its_first_round_before_one_has_its_second() -> None:
     asked = [question(hard_need(0)), question(hard_need(3)), question(EASY)]
-    # The first would use up all of it, and more; the others need some 2,000 and 10.
-    found = searched(asked, Budget(12_000.0))
+    # The first would use up all of it, and more; the others need some hundreds and 10.
+    found = searched(asked, Budget(2_000.0))
 
     assert [is_good(each, known, 0.0) for each, known in zip(asked, found, strict=True)] == [False, True, True]
 
