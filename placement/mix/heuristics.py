@@ -38,13 +38,14 @@ def best_pair(need: problem.Need, prices: FloatArray, stock: Mapping[str, Stock]
     """
     load, variance = loads_of(need)
     first, second = (np.tile(each, len(RATIOS)) for each in np.triu_indices(len(need.offers)))
-    dollars, ratio = load * np.maximum(prices, LEAST_PRICE), np.repeat(RATIOS, len(first) // len(RATIOS))
+    paid = np.maximum(prices, LEAST_PRICE)  # 0 dollars for infinitely many instances have no value
+    dollars, ratio = load * paid, np.repeat(RATIOS, len(first) // len(RATIOS))
     goes = (dollars[:, first] <= ratio * dollars[:, second]) | (first == second)
     cost, seats = np.zeros(len(first)), np.array([seats_left(offer, stock) for offer in need.offers])
     for offer, sent in ((first, goes), (second, ~goes)):
         amounts = ((np.where(sent, each[:, offer], 0.0)).sum(axis=0) for each in (load, variance))
         count = np.ceil(room_of(need, *amounts) - TOLERANCE)
-        cost += np.where(count <= seats[offer], count * prices[offer], np.inf)
+        cost += np.where(count <= seats[offer], count * paid[offer], np.inf)
     best = int(cost.argmin())
     if not math.isfinite(cost[best]):
         return None

@@ -130,9 +130,7 @@ class _Search:
         ranges = [_variances(counts, *each) for each in zip(self.load.T, self.variance.T, strict=True)]
         self.low, self.high = np.array([low for low, _ in ranges]), np.array([high for _, high in ranges])
         self.low[counts <= fewest[:, None]] = 0.0  # no count with an instance less is tried
-        slope, self.room = _chord(self.low, self.high)
-        each = self.load.T[:, None, :] + slope[:, :, None] * self.variance.T[:, None, :]
-        self.each = np.where(self.serves.T[:, None, :] & (counts > 0)[None, :, None], each, np.inf)
+        self.slope, self.room = _chord(self.low, self.high)
         self.bucket, self.offer = np.nonzero(self.serves)
         self.program = self._program()
         self.duals = [self.prices]
@@ -200,7 +198,10 @@ class _Search:
     def _excluded(self, counts: IntArray, prices: FloatArray) -> BoolArray:
         """Whether the demand costs more than these instances do, shape (counts,)."""
         at, paid = np.arange(len(prices)), np.maximum(prices, LEAST_PRICE)
-        least = (paid[None, :, None] * self.each[at, counts]).min(axis=1).sum(axis=1)
+        load, slope = np.where(self.serves, paid * self.load, np.inf).T, paid * self.slope[at, counts]
+        # A table by count would be of a gigabyte where there are ten thousands of instances.
+        each = load + slope[:, :, None] * self.variance.T + np.where(counts > 0, 0.0, np.inf)[:, :, None]
+        least = each.min(axis=1).sum(axis=1)
         beyond: BoolArray = least + self.room[at, counts] @ paid > counts @ paid + TOLERANCE * paid.sum()
         return beyond
 

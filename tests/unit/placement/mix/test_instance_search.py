@@ -1,5 +1,6 @@
 """The exact search of one service's instances, beside the exact model of the same question."""
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from placement.budget import Budget
 from placement.mix.feasibility import violations
+from placement.mix.heuristics import best_pair
 from placement.mix.instance_search import cheapest
 from placement.mix.milp import build_model, mixes_from
 from placement.mix.problem import MixQuestion, Need, mix_cost
@@ -96,3 +98,28 @@ def test_counts_stay_within_their_limits() -> None:
     assert same is not None
     assert (same.instances == best.instances).all()
     assert none is None
+
+
+def test_a_type_that_costs_nothing_and_serves_only_some_requests_is_used_for_those() -> None:
+    asked = need({"A100": (0.0, ((1.0, 0.0),)), "L4": (2.0, ((1.0, 1.0),))}, 5.0, ((0.5, 0.5),))
+
+    mix = best_pair(asked, np.array([0.0, 2.0]), {})
+
+    assert mix is not None
+    assert mix.instances.tolist() == [3, 3]
+
+
+def test_ten_thousand_instances_take_no_table_by_count_and_bucket() -> None:
+    """Some 14,000 instances on 20 types: by count, type and bucket 600 MB."""
+    snapshot = observed(tight_manifests(0, 1, 20))
+    (service,) = snapshot.services
+    assert service.demand is not None
+    large = replace(service, demand=replace(service.demand, rate_per_s=5000 * service.demand.rate_per_s))
+    asked = need_of(large, snapshot)
+    assert isinstance(asked, Need)
+    tracemalloc.start()
+    try:
+        cheapest(MixQuestion((asked,)), prices_of(asked), Budget(1.0), GAP)
+        assert tracemalloc.get_traced_memory()[1] < 300e6
+    finally:
+        tracemalloc.stop()

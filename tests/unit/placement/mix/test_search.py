@@ -33,7 +33,7 @@ def test_a_question_that_one_round_does_not_answer_has_further_ones_of_more_node
 def test_what_the_work_does_not_suffice_for_says_so_and_how_far_it_came() -> None:
     asked = question(hard_need(0))
 
-    short, full = answered_with(asked, 500.0), answered(asked)
+    short, full = answered_with(asked, 1_500.0), answered(asked)
 
     assert short.certificate.cut_short == "work"
     assert 0 < short.certificate.gap < 1
@@ -50,8 +50,8 @@ def test_more_work_never_makes_an_answer_dearer_or_less_proven() -> None:
 
 
 def test_what_an_easy_question_leaves_is_there_for_a_hard_one() -> None:
-    """Alone the hard question needs more than 2,000 units of work; in equal parts of 3,500 it would get 1,750."""
-    asked, budget = [question(EASY), question(hard_need(0))], Budget(3_500.0)
+    """Alone the hard question needs some 21,000 units of work; in equal parts of 30,000 it would get 15,000."""
+    asked, budget = [question(EASY), question(hard_need(0))], Budget(30_000.0)
 
     found = searched(asked, budget)
 
@@ -61,8 +61,8 @@ def test_what_an_easy_question_leaves_is_there_for_a_hard_one() -> None:
 
 def test_every_question_has_its_first_round_before_one_has_its_second() -> None:
     asked = [question(hard_need(0)), question(hard_need(3)), question(EASY)]
-    # The first would use up all of it, and more; the others need less than 500.
-    found = searched(asked, Budget(1_000.0))
+    # The first would use up all of it, and more; the others need some hundreds and 10.
+    found = searched(asked, Budget(2_000.0))
 
     assert [is_good(each, known, 0.0) for each, known in zip(asked, found, strict=True)] == [False, True, True]
 
