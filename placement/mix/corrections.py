@@ -30,9 +30,6 @@ FEE_SHARE = 0.15
 Chosen: a large instance is started rather than several small ones."""
 OFFERS, TRIALS = 7, 20
 """Offers of which instances may be started, besides those that run, and trials of each count. Chosen."""
-AHEAD_SHARE = 0.03
-"""Fraction by which what is started serves more than is asked for, where there is stock. Chosen on a day's wave
-(tests/rigs/scaling/wave.py): a service then loads 61 % as long as without standing mixes, with 0.00 85 %."""
 
 
 def standing(snapshot: Snapshot, plan: Plan, budget: Budget, gap: float, memory: SearchMemory) -> Plan:
@@ -97,12 +94,9 @@ def _standing_mix(
 
     def kept_at(asked: Need, most: float = math.inf) -> Mix | None:
         found, _ = cheapest(MixQuestion((asked,)), price, budget, gap, trials=TRIALS, limit=have)
-        for factor, limit in ((1 + AHEAD_SHARE, math.inf), (1.0, most)):
-            own = replace(alone, needs=(_scaled(asked, factor),))
-            if found is None:
-                found, _ = cheapest(
-                    own, price + fee, budget, gap, offers=OFFERS, trials=TRIALS, fewest=have, most=limit
-                )
+        if found is None:
+            own, fees = replace(alone, needs=(asked,)), price + fee
+            found, _ = cheapest(own, fees, budget, gap, offers=OFFERS, trials=TRIALS, fewest=have, most=most)
         return found
 
     def pays(mix: IntArray, kept: Mix) -> bool:
