@@ -248,8 +248,9 @@ def _starved(state: act.ArbiterState, now_s: float, settings: Settings) -> ladde
 
 
 def _made_way_for(state: act.ArbiterState, now_s: float, settings: Settings) -> ladder.StartWant | None:
-    """That call, where it fits once its equals that passed their claims, and what ends anyway, have made way."""
-    if (starved := _starved(state, now_s, settings)) is None:
+    """That call, if none of a lower priority runs, and it fits once its equals that passed their claims made way."""
+    starved = _starved(state, now_s, settings)
+    if starved is None or any(call.priority < starved.priority for call in state.calls.values()):
         return None
     gone = {call.name for call in ladder.outranked(state, starved)}
     left = state.ledger.without_calls(gone | {call.name for call in state.calls.values() if call.ending is not None})
