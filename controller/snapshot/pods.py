@@ -145,13 +145,15 @@ def _row(read: Read[Pod], types: nodes.TypeIndex) -> PodRow:
         )
     # Admission writes the priority of a class into the pod.
     priority = SYSTEM_PRIORITY.get(spec.priority_class_name, 0) if spec.priority is None else spec.priority
-    # An instance may be moved because its service replaces it; what nobody creates anew would be lost.
+    saved_s, nominated = notation.instant_or_none(annotations.checkpoint_at), _nominated(read.object)
+    is_stranger = bool(spec.node_name or nominated) and not read.object.was_placed
+    # An instance may be moved because its service replaces it. What nobody creates anew would be lost; the replacement
+    # of another scheduler's pod goes where that one sees fit.
     movable = bool(owner) if annotations.movable is None else annotations.movable == "true"
-    movable = movable and (read.document is not None or bool(read.object.metadata.controller))
+    movable = movable and (read.document is not None or (bool(read.object.metadata.controller) and not is_stranger))
     settled = bool(spec.node_name) and is_settled(read.object, shape)
     if movable and spec.node_name and not settled:
         shape = replace(shape, node_terms=workloads.without_pin(shape.node_terms))  # its replacement has no pin
-    saved_s, nominated = notation.instant_or_none(annotations.checkpoint_at), _nominated(read.object)
     since = read.object.status.start_time if spec.node_name else None if nominated else meta.creation_timestamp
     return PodRow(
         shape=shape,
@@ -162,7 +164,7 @@ def _row(read: Read[Pod], types: nodes.TypeIndex) -> PodRow:
         movable=movable,
         matches_node_names=matches_node_names(shape.node_terms),
         never_preempts=spec.preemption_policy == "Never",
-        is_stranger=bool(spec.node_name or nominated) and not read.object.was_placed,
+        is_stranger=is_stranger,
         started_s=int(notation.instant_or_none(since) or 0),
         saved_s=int(saved_s or 0) if spec.node_name else 0,
         is_settled=settled,

@@ -108,7 +108,7 @@ def ablation(kinds: Sequence[str], *, quick: bool) -> Iterator[Row]:
     if mix_search.KIND not in kinds:
         return
     for seed in (1,) if quick else (1, 2, 3):
-        tight = observed(tight_manifests(seed, services=3 if quick else 20))
+        tight = observed(tight_manifests(seed, services=5 if quick else 20))
         yield mixes(f"{len(tight.services)} services that compete for a tight stock (seed {seed})", tight)
         if seed == 1 and not quick:
             for count, nodes in ((100, 2_000), (500, 10_000)):

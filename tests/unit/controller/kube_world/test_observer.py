@@ -3,6 +3,7 @@
 import gc
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -223,6 +224,19 @@ def test_a_running_pod_that_contradicts_itself_holds_what_it_says_nevertheless()
 
     assert list(seen.snapshot.pods.names) == ["default/wrong"]
     assert seen.snapshot.free().cpu_milli.tolist() == [95_000]  # 96 cores less the one that it asks for
+
+
+def test_only_a_pod_whose_replacement_waits_for_tonnage_is_moved() -> None:
+    """Another scheduler would place the replacement where it sees fit, and the seat that is kept for it stay empty."""
+    by_set = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "set", "uid": "s", "controller": True}
+    running: dict[str, Any] = {"on": "n1", "phase": "Running", "annotations": {"tonnage.dev/movable": "true"}}
+    pods = [pod("ours", 1, schedulerName="tonnage", **running), pod("strange", 1, **running)]
+    for each in pods:
+        each["metadata"]["ownerReferences"] = [by_set]
+
+    seen = LiveCluster([gpu_type(), node(), *pods]).observer.observe().pods
+
+    assert dict(zip(seen.names, seen.movable.tolist(), strict=True)) == {"default/ours": True, "default/strange": False}
 
 
 def test_nothing_new_starts_on_a_node_that_contradicts_itself() -> None:
