@@ -150,7 +150,7 @@ def _row(read: Read[Pod], types: nodes.TypeIndex) -> PodRow:
     # An instance may be moved because its service replaces it. What nobody creates anew would be lost; the replacement
     # of another scheduler's pod goes where that one sees fit.
     movable = bool(owner) if annotations.movable is None else annotations.movable == "true"
-    movable = movable and (read.document is not None or (bool(read.object.metadata.controller) and not is_stranger))
+    movable = movable and (read.document is not None or bool(read.object.metadata.controller))
     settled = bool(spec.node_name) and is_settled(read.object, shape)
     if movable and spec.node_name and not settled:
         shape = replace(shape, node_terms=workloads.without_pin(shape.node_terms))  # its replacement has no pin
@@ -161,7 +161,7 @@ def _row(read: Read[Pod], types: nodes.TypeIndex) -> PodRow:
         gang=group.text if group else "",
         owner=owner,
         priority=priority,
-        movable=movable,
+        movable=movable and (read.document is not None or not is_stranger),
         matches_node_names=matches_node_names(shape.node_terms),
         never_preempts=spec.preemption_policy == "Never",
         is_stranger=is_stranger,
